@@ -1,0 +1,1 @@
+"""KBQ: Kafka topics into BigQuery, or a local warehouse, exactly once."""

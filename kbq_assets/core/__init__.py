@@ -1,0 +1,1 @@
+"""Decisions: names, offsets, commits, planning, loading state, errors. Standard library only, no I/O."""

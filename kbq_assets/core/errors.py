@@ -1,0 +1,112 @@
+"""Every error KBQ raises, in one tree.
+
+::
+
+    KbqError
+    ├── ConfigurationError          fix the settings; nothing was changed
+    │   ├── InvalidName             a topic, dataset or table name that KBQ cannot carry
+    │   └── UnsupportedFormat       a state object written by a newer KBQ
+    ├── TransientError              retry; the next run goes on by itself
+    │   ├── UnknownOutcome          a write that may or may not have happened: read again
+    │   └── Unavailable             broker, registry, store or warehouse out of reach
+    ├── StateError                  the stored state is not what the protocol allows: stop, look, mend
+    │   ├── MissingState            a registered object is gone
+    │   └── CorruptState            an object cannot be read
+    ├── ConflictError               somebody else was first
+    │   ├── PreconditionFailed      a compare-and-swap lost
+    │   └── JobAlreadyExists        a job id is taken
+    ├── NotFound                    an object, job or table that is not there
+    ├── JobFailed                   a load job ended with an error
+    ├── Refused                     an operator's command that would lose or double data
+    └── EncodingError               records or schemas that cannot be staged
+
+Each says what happened, to which object, and what the operator does next (``next_step``).
+"""
+
+from __future__ import annotations
+
+
+class KbqError(Exception):
+    """Base of all errors raised on purpose. ``next_step`` tells the operator what to do."""
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  next: {self.next_step}" if self.next_step else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark tasks, Dagster steps): keyword arguments must survive pickling.
+        return (_rebuild, (type(self), self.message, self.next_step))
+
+
+def _rebuild(cls: type[KbqError], message: str, next_step: str) -> KbqError:
+    error = cls.__new__(cls)
+    KbqError.__init__(error, message, next_step=next_step)
+    return error
+
+
+class ConfigurationError(KbqError):
+    """A setting is missing, unknown or contradictory."""
+
+
+class InvalidName(ConfigurationError):
+    """A topic, dataset, table or file name that the naming rules cannot carry."""
+
+
+class UnsupportedFormat(ConfigurationError):
+    """A state object has a higher ``format`` than this version understands."""
+
+
+class TransientError(KbqError):
+    """Nothing is lost; the same call, or the next run, may succeed."""
+
+
+class UnknownOutcome(TransientError):
+    """A write was sent and no answer came: it may be applied now, later or never."""
+
+
+class Unavailable(TransientError):
+    """A remote system is out of reach or over its limits."""
+
+
+class StateError(KbqError):
+    """The stored state contradicts the protocol."""
+
+
+class MissingState(StateError):
+    """A registered state object does not exist (PROTOCOL E1, L6): never treated as empty."""
+
+
+class CorruptState(StateError):
+    """A state object cannot be parsed (PROTOCOL E1, L6)."""
+
+
+class ConflictError(KbqError):
+    """Another writer was first."""
+
+
+class PreconditionFailed(ConflictError):
+    """A create or swap found another generation than the one expected."""
+
+
+class JobAlreadyExists(ConflictError):
+    """A job id is taken: get the job and compare it (PROTOCOL L3)."""
+
+
+class NotFound(KbqError):
+    """An object, job, table or schema that does not exist."""
+
+
+class JobFailed(KbqError):
+    """A load job ended DONE with an error."""
+
+
+class Refused(KbqError):
+    """A command that would lose or double data, and was not told to."""
+
+
+class EncodingError(KbqError):
+    """Records or schemas that cannot be staged."""

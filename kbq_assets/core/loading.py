@@ -1,0 +1,295 @@
+"""A table's load state, and the decisions of the loader (PROTOCOL, Loading).
+
+The state is one object per table, changed by compare-and-swap, by the loader alone. A load job is entered into it as
+the *flight* before it is submitted, under an id that is never used again (L2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.names import TableReference
+
+
+@dataclass(frozen=True)
+class Flight:
+    """The job a table waits for. ``location`` and ``project`` are where it was submitted.
+
+    ``quarantined`` are bad files found by bisection; they leave the flight for the error area in the swap that
+    records its success (L5). ``burning``: the id is to be given up and must first be burned (L3).
+    """
+
+    job_id: str
+    project: str
+    location: str
+    files: tuple[StagedFile, ...]
+    quarantined: tuple[QuarantinedFile, ...] = ()
+    burning: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows the job must load."""
+        return sum(f.rows for f in self.files)
+
+
+@dataclass(frozen=True)
+class QuarantinedFile:
+    """A file that no load job accepts, with the warehouse's error. Its copy is in ``quarantine/``."""
+
+    file: StagedFile
+    error: str
+
+
+@dataclass(frozen=True)
+class Parked:
+    """Why a table waits for an operator. The command that goes on is `kbq resume --table`."""
+
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True)
+class RowMismatch:
+    """A job whose output rows differ from its batch's (L4): loaded, never loaded again, raised as a failed check."""
+
+    job_id: str
+    expected: int
+    actual: int
+
+
+@dataclass(frozen=True)
+class TableState:
+    """`tables/<dataset>.<table>.json`. ``marks`` map `mark_key` to the position up to which files are loaded.
+
+    ``rows`` are rows loaded per ``topic/partition/epoch``.
+    """
+
+    uuid: str
+    sequence: int = 0
+    marks: Mapping[str, int] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    flight: Flight | None = None
+    parked: Parked | None = None
+    quarantined: tuple[QuarantinedFile, ...] = ()
+    mismatches: tuple[RowMismatch, ...] = ()
+    failures: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_loaded(self, file: StagedFile) -> bool:
+        """Whether the marks cover a file (or it was quarantined, which moves the mark too)."""
+        return self.marks.get(mark_key(file), 0) >= file.until
+
+
+@dataclass(frozen=True)
+class TableRegistry:
+    """`tables/_tables.json`: which table states exist (L6)."""
+
+    active: tuple[TableReference, ...] = ()
+    creating: tuple[TableReference, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def announce(self, table: TableReference) -> TableRegistry:
+        """Note that a table's state is about to be created."""
+        if table in self.active or table in self.creating:
+            return self
+        return dataclasses.replace(self, creating=(*self.creating, table))
+
+    def activate(self, table: TableReference) -> TableRegistry:
+        """Note that a table's state exists: from now on a missing object is an error."""
+        if table in self.active:
+            return self
+        creating = tuple(t for t in self.creating if t != table)
+        return dataclasses.replace(self, active=(*self.active, table), creating=creating)
+
+
+@dataclass(frozen=True)
+class LoadLimits:
+    """Bounds of one job. Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs."""
+
+    files: int = 10_000
+    bytes: int = 15 * 10**12
+    time_partitions: int = 4_000
+
+
+class SchemaKey(NamedTuple):
+    """What "one schema" means (PROTOCOL, Objects): the writer's id and the staged schema's fingerprint."""
+
+    schema_id: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Files of one schema that one job loads: per partition, a prefix of the windows of that schema (L1)."""
+
+    table: TableReference
+    schema: SchemaKey
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the batch."""
+        return sum(f.rows for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the batch's objects."""
+        return sum(f.bytes for f in self.files)
+
+
+def mark_key(file: StagedFile) -> str:
+    """The key of a file's mark: topic, partition, epoch, schema id. '/' is in no topic name."""
+    name = file.name
+    return f"{name.topic_partition.topic}/{name.topic_partition.partition}/{name.epoch}/{name.schema_id}"
+
+
+def rows_key(file: StagedFile) -> str:
+    """The key of loaded rows: topic, partition, epoch."""
+    name = file.name
+    return f"{name.topic_partition.topic}/{name.topic_partition.partition}/{name.epoch}"
+
+
+def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
+    """Files beyond the table's marks, each once, though commit and backlog may both list it (E7)."""
+    return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
+
+
+def plan_batch(
+    table: TableReference, state: TableState, files: Iterable[StagedFile], limits: LoadLimits
+) -> Batch | None:
+    """Choose the next job's files (L1), or None when nothing is pending.
+
+    The schema whose oldest pending window is oldest goes first, the lowest id on a tie.
+    """
+    by_schema: dict[int, list[StagedFile]] = defaultdict(list)
+    for file in pending_files(state, files):
+        by_schema[file.name.schema_id].append(file)
+    if not by_schema:
+        return None
+    schema_id = min(by_schema, key=lambda s: (min(f.oldest_ms for f in by_schema[s]), s))
+    return _batch_of(table, by_schema[schema_id], limits)
+
+
+def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> Batch:
+    queues = _windows_by_partition(files)
+    oldest = min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0][0]
+    schema = SchemaKey(oldest.name.schema_id, oldest.fingerprint)
+    chosen: list[StagedFile] = []
+    size, dates = 0, set[int]()
+    for window in _merge(queues, schema.fingerprint):
+        size += sum(f.bytes for f in window)
+        dates.update(*(f.dates for f in window))
+        too_much = len(chosen) + len(window) > limits.files or size > limits.bytes or len(dates) > limits.time_partitions
+        if chosen and too_much:
+            break
+        chosen.extend(window)
+    return Batch(table, schema, tuple(chosen))
+
+
+def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[StagedFile]]]:
+    """Per partition the windows in order, each a list of its files in offset order."""
+    ordered = sorted(files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset))
+    queues: dict[Any, list[list[StagedFile]]] = defaultdict(list)
+    last = None
+    for file in ordered:
+        window = (file.name.topic_partition, file.name.epoch, file.window)
+        if window != last:
+            queues[file.name.topic_partition].append([])
+        queues[file.name.topic_partition][-1].append(file)
+        last = window
+    return queues
+
+
+def _merge(queues: Mapping[Any, Sequence[list[StagedFile]]], fingerprint: str) -> Iterable[list[StagedFile]]:
+    """Windows of one fingerprint, oldest first across partitions, in order within each (a prefix of each queue)."""
+
+    def head(partition: Any, index: int) -> tuple[int, Any, int] | None:
+        queue = queues[partition]
+        if index == len(queue) or queue[index][0].fingerprint != fingerprint:
+            return None
+        return (queue[index][0].oldest_ms, partition, index)
+
+    heap = [entry for entry in (head(partition, 0) for partition in queues) if entry]
+    heapq.heapify(heap)
+    while heap:
+        _, partition, index = heapq.heappop(heap)
+        yield queues[partition][index]
+        if following := head(partition, index + 1):
+            heapq.heappush(heap, following)
+
+
+def take_off(state: TableState, batch: Batch, project: str, location: str) -> TableState:
+    """Enter a batch as the flight under a fresh job id (L2)."""
+    return _fly(state, Flight("", project, location, batch.files))
+
+
+def retry(state: TableState) -> TableState:
+    """After a transient job error: the same files under a new id (L5)."""
+    assert state.flight is not None
+    return dataclasses.replace(_fly(state, state.flight), failures=state.failures + 1)
+
+
+def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
+    """After bisection: the flight without its bad files, under a new id; nothing left means it has landed (L5)."""
+    assert state.flight is not None
+    paths = {q.file.path for q in bad}
+    good = tuple(f for f in state.flight.files if f.path not in paths)
+    flight = dataclasses.replace(state.flight, files=good, quarantined=(*state.flight.quarantined, *bad))
+    if not good:
+        return land(dataclasses.replace(state, flight=flight), 0)
+    return _fly(state, flight)
+
+
+def _fly(state: TableState, flight: Flight) -> TableState:
+    sequence = state.sequence + 1
+    flight = dataclasses.replace(flight, job_id=f"kbq-{state.uuid}-{sequence}")
+    return dataclasses.replace(state, sequence=sequence, flight=flight)
+
+
+def land(state: TableState, output_rows: int) -> TableState:
+    """Record a successful flight: marks, rows and quarantine move in one swap (L4)."""
+    flight = state.flight
+    assert flight is not None
+    marks, rows = dict(state.marks), dict(state.rows)
+    for file in (*flight.files, *(q.file for q in flight.quarantined)):
+        marks[mark_key(file)] = max(marks.get(mark_key(file), 0), file.until)
+    for file in flight.files:
+        rows[rows_key(file)] = rows.get(rows_key(file), 0) + file.rows
+    mismatch = () if output_rows == flight.rows else (RowMismatch(flight.job_id, flight.rows, output_rows),)
+    return dataclasses.replace(
+        state,
+        marks=marks,
+        rows=rows,
+        flight=None,
+        quarantined=(*state.quarantined, *flight.quarantined),
+        mismatches=(*state.mismatches, *mismatch),
+        failures=0,
+    )
+
+
+def park(state: TableState, reason: str, error: str) -> TableState:
+    """Stop loading a table until `kbq resume --table`. Its flight, whose id is DONE or burned, is dropped (L5)."""
+    return dataclasses.replace(state, flight=None, parked=Parked(reason, error))
+
+
+def burn(state: TableState) -> TableState:
+    """Mark the flight's id as one to give up (L3)."""
+    assert state.flight is not None
+    return dataclasses.replace(state, flight=dataclasses.replace(state.flight, burning=True))
+
+
+def give_up(state: TableState) -> TableState:
+    """Drop a flight whose id can no longer be inserted: its files are pending again."""
+    return dataclasses.replace(state, flight=None)
+
+
+def unpark(state: TableState) -> TableState:
+    """Let a parked table go on."""
+    return dataclasses.replace(state, parked=None, failures=0)
