@@ -12,8 +12,8 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar, cast
 
 from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.names import TableReference
@@ -61,12 +61,12 @@ def encode(value: Any) -> Any:
 
 def decode(cls: type[T], document: Any) -> T:
     """Build ``cls`` from its JSON form. Raises ValueError, KeyError or TypeError."""
-    return _decoder(cls)(document)  # type: ignore[no-any-return]
+    return cast(T, _decoder(cast(Hashable, cls))(document))
 
 
 def _encode_dataclass(value: Any) -> dict[str, Any]:
     document = dict(getattr(value, "extra", {}))
-    for name, default in _defaults(type(value)):
+    for name, default in _defaults(cast(Hashable, type(value))):
         item = getattr(value, name)
         if item != default:
             document[name] = encode(item)
@@ -74,7 +74,7 @@ def _encode_dataclass(value: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
+def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
     def default(field: dataclasses.Field[Any]) -> Any:
         if field.default_factory is not dataclasses.MISSING:
             return field.default_factory()

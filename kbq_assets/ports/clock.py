@@ -1,0 +1,15 @@
+"""Time, for pacing and display only: no rule of the protocol depends on it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A clock that tests can move."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""

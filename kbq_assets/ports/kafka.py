@@ -1,0 +1,55 @@
+"""The broker, seen by the planner (`OffsetReader`) and by a unit of extraction (`Source`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.wire.chunk import Chunk
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records read so far: ``chunk`` may be empty. Everything below ``position`` has been delivered or has no record.
+
+    ``leader_epoch`` is that of the last record, -1 where unknown.
+    """
+
+    chunk: Chunk
+    position: int
+    leader_epoch: int = -1
+
+
+class OffsetReader(Protocol):
+    """Guarantees: offsets are the broker's own, never a cached view; a topic or partition the broker does not know is
+    absent from the answer rather than empty; errors are Unavailable."""
+
+    def cluster_id(self) -> str:
+        """The cluster's id. Raises Unavailable."""
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """All topics the credentials may see, internal ones left out. Raises Unavailable."""
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
+        """Log start and last stable offset of each partition. Raises Unavailable."""
+
+    def offsets_for_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset at or after a time; the last stable offset where there is none. Raises Unavailable."""
+
+
+class Source(Protocol):
+    """Guarantees: records of committed transactions only, each once, in offset order, checksums verified; positions
+    never run ahead of records not yet delivered."""
+
+    def read(
+        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+    ) -> Iterator[Batch]:
+        """Read exactly ``range_``. The last batch's position is ``range_.until_offset``; the range ends there even
+        where its last positions hold no record (partition EOF, control records, compaction).
+
+        Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset).
+        """

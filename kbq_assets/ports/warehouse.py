@@ -1,0 +1,104 @@
+"""The warehouse: tables and load jobs with BigQuery's semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column, TableOptions
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """A load of Avro files, all of one staged schema, appended to a table in one atomic job.
+
+    ``schema`` is the files' Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
+    """
+
+    job_id: str
+    project: str
+    location: str
+    table: TableReference
+    source_uris: tuple[str, ...]
+    schema: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobError:
+    """Why a job failed. ``transient``: the same files may succeed under a new id (L5)."""
+
+    reason: str
+    message: str
+    transient: bool
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job as the warehouse knows it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
+    burned id."""
+
+    job_id: str
+    state: str
+    source_uris: tuple[str, ...]
+    output_rows: int = 0
+    error: JobError | None = None
+
+
+@dataclass(frozen=True)
+class KafkaRange:
+    """Rows of one topic-partition and epoch to look for."""
+
+    topic: str
+    partition: int
+    epoch: int
+
+
+class Warehouse(Protocol):
+    """Guarantees:
+
+    1. A job id runs at most once, ever; inserting it again raises JobAlreadyExists.
+    2. A job is one transaction: all its rows become visible at once, or none.
+    3. An acknowledged job, and its outcome, survive kill -9.
+
+    A call without an answer raises UnknownOutcome: the job may start now, later or never.
+    """
+
+    project: str
+    location: str
+
+    def insert_job(self, job: LoadJob) -> None:
+        """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""
+
+    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+        """A job's status, None when no such id was inserted. Raises Unavailable."""
+
+    def burn_job(self, job_id: str, project: str, location: str) -> None:
+        """Insert a no-op job under this id, so that a late insert fails (L3). Raises JobAlreadyExists,
+        UnknownOutcome, Unavailable."""
+
+    def probe(self, job: LoadJob) -> JobError | None:
+        """Try to load a job's files into a scratch table that is dropped again; the real table is not touched (L5).
+
+        Returns the error, None when the files load. ``job.job_id`` is not used up. Raises Unavailable.
+        """
+
+    def columns(self, table: TableReference) -> tuple[Column, ...] | None:
+        """A table's columns, None when it does not exist."""
+
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        """Create a table, and its dataset; an existing one is left alone. Raises Unavailable."""
+
+    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
+        """Add the columns that are missing and relax those now NULLABLE. Idempotent. Raises Unavailable."""
+
+    def tables(self) -> tuple[TableReference, ...]:
+        """All tables that carry Kafka positions."""
+
+    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table."""
+
+    def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
+        """Rows per topic, partition and epoch in a table."""
