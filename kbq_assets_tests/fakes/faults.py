@@ -1,0 +1,35 @@
+"""How a call to a fake of the outside world can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Outcome(Enum):
+    """The end of one call, chosen by the test or the simulator before the call is made."""
+
+    OK = auto()
+    UNAVAILABLE = auto()  # not applied; the caller is told so
+    CRASH_BEFORE = auto()  # the process dies; not applied
+    CRASH_AFTER = auto()  # the process dies; applied
+    CRASH_LATE = auto()  # the process dies with the call on its way: it lands later, or never
+    LOST_REPLY = auto()  # applied; the caller gets UnknownOutcome
+    LATE = auto()  # the caller gets UnknownOutcome; the call lands later, or never
+    OWN_RETRY = (
+        auto()
+    )  # applied, then sent again by the client library: the caller sees a conflict with itself
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call about to be made. ``target`` is the object, job or table it is about."""
+
+    process: str
+    operation: str
+    target: str
+    writes: bool
+
+
+class Crash(BaseException):
+    """The process that made the call dies here. Not an Exception: no code under test may catch it."""

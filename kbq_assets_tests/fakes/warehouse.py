@@ -1,0 +1,395 @@
+"""A warehouse in memory whose calls can fail in every way the port allows, and whose jobs run when told to.
+
+A job is inserted PENDING. With ``auto_run`` it runs inside the insert; without, the simulator runs it by
+`run_pending` or `step`, and may meanwhile delete its files, crash its loader or insert other jobs. Rows are kept as
+`Row`, in the order in which they became visible (``log``).
+
+Faults: ``faults`` is asked before every call made through a view that names its process, and answers with an
+`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `land_late` applies it, or for
+ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+
+import fastavro
+
+from kbq_assets.core.errors import (
+    JobAlreadyExists,
+    KbqError,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+)
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column, TableOptions, plan_table_change
+from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob
+from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+
+Result = TypeVar("Result")
+
+TRANSIENT = JobError("backendError", "the job was interrupted by the warehouse", transient=True)
+BAD_FILE = "the file cannot be loaded: "
+
+
+class Row(NamedTuple):
+    """The identity of one loaded record."""
+
+    epoch: int
+    topic: str
+    partition: int
+    offset: int
+
+
+class Reader(Protocol):
+    """What the fake needs of an object store."""
+
+    def open_read(self, path: str) -> BinaryIO:
+        """Stream an object. Raises NotFound."""
+
+
+@dataclass
+class FakeJob:
+    """A job as the fake holds it. ``load`` is None for a burned id."""
+
+    status: JobStatus
+    load: LoadJob | None
+
+
+@dataclass
+class FakeTable:
+    """A table: its columns, how it was created, its rows in the order they became visible."""
+
+    columns: tuple[Column, ...]
+    options: TableOptions
+    rows: list[Row] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class LateCall:
+    """A call that was sent and has not arrived yet."""
+
+    call: Call
+    apply: Callable[[], None]
+
+
+class FakeWarehouse:
+    """The `Warehouse` port in memory.
+
+    ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths`` are files
+    on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with an error.
+    ``keep_records`` keeps whole rows, not just their identity.
+    """
+
+    def __init__(
+        self,
+        store: Reader,
+        path_of: Callable[[str], str],
+        *,
+        auto_run: bool = True,
+        keep_records: bool = False,
+        faults: Callable[[Call], Outcome] | None = None,
+        project: str = "local",
+        location: str = "local",
+    ) -> None:
+        self.project = project
+        self.location = location
+        self.auto_run = auto_run
+        self.keep_records = keep_records
+        self.faults = faults
+        self.bad_paths: set[str] = set()
+        self.job_errors: Callable[[LoadJob], JobError | None] | None = None
+        self.late: list[LateCall] = []
+        self.log: list[tuple[TableReference, Row]] = []
+        self.stored: dict[TableReference, FakeTable] = {}
+        self.jobs: dict[tuple[str, str, str], FakeJob] = {}
+        self._store = store
+        self._path_of = path_of
+
+    # The simulator's side
+
+    def view(self, process: str) -> WarehouseView:
+        """The warehouse as one process sees it: its calls carry the process's name, and can fail."""
+        return WarehouseView(self, process)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Ids of the jobs that have not run, in the order of insertion."""
+        return tuple(job.status.job_id for job in self.jobs.values() if job.status.state != "DONE")
+
+    def step(self) -> str | None:
+        """Run the oldest pending job; return its id, None when there is none."""
+        if not self.pending:
+            return None
+        job_id = self.pending[0]
+        self.run_pending(job_id)
+        return job_id
+
+    def run_pending(self, job_id: str, error: JobError | None = None) -> JobStatus:
+        """Complete a pending job: with ``error``, or by loading its files, all or nothing."""
+        (job,) = (
+            job for job in self.jobs.values() if job.status.job_id == job_id and job.status.state != "DONE"
+        )
+        loaded: list[dict[str, Any]] = []
+        if job.load is not None and error is None and self.job_errors is not None:
+            error = self.job_errors(job.load)
+        if job.load is not None and error is None:
+            loaded, error = self._load(job.load)
+        if job.load is not None and error is None:
+            self._append(job.load.table, loaded)
+        job.status = replace(
+            job.status,
+            state="DONE",
+            output_rows=0 if error else len(loaded),
+            error=error,
+        )
+        return job.status
+
+    def land_late(self, index: int = 0) -> KbqError | None:
+        """Apply a late call now; return the error that nobody sees any more."""
+        try:
+            self.late.pop(index).apply()
+        except KbqError as error:
+            return error
+        return None
+
+    def rows(self, table: TableReference) -> tuple[Row, ...]:
+        """The rows of a table in the order they became visible; () when it does not exist."""
+        return tuple(self.stored[table].rows) if table in self.stored else ()
+
+    def records(self, table: TableReference) -> tuple[Mapping[str, Any], ...]:
+        """Whole rows, where ``keep_records`` is set."""
+        return tuple(self.stored[table].records) if table in self.stored else ()
+
+    def duplicates(self) -> Mapping[tuple[TableReference, Row], int]:
+        """Rows that are visible more than once, with their count."""
+        return {key: count for key, count in Counter(self.log).items() if count > 1}
+
+    # The port
+
+    def insert_job(self, job: LoadJob) -> None:
+        self._insert(
+            (job.project, job.location, job.job_id),
+            JobStatus(job.job_id, "PENDING", job.source_uris),
+            job,
+        )
+
+    def burn_job(self, job_id: str, project: str, location: str) -> None:
+        self._insert((project, location, job_id), JobStatus(job_id, "PENDING", ()), None)
+
+    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+        job = self.jobs.get((project, location, job_id))
+        return job.status if job else None
+
+    def probe(self, job: LoadJob) -> JobError | None:
+        return self._load(job)[1]
+
+    def columns(self, table: TableReference) -> tuple[Column, ...] | None:
+        return self.stored[table].columns if table in self.stored else None
+
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        if table not in self.stored:
+            self.stored[table] = FakeTable(tuple(columns), options)
+
+    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
+        if table not in self.stored:
+            raise NotFound(f"table {table} does not exist", next_step="create it first")
+        self.stored[table].columns = _updated(self.stored[table].columns, tuple(columns))
+
+    def tables(self) -> tuple[TableReference, ...]:
+        wanted = {"_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"}
+        return tuple(
+            sorted(t for t, content in self.stored.items() if wanted <= {c.name for c in content.columns})
+        )
+
+    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+        wanted = (range_.epoch, range_.topic, range_.partition)
+        return Counter(
+            row.offset for row in self.rows(table) if (row.epoch, row.topic, row.partition) == wanted
+        )
+
+    def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
+        return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self.rows(table))
+
+    def _insert(self, key: tuple[str, str, str], status: JobStatus, load: LoadJob | None) -> None:
+        if key in self.jobs:
+            raise JobAlreadyExists(
+                f"job {status.job_id} exists",
+                next_step="get the job and compare its files",
+            )
+        self.jobs[key] = FakeJob(status, load)
+        if self.auto_run:
+            self.run_pending(status.job_id)
+
+    def _load(self, job: LoadJob) -> tuple[list[dict[str, Any]], JobError | None]:
+        table = self.stored.get(job.table)
+        if table is None:
+            return [], JobError("notFound", f"table {job.table} does not exist", transient=False)
+        loaded: list[dict[str, Any]] = []
+        for uri in job.source_uris:
+            try:
+                loaded.extend(self._read(uri, table))
+            except NotFound:
+                return [], JobError("notFound", f"{uri} does not exist", transient=False)
+            except (ValueError, EOFError, KbqError) as error:
+                return [], JobError("invalid", f"{BAD_FILE}{uri}: {error}", transient=False)
+        return loaded, None
+
+    def _read(self, uri: str, table: FakeTable) -> tuple[dict[str, Any], ...]:
+        path = self._path_of(uri)
+        with self._store.open_read(path) as stream:
+            data = stream.read()
+        if path in self.bad_paths:
+            raise ValueError("it is one of the bad files")
+        schema, records = _decoded(data)
+        if plan_table_change(schema, table.columns):
+            raise ValueError("its schema does not fit the table's")
+        return records
+
+    def _append(self, table: TableReference, records: list[dict[str, Any]]) -> None:
+        rows = [
+            Row(
+                r["_kbq_epoch"],
+                r["_kafka_topic"],
+                r["_kafka_partition"],
+                r["_kafka_offset"],
+            )
+            for r in records
+            if "_kafka_offset" in r
+        ]
+        self.stored[table].rows.extend(rows)
+        self.log.extend((table, row) for row in rows)
+        if self.keep_records:
+            self.stored[table].records.extend(records)
+
+
+class WarehouseView:
+    """One process's `Warehouse`: every call is announced to the fault plan first."""
+
+    def __init__(self, warehouse: FakeWarehouse, process: str) -> None:
+        self._warehouse = warehouse
+        self._process = process
+
+    @property
+    def project(self) -> str:
+        return self._warehouse.project
+
+    @property
+    def location(self) -> str:
+        return self._warehouse.location
+
+    def insert_job(self, job: LoadJob) -> None:
+        self._write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))
+
+    def burn_job(self, job_id: str, project: str, location: str) -> None:
+        self._write(
+            "burn_job",
+            job_id,
+            lambda: self._warehouse.burn_job(job_id, project, location),
+        )
+
+    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+        return self._read(
+            "get_job",
+            job_id,
+            lambda: self._warehouse.get_job(job_id, project, location),
+        )
+
+    def probe(self, job: LoadJob) -> JobError | None:
+        return self._read("probe", str(job.table), lambda: self._warehouse.probe(job))
+
+    def columns(self, table: TableReference) -> tuple[Column, ...] | None:
+        return self._read("columns", str(table), lambda: self._warehouse.columns(table))
+
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        wanted = tuple(columns)
+        self._write(
+            "create_table",
+            str(table),
+            lambda: self._warehouse.create_table(table, wanted, options),
+        )
+
+    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
+        wanted = tuple(columns)
+        self._write(
+            "update_columns",
+            str(table),
+            lambda: self._warehouse.update_columns(table, wanted),
+        )
+
+    def tables(self) -> tuple[TableReference, ...]:
+        return self._read("tables", "", self._warehouse.tables)
+
+    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+        return self._read("positions", str(table), lambda: self._warehouse.positions(table, range_))
+
+    def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
+        return self._read("kafka_ranges", str(table), lambda: self._warehouse.kafka_ranges(table))
+
+    def _outcome(self, operation: str, target: str, writes: bool) -> tuple[Call, Outcome]:
+        call = Call(self._process, operation, target, writes)
+        faults = self._warehouse.faults
+        return call, faults(call) if faults else Outcome.OK
+
+    def _read(self, operation: str, target: str, apply: Callable[[], Result]) -> Result:
+        """A call that changes nothing: every outcome but OK is a crash or no answer."""
+        _, outcome = self._outcome(operation, target, writes=False)
+        if outcome in _CRASHES:
+            raise Crash(f"{self._process} dies in {operation} {target}")
+        if outcome is not Outcome.OK:
+            raise Unavailable(f"{operation} {target}: no answer", next_step="try again")
+        return apply()
+
+    def _write(self, operation: str, target: str, apply: Callable[[], None]) -> None:
+        call, outcome = self._outcome(operation, target, writes=True)
+        if outcome is Outcome.UNAVAILABLE:
+            raise Unavailable(f"{operation} {target}: refused", next_step="try again")
+        if outcome in (Outcome.LATE, Outcome.CRASH_LATE):
+            self._warehouse.late.append(LateCall(call, apply))
+        elif outcome is not Outcome.CRASH_BEFORE:
+            self._apply(outcome, apply)
+        if outcome in _CRASHES:
+            raise Crash(f"{self._process} dies in {operation} {target}")
+        if outcome in (Outcome.LATE, Outcome.LOST_REPLY):
+            raise UnknownOutcome(f"{operation} {target}: no answer", next_step="read again")
+
+    def _apply(self, outcome: Outcome, apply: Callable[[], None]) -> None:
+        try:
+            apply()
+            if outcome is Outcome.OWN_RETRY:
+                apply()
+        except KbqError:
+            if outcome in (Outcome.OK, Outcome.OWN_RETRY):
+                raise
+
+
+_CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
+
+
+@functools.lru_cache(maxsize=4096)
+def _decoded(data: bytes) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """A container file's schema and records; cached, as simulators load the same few files many times."""
+    reader = fastavro.reader(io.BytesIO(data))
+    return str(reader.metadata["avro.schema"]), tuple(reader)  # type: ignore[arg-type]
+
+
+def _updated(existing: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Columns after adding those that are missing and relaxing those now NULLABLE, nested fields included."""
+    by_name = {column.name: column for column in wanted}
+    kept = [_relaxed(column, by_name.pop(column.name, column)) for column in existing]
+    return (
+        *kept,
+        *(c if c.mode == "REPEATED" else replace(c, mode="NULLABLE") for c in by_name.values()),
+    )
+
+
+def _relaxed(existing: Column, wanted: Column) -> Column:
+    mode = "NULLABLE" if existing.mode == "REQUIRED" and wanted.mode == "NULLABLE" else existing.mode
+    return replace(existing, mode=mode, fields=_updated(existing.fields, wanted.fields))
