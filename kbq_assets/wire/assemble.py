@@ -1,0 +1,178 @@
+"""The kernel that lays staged records into a block: the body as it is, the encoded metadata behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbq_assets.wire.chunk import (
+    END_OF_TIME,
+    NO_TIMESTAMP,
+    PADDING,
+    Bytes,
+    Chunk,
+    Longs,
+    Spans,
+    encode_bytes,
+    encode_long,
+)
+from kbq_assets.wire.errors import EncoderMisuse
+from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, store_byte
+from kbq_assets.wire.schema import BodyKind, StagedSchema
+
+_LONG = 10
+"""Bytes of the longest variable-length integer."""
+
+_KINDS = {BodyKind.AVRO: 0, BodyKind.JSON: 1, BodyKind.EMPTY: 2}
+_AVRO, _JSON = _KINDS[BodyKind.AVRO], _KINDS[BodyKind.JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the records of one window have in common."""
+
+    topic: str
+    partition: int
+    epoch: int
+
+
+class Suffix:
+    """What is appended to the bodies of one file: constants encoded once, and which columns vary."""
+
+    def __init__(self, source: Source, schema: StagedSchema) -> None:
+        self._kind = _KINDS[schema.body]
+        self._metadata = schema.metadata
+        topic = encode_bytes(source.topic.encode()) + encode_long(source.partition)
+        self._before = _array(topic)
+        self._between = _array(encode_long(source.epoch))
+        # Topic and partition, epoch, the varying numbers, lengths and branches of JSON, key and headers.
+        self.most_bytes = len(self._before) + len(self._between) + 8 * _LONG
+
+    def append(
+        self,
+        block: Bytes,
+        used: int,
+        chunk: Chunk,
+        prefix: int,
+        rows: Longs,
+        days: Any,
+        first: int,
+        until: int,
+    ) -> tuple[int, int]:
+        """Append records from ``rows[first]`` on until ``block`` has ``until`` bytes or no room for the next.
+
+        The result is the index of the first row that is not in the block, and the bytes then used.
+        """
+        return _append(
+            block,
+            used,
+            until,
+            (self._kind, prefix, self._before, self._between, self.most_bytes),
+            (chunk.buffer, chunk.starts, chunk.ends, chunk.offsets, chunk.timestamps),
+            self._spans(chunk.keys, self._metadata.key, "keys"),
+            self._spans(chunk.headers, self._metadata.headers, "headers"),
+            (rows, days),
+            first,
+        )
+
+    def room_for(self, chunk: Chunk, row: int) -> int:
+        """At most how many bytes the record takes."""
+        size = self.most_bytes + int(chunk.ends[row] - chunk.starts[row])
+        for wanted, spans in ((self._metadata.key, chunk.keys), (self._metadata.headers, chunk.headers)):
+            if wanted and spans is not None:
+                size += int(spans.ends[row] - spans.starts[row])
+        return size + PADDING
+
+    def _spans(self, spans: Spans | None, wanted: bool, what: str) -> tuple[bool, Bytes, Longs, Longs]:
+        if not wanted:
+            return False, _NO_BYTES, _NO_LONGS, _NO_LONGS
+        if spans is None:
+            raise EncoderMisuse(f"the staged schema has a column for {what}, but the chunk brings none")
+        return True, spans.buffer, spans.starts, spans.ends
+
+
+def _array(data: bytes) -> Bytes:
+    return np.frombuffer(bytearray(data), np.uint8)
+
+
+_NO_BYTES = _array(bytes(PADDING))
+_NO_LONGS = np.empty(0, np.int64)
+
+
+@inlined
+def _write_long(block: Any, position: int, value: int) -> int:
+    rest = (value << 1) ^ (value >> 63)
+    while rest & ~0x7F != 0:
+        store_byte(block, position, (rest & 0x7F) | 0x80)
+        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+        position += 1
+    store_byte(block, position, rest)
+    return position + 1
+
+
+@inlined
+def _write_span(block: Any, position: int, buffer: Any, start: int, end: int) -> int:
+    copy_bytes(block, position, buffer, start, end - start)
+    return position + end - start
+
+
+@inlined
+def _size(spans: Any, row: int) -> int:
+    wanted, _, starts, ends = spans
+    return ends[row] - starts[row] if wanted else 0
+
+
+@kernel
+def _append(
+    block: Any,
+    used: int,
+    until: int,
+    suffix: Any,
+    values: Any,
+    keys: Any,
+    headers: Any,
+    records: Any,
+    first: int,
+) -> tuple[int, int]:
+    kind, prefix, before, between, most_bytes = suffix
+    buffer, starts, ends, offsets, timestamps = values
+    has_key, key_buffer, key_starts, key_ends = keys
+    has_headers, header_buffer, header_starts, header_ends = headers
+    rows, days = records
+    room = len(block) - 8
+    for k in range(first, len(rows)):
+        row = rows[k]
+        start, end = starts[row], ends[row]
+        needed = most_bytes + end - start + _size(keys, row) + _size(headers, row)
+        if used >= until or needed > room - used:
+            return k, used
+        if kind == _AVRO:
+            used = _write_span(block, used, buffer, start + prefix, end)
+        elif kind == _JSON and start < 0:
+            store_byte(block, used, 0)
+            used += 1
+        elif kind == _JSON:
+            store_byte(block, used, 2)
+            used = _write_long(block, used + 1, end - start)
+            used = _write_span(block, used, buffer, start, end)
+        used = _write_span(block, used, before, 0, len(before))
+        used = _write_long(block, used, offsets[row])
+        timestamp = timestamps[row]
+        used = _write_long(block, used, timestamp if 0 <= timestamp < END_OF_TIME else NO_TIMESTAMP)
+        used = _write_span(block, used, between, 0, len(between))
+        if has_key and key_starts[row] < 0:
+            store_byte(block, used, 0)
+            used += 1
+        elif has_key:
+            store_byte(block, used, 2)
+            used = _write_long(block, used + 1, key_ends[row] - key_starts[row])
+            used = _write_span(block, used, key_buffer, key_starts[row], key_ends[row])
+        if has_headers and header_starts[row] < 0:
+            store_byte(block, used, 0)
+            used += 1
+        elif has_headers:
+            used = _write_span(block, used, header_buffer, header_starts[row], header_ends[row])
+        used = _write_long(block, used, int64(days[k]))
+    return len(rows), used

@@ -1,0 +1,220 @@
+"""The interface between readers and the encoder: many records of one topic-partition as arrays over one buffer.
+
+A reader yields :class:`Chunk` values in offset order; nothing downstream makes a Python object per record.
+Buffers end with :data:`PADDING` spare bytes, because the kernels load and store eight bytes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq_assets.wire.errors import EncoderMisuse
+
+PADDING = 8
+"""Bytes that must be readable after the last span of a buffer; their content does not matter."""
+
+NO_HEADERS = b"\x00"
+"""An empty Avro array."""
+
+NO_TIMESTAMP = -1
+END_OF_TIME = 253_402_300_800_000
+"""10000-01-01 in milliseconds: calendars of warehouses end before it. A producer that confuses milliseconds and
+microseconds gets past it, and one such record would fail a whole load job: it counts as having no timestamp."""
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Longs: TypeAlias = NDArray[np.int64]
+
+
+class Message(NamedTuple):
+    """One Kafka record in Python objects: for the ``objects`` reader and for tests."""
+
+    value: bytes | None
+    offset: int
+    timestamp: int = -1
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Byte strings as half-open spans of one buffer; ``(-1, -1)`` is null."""
+
+    buffer: Bytes
+    starts: Longs
+    ends: Longs
+
+    def __post_init__(self) -> None:
+        _check_buffer(self.buffer, self.ends)
+        _check_longs(self.starts, self.ends)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def get(self, index: int) -> bytes | None:
+        start, end = int(self.starts[index]), int(self.ends[index])
+        return None if start < 0 else self.buffer[start:end].tobytes()
+
+    def slice(self, from_index: int, until_index: int) -> Spans:
+        return Spans(self.buffer, self.starts[from_index:until_index], self.ends[from_index:until_index])
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> Spans:
+        """Joined copies of ``values`` in a padded buffer."""
+        lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+        null = np.fromiter((value is None for value in values), np.bool_, len(values))
+        ends = np.cumsum(lengths, dtype=np.int64)
+        starts = ends - lengths
+        starts[null] = ends[null] = -1
+        joined = b"".join(value for value in values if value is not None) + bytes(PADDING)
+        return cls(np.frombuffer(bytearray(joined), np.uint8), starts, ends)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Records of one topic-partition in offset order.
+
+    ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are milliseconds
+    since 1970 (-1: none). ``keys`` and ``headers`` are there only if the reader was asked for them; each header span
+    is an Avro array (:func:`encode_headers`), a null span means no headers.
+    """
+
+    buffer: Bytes
+    starts: Longs
+    ends: Longs
+    offsets: Longs
+    timestamps: Longs
+    keys: Spans | None = None
+    headers: Spans | None = None
+
+    def __post_init__(self) -> None:
+        _check_buffer(self.buffer, self.ends)
+        _check_longs(self.starts, self.ends, self.offsets, self.timestamps)
+        for spans in (self.keys, self.headers):
+            if spans is not None and len(spans) != len(self.starts):
+                raise EncoderMisuse("a chunk's keys and headers must be as many as its records")
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def value(self, index: int) -> bytes | None:
+        start, end = int(self.starts[index]), int(self.ends[index])
+        return None if start < 0 else self.buffer[start:end].tobytes()
+
+    def key(self, index: int) -> bytes | None:
+        return None if self.keys is None else self.keys.get(index)
+
+    def header_bytes(self, index: int) -> bytes | None:
+        return None if self.headers is None else self.headers.get(index)
+
+    def slice(self, from_index: int, until_index: int) -> Chunk:
+        """The records ``[from_index, until_index)`` over the same buffers, without a copy."""
+        part = slice(from_index, until_index)
+        return Chunk(
+            self.buffer,
+            self.starts[part],
+            self.ends[part],
+            self.offsets[part],
+            self.timestamps[part],
+            None if self.keys is None else self.keys.slice(from_index, until_index),
+            None if self.headers is None else self.headers.slice(from_index, until_index),
+        )
+
+    @classmethod
+    def from_messages(
+        cls, messages: Iterable[Message], *, keys: bool = False, headers: bool = False
+    ) -> Chunk:
+        """A chunk with copies of the messages' bytes; keys and headers only if asked for."""
+        rows = list(messages)
+        values = Spans.of([row.value for row in rows])
+        return cls(
+            values.buffer,
+            values.starts,
+            values.ends,
+            np.array([row.offset for row in rows], np.int64),
+            np.array([row.timestamp for row in rows], np.int64),
+            Spans.of([row.key for row in rows]) if keys else None,
+            Spans.of([encode_headers(row.headers) for row in rows]) if headers else None,
+        )
+
+
+def encode_long(value: int) -> bytes:
+    """Avro's zigzag variable-length encoding of a 64-bit integer."""
+    rest = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def encode_bytes(value: bytes) -> bytes:
+    """Avro's ``bytes`` and, for UTF-8 input, ``string``: the length, then the bytes."""
+    return encode_long(len(value)) + value
+
+
+def encode_nullable_bytes(value: bytes | None) -> bytes:
+    """Avro's ``["null", "bytes"]``."""
+    return b"\x00" if value is None else b"\x02" + encode_bytes(value)
+
+
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """Kafka headers as an Avro ``array<record{key: string, value: ["null", "bytes"]}>``.
+
+    A header name with lone surrogates (clients decode names leniently) is written with ``?`` in their place.
+    """
+    if not headers:
+        return NO_HEADERS
+    items = (
+        encode_bytes(name.encode("utf-8", "replace")) + encode_nullable_bytes(value)
+        for name, value in headers
+    )
+    return encode_long(len(headers)) + b"".join(items) + b"\x00"
+
+
+def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
+    """The inverse of :func:`encode_headers`, for people who look at one record."""
+    count, position = _decode_long(encoded, 0)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _decode_bytes(encoded, position)
+        branch, position = _decode_long(encoded, position)
+        value = None
+        if branch == 1:
+            value, position = _decode_bytes(encoded, position)
+        headers.append((name.decode("utf-8"), value))
+    return headers
+
+
+def _decode_long(encoded: bytes, position: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = encoded[position]
+        raw |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position
+
+
+def _decode_bytes(encoded: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _decode_long(encoded, position)
+    return encoded[position : position + length], position + length
+
+
+def _check_buffer(buffer: Bytes, ends: Longs) -> None:
+    # A read-only array is another type to numba: it would compile every kernel a second time, for seconds.
+    if buffer.dtype != np.uint8 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
+        raise EncoderMisuse("a chunk's buffer must be a writeable, contiguous array of uint8")
+    if len(ends) and int(ends.max()) + PADDING > len(buffer):
+        raise EncoderMisuse(f"a chunk's buffer needs {PADDING} bytes after its last record")
+
+
+def _check_longs(*arrays: Longs) -> None:
+    for array in arrays:
+        if array.dtype != np.int64 or array.ndim != 1 or len(array) != len(arrays[0]):
+            raise EncoderMisuse("a chunk's positions must be arrays of int64, as many as its records")

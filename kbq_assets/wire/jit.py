@@ -1,0 +1,170 @@
+"""Compiling kernels: one decorator, one place for numba's disk cache, and raw memory access.
+
+Kernels release the GIL and are cached on disk: the first compilation takes seconds, loading from the cache a fraction
+of one. The cache's folder is, in this order: ``NUMBA_CACHE_DIR``, the package's own folder, the user's cache folder, a
+private folder among the temporary files; where none is writable, kernels are compiled by every process. Inside, a
+folder per content of the wire layer's sources: numba notices a changed module, but not a changed callee in another one.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_config: Any = numba.config
+_njit: Any = numba.njit
+
+
+def kernel(function: F) -> F:
+    """Compile on first call, without the GIL, cached on disk."""
+    folder = _cache_folder()
+    others = _config.CACHE_DIR
+    _config.CACHE_DIR = str(folder or others)  # read while decorating; it belongs to the whole process
+    try:
+        compiled: F = _njit(nogil=True, cache=folder is not None)(function)
+    finally:
+        _config.CACHE_DIR = others
+    return compiled
+
+
+def inlined(function: F) -> F:
+    """A part of kernels: compiled into those that call it, where LLVM inlines it."""
+    compiled: F = _njit(nogil=True)(function)
+    return compiled
+
+
+@cache
+def _cache_folder() -> Path | None:
+    """A writable folder for the compiled kernels of these very sources, or None."""
+    here = Path(__file__).parent
+    version = hashlib.sha256()
+    try:
+        for source in sorted(here.glob("*.py")):
+            version.update(source.read_bytes())
+    except OSError:
+        return None  # inside a zip
+    name = f"kbq-wire-{version.hexdigest()[:12]}"
+    shipped = here / "__pycache__" / name
+    for folder in _candidates(shipped, name):
+        if _is_private_and_writable(folder):
+            _copy_shipped(shipped, folder)
+            return folder
+    return None
+
+
+def _candidates(shipped: Path, name: str) -> list[Path]:
+    if _config.CACHE_DIR:
+        return [Path(_config.CACHE_DIR) / name]
+    candidates = [shipped]
+    try:
+        candidates.append(Path.home() / ".cache" / name)
+        candidates.append(Path(tempfile.gettempdir()) / f"{name}-{getpass.getuser()}")
+    except (RuntimeError, KeyError, OSError):
+        pass  # a container's user without a name or a home
+    return candidates
+
+
+def _is_private_and_writable(folder: Path) -> bool:
+    """Cached code is executed: a folder that another user made, as in /tmp, is not ours to trust."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _copy_shipped(shipped: Path, folder: Path) -> None:
+    """Start from what the install step compiled, where the package's folder is read-only."""
+    if folder == shipped or not shipped.is_dir() or any(folder.iterdir()):
+        return
+    try:
+        shutil.copytree(shipped, folder, dirs_exist_ok=True)
+    except (OSError, shutil.Error):
+        pass  # slower, not wrong: numba compiles what it does not find
+
+
+def _primitive(definition: Callable[..., Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = intrinsic(definition)
+    return made
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, place: Any, value_type: Any) -> Any:
+    array, index = place
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), value_type.as_pointer())
+
+
+@_primitive
+def _load_byte(typing_context: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], arguments, ir.IntType(8))
+        return builder.zext(builder.load(pointer), ir.IntType(64))
+
+    return types.int64(array, types.int64), generate
+
+
+@_primitive
+def _load_word(typing_context: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = builder.load(_pointer(context, builder, signature.args[0], arguments, ir.IntType(64)))
+        word.align = 1
+        return word
+
+    return types.uint64(array, types.int64), generate
+
+
+@_primitive
+def _store_byte(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], arguments[:2], ir.IntType(8))
+        builder.store(builder.trunc(arguments[2], ir.IntType(8)), pointer)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), generate
+
+
+@_primitive
+def _copy_bytes(typing_context: Any, target: Any, to: Any, source: Any, start: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, to, source, start, size = arguments
+        byte = ir.IntType(8)
+        destination = _pointer(context, builder, signature.args[0], (target, to), byte)
+        origin = _pointer(context, builder, signature.args[2], (source, start), byte)
+        pointer, word = byte.as_pointer(), ir.IntType(64)
+        memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, word])
+        builder.call(memcpy, [destination, origin, size, ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+int64: Any = np.int64
+"""The conversion that kernels know; for the type checker what it makes is a plain number."""
+
+load_byte: Callable[[Any, int], int] = _load_byte
+"""``load_byte(array, index)``: that byte, without numba's handling of negative indexes."""
+
+load_word: Callable[[Any, int], Any] = _load_word
+"""``load_word(array, index)``: the eight bytes at ``index``, at any alignment, as uint64: why buffers are padded."""
+
+store_byte: Callable[[Any, int, int], None] = _store_byte
+"""``store_byte(array, index, value)``: the value's lowest byte, without numba's handling of negative indexes."""
+
+copy_bytes: Callable[[Any, int, Any, int, int], None] = _copy_bytes
+"""``copy_bytes(target, to, source, start, size)``; the arrays do not overlap."""

@@ -1,0 +1,64 @@
+"""Why a record is not a row: the reason codes that validation gives and the error table shows.
+
+No numba here: the driver, the command line and the worker's policies read reasons too.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    """One byte per record; 0 is good. The *name* goes into error rows: numbers may be reordered, names may not."""
+
+    GOOD = 0
+    NULL_VALUE = 1
+    TOMBSTONE = 2
+    TOO_SHORT = 3
+    WRONG_MAGIC = 4
+    UNKNOWN_SCHEMA = 5
+    UNSTAGEABLE_SCHEMA = 6
+    TOO_LARGE = 7
+    TRUNCATED = 8
+    TRAILING_BYTES = 9
+    INVALID_BOOLEAN = 10
+    INVALID_ENUM = 11
+    INVALID_UNION = 12
+    INVALID_UTF8 = 13
+    INVALID_LENGTH = 14
+    INVALID_BLOCK = 15
+    INT_OVERFLOW = 16
+    OUT_OF_RANGE = 17
+    TOO_DEEP = 18
+    TOO_MANY_ITEMS = 19
+    INVALID_JSON = 20
+
+    @property
+    def message(self) -> str:
+        """One sentence for people: what is wrong with the record."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Reason.GOOD: "the record is good",
+    Reason.NULL_VALUE: "the value is null and so is the key",
+    Reason.TOMBSTONE: "the value is null: a tombstone",
+    Reason.TOO_SHORT: "the value is shorter than the 5-byte Confluent prefix",
+    Reason.WRONG_MAGIC: "the value does not start with the magic byte 0 of the Confluent format",
+    Reason.UNKNOWN_SCHEMA: "the schema registry does not know the schema id",
+    Reason.UNSTAGEABLE_SCHEMA: "the writer schema cannot be staged",
+    Reason.TOO_LARGE: "the value is larger than the limit",
+    Reason.TRUNCATED: "the value ends before the record does",
+    Reason.TRAILING_BYTES: "bytes follow the end of the record",
+    Reason.INVALID_BOOLEAN: "a boolean is neither 0 nor 1",
+    Reason.INVALID_ENUM: "an enum index has no symbol",
+    Reason.INVALID_UNION: "a union index has no branch",
+    Reason.INVALID_UTF8: "a string is not valid UTF-8",
+    Reason.INVALID_LENGTH: "the length of a string or of bytes is negative",
+    Reason.INVALID_BLOCK: "an array or map block does not have the size it states",
+    Reason.INT_OVERFLOW: "a variable-length integer is longer or wider than its type",
+    Reason.OUT_OF_RANGE: "a date, time or decimal is outside the range of its logical type",
+    Reason.TOO_DEEP: "the value is nested deeper than the limit",
+    Reason.TOO_MANY_ITEMS: "arrays and maps hold more items than the limit",
+    Reason.INVALID_JSON: "the value is not one JSON document",
+}

@@ -1,0 +1,187 @@
+"""Staged schemas: the writer's record with the metadata columns appended.
+
+The fields are appended at the *end*, so a staged record is the original body followed by the encoded metadata: nothing
+is decoded. No numba here: the driver asks for schemas and fingerprints too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kbq_assets.wire import avro
+from kbq_assets.wire.errors import UnstageableSchema
+from kbq_assets.wire.program import WIDTH, CaptureKind, Op, Program, compile_program
+
+FINGERPRINT_LENGTH = 16
+"""Hex digits: 64 bits tell the staged schemas of one table apart."""
+
+_HEADER_TYPE = "KafkaHeader"
+
+
+class BodyKind(StrEnum):
+    """What a staged record's body is made of."""
+
+    AVRO = "avro"
+    """The value after the Confluent prefix, as it is."""
+    JSON = "json"
+    """The whole value as a nullable string."""
+    EMPTY = "empty"
+    """Nothing: a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataColumns:
+    """Which columns are appended, and where the event date comes from.
+
+    ``event_date_field`` is a field of the value, or a dotted path through records; without one, or where it is null,
+    the event date is the day (UTC) of the Kafka timestamp.
+    """
+
+    key: bool = False
+    headers: bool = False
+    event_date_field: str | None = None
+    plain_long_is_millis: bool = False
+    """Whether a long without a logical type may be the event date, as milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedSchema:
+    """What a staged file's header says, and how its records are validated. Can be pickled."""
+
+    json: str
+    fingerprint: str
+    metadata: MetadataColumns
+    body: BodyKind
+    name: str
+    columns: tuple[str, ...]
+    program: Program
+
+
+def metadata_fields(metadata: MetadataColumns, header_type: str = _HEADER_TYPE) -> list[dict[str, Any]]:
+    """The appended fields, in the order in which the encoder writes them."""
+    return [
+        {"name": "_kafka_topic", "type": "string"},
+        {"name": "_kafka_partition", "type": "int"},
+        {"name": "_kafka_offset", "type": "long"},
+        {"name": "_kafka_timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "_kbq_epoch", "type": "long"},
+        *([{"name": "_kafka_key", "type": ["null", "bytes"]}] if metadata.key else []),
+        *([_headers_field(header_type)] if metadata.headers else []),
+        {"name": "event_date", "type": {"type": "int", "logicalType": "date"}},
+    ]
+
+
+def staged_schema(writer_schema: str | Mapping[str, Any], metadata: MetadataColumns) -> StagedSchema:
+    """The staged schema of a topic's writer schema.
+
+    Raises UnstageableSchema if the writer schema is not valid, is no record, contains itself, has a column that a
+    metadata column needs (names ignore case, as in warehouses), or has an event date field of a type that gives none.
+    """
+    source = avro.load_schema(writer_schema)
+    while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
+        source = source["type"]
+    record = avro.parse(source)
+    if not isinstance(record, avro.Record):
+        raise UnstageableSchema(
+            "the writer schema is not a record, and a table needs columns",
+            next_step="produce a record, or send this topic's records to its error table",
+        )
+    _refuse_recursion(record)
+    return _staged(source, record, metadata, BodyKind.AVRO)
+
+
+def json_staged_schema(metadata: MetadataColumns, *, name: str = "Json") -> StagedSchema:
+    """The staged schema of a JSON topic: the document as ``payload`` (null for a tombstone) and the metadata."""
+    document = {"type": "string", "sqlType": "JSON"}  # how BigQuery's Avro loader is told of a JSON column
+    schema = {"type": "record", "name": name, "fields": [{"name": "payload", "type": ["null", document]}]}
+    return _staged(schema, _record(schema), metadata, BodyKind.JSON)
+
+
+def tombstone_schema(metadata: MetadataColumns, *, name: str = "Tombstone") -> StagedSchema:
+    """The staged schema of tombstones as rows of an Avro topic's table: the metadata alone, other columns stay null."""
+    schema: dict[str, Any] = {"type": "record", "name": name, "fields": []}
+    return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
+
+
+def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
+    """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
+    canonical = json.dumps(avro.canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _staged(
+    source: Mapping[str, Any], record: avro.Record, metadata: MetadataColumns, body: BodyKind
+) -> StagedSchema:
+    fields = metadata_fields(metadata, _unused_name(record))
+    columns = _columns(record, fields)
+    staged = {**source, "fields": [*source["fields"], *fields]}
+    # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
+    captures = [metadata.event_date_field] if metadata.event_date_field and body is BodyKind.AVRO else []
+    program = compile_program(record, captures)
+    _refuse_plain_long(program, metadata)
+    return StagedSchema(
+        json.dumps(staged, separators=(",", ":")),
+        schema_fingerprint(staged),
+        metadata,
+        body,
+        record.name,
+        columns,
+        program,
+    )
+
+
+def _record(schema: Mapping[str, Any]) -> avro.Record:
+    record = avro.parse(schema)
+    assert isinstance(record, avro.Record)
+    return record
+
+
+def _columns(record: avro.Record, fields: list[dict[str, Any]]) -> tuple[str, ...]:
+    own = {name.lower(): name for name in record.fields}
+    for each in fields:
+        if each["name"] in own:
+            raise UnstageableSchema(
+                f"field {own[each['name']]!r} of record {record.name!r} collides with "
+                f"the metadata column {each['name']!r}",
+                next_step="rename the field in the writer schema",
+            )
+    return (*record.fields, *(str(each["name"]) for each in fields))
+
+
+def _refuse_recursion(record: avro.Record) -> None:
+    recursive = avro.recursive_record(record)
+    if recursive is not None:
+        raise UnstageableSchema(
+            f"record {recursive.name!r} contains itself, and no warehouse has recursive column types",
+            next_step="register a schema of fixed depth, or produce this part as a JSON string",
+        )
+
+
+def _refuse_plain_long(program: Program, metadata: MetadataColumns) -> None:
+    instructions = program.code.reshape(-1, WIDTH)
+    plain = ((instructions[:, 0] == Op.CLOSE) & (instructions[:, 2] == CaptureKind.LONG)).any()
+    if plain and not metadata.plain_long_is_millis:
+        raise UnstageableSchema(
+            f"field {metadata.event_date_field!r} is a long without a logical type, so it may be no time at all",
+            next_step="say that plain longs are milliseconds, or name another event date field for this topic",
+        )
+
+
+def _headers_field(type_name: str) -> dict[str, Any]:
+    fields = [{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "bytes"]}]
+    # An explicit empty namespace: the type must not move with the record's.
+    items = {"type": "record", "name": type_name, "namespace": "", "fields": fields}
+    return {"name": "_kafka_headers", "type": {"type": "array", "items": items}}
+
+
+def _unused_name(record: avro.Record) -> str:
+    taken = avro.named_types(record)
+    name = _HEADER_TYPE
+    while name in taken:
+        name += "_"
+    return name
