@@ -38,7 +38,8 @@ def loads(cls: type[T], data: bytes, path: str) -> T:
         raise _corrupt(path, error) from error
     if not isinstance(version, int) or version > FORMAT:
         raise UnsupportedFormat(
-            f"{path} has format {version}, this KBQ reads up to {FORMAT}", next_step="upgrade KBQ; nothing was changed"
+            f"{path} has format {version}, this KBQ reads up to {FORMAT}",
+            next_step="upgrade KBQ; nothing was changed",
         )
     try:
         return decode(cls, document)

@@ -53,7 +53,9 @@ class StagedFile:
     def done(self) -> DoneFileName:
         """Its done file (PROTOCOL E5): the last offset is the last position covered."""
         name = self.name
-        return DoneFileName(name.topic_partition, name.table, name.schema_id, name.first_offset, self.until - 1)
+        return DoneFileName(
+            name.topic_partition, name.table, name.schema_id, name.first_offset, self.until - 1
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ class Counts:
     rows: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Counts) -> Counts:
-        rows = {table: self.rows.get(table, 0) + other.rows.get(table, 0) for table in {**self.rows, **other.rows}}
+        rows = {
+            table: self.rows.get(table, 0) + other.rows.get(table, 0) for table in {**self.rows, **other.rows}
+        }
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in dataclasses.fields(self)[:-1]}
         return Counts(**sums, rows=rows)
 
@@ -254,7 +258,9 @@ def _map_windows(commit: Commit, change: Callable[[Window], Window | None]) -> C
     partitions = {}
     for number, state in commit.partitions.items():
         windows = tuple(w for w in map(change, state.windows) if w is not None)
-        partitions[number] = state if windows == state.windows else dataclasses.replace(state, windows=windows)
+        partitions[number] = (
+            state if windows == state.windows else dataclasses.replace(state, windows=windows)
+        )
     return dataclasses.replace(commit, partitions=partitions)
 
 
@@ -282,7 +288,12 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str) -> Commi
 
 
 def reset(
-    commit: Commit, starts: Mapping[int, int], *, cluster_id: str, topic_id: str, give_up_pending: bool = False
+    commit: Commit,
+    starts: Mapping[int, int],
+    *,
+    cluster_id: str,
+    topic_id: str,
+    give_up_pending: bool = False,
 ) -> Commit:
     """Start a new epoch (PROTOCOL E9) in which the given partitions begin anew at ``starts``.
 
@@ -311,6 +322,8 @@ def resume(commit: Commit, partition: int, *, as_errors: bool = False) -> Commit
     """Let a stopped partition go on; ``as_errors`` accepts the error rows of the stopped range."""
     state = commit.partitions[partition]
     if state.stop is None:
-        raise Refused(f"{commit.topic_partition(partition)} is not stopped", next_step="kbq status lists what is")
+        raise Refused(
+            f"{commit.topic_partition(partition)} is not stopped", next_step="kbq status lists what is"
+        )
     until = state.stop.until if as_errors else state.accept_errors_until
     return commit.with_partition(partition, dataclasses.replace(state, stop=None, accept_errors_until=until))

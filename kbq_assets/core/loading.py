@@ -186,7 +186,11 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
     for window in _merge(queues, schema.fingerprint):
         size += sum(f.bytes for f in window)
         dates.update(*(f.dates for f in window))
-        too_much = len(chosen) + len(window) > limits.files or size > limits.bytes or len(dates) > limits.time_partitions
+        too_much = (
+            len(chosen) + len(window) > limits.files
+            or size > limits.bytes
+            or len(dates) > limits.time_partitions
+        )
         if chosen and too_much:
             break
         chosen.extend(window)
@@ -195,7 +199,9 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
 
 def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[StagedFile]]]:
     """Per partition the windows in order, each a list of its files in offset order."""
-    ordered = sorted(files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset))
+    ordered = sorted(
+        files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset)
+    )
     queues: dict[Any, list[list[StagedFile]]] = defaultdict(list)
     last = None
     for file in ordered:
@@ -275,8 +281,8 @@ def land(state: TableState, output_rows: int) -> TableState:
 
 
 def park(state: TableState, reason: str, error: str) -> TableState:
-    """Stop loading a table until `kbq resume --table`. Its flight, whose id is DONE or burned, is dropped (L5)."""
-    return dataclasses.replace(state, flight=None, parked=Parked(reason, error))
+    """Stop loading a table until `kbq resume --table`. A flight stays: its id may have run (L3)."""
+    return dataclasses.replace(state, parked=Parked(reason, error))
 
 
 def burn(state: TableState) -> TableState:

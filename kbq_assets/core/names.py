@@ -26,6 +26,7 @@ COMMITS: Final = "commits/"
 TABLES: Final = "tables/"
 BACKLOG: Final = "backlog/"
 QUARANTINE: Final = "quarantine/"
+SCHEMAS: Final = "schemas/"
 TOPIC_REGISTRY: Final = "commits/_topics.json"
 TABLE_REGISTRY: Final = "tables/_tables.json"
 
@@ -102,7 +103,9 @@ class StagedFileName:
         epoch, dash, attempt = folder.partition("-")
         parts = base.rsplit(".", 6)
         if not (path.startswith(STAGING) and dash and attempt) or len(parts) != 7 or parts[-1] != "avro":
-            raise _unparsable(path, "staging/<epoch>-<attempt>/<topic>.<partition>.<dataset>.<table>.<id>.<first>.avro")
+            raise _unparsable(
+                path, "staging/<epoch>-<attempt>/<topic>.<partition>.<dataset>.<table>.<id>.<first>.avro"
+            )
         topic, partition, dataset, table, schema_id, first, _ = parts
         return cls(
             TopicPartition(check_topic(topic), _integer(partition, path)),
@@ -157,7 +160,9 @@ class DoneFileName:
         """
         parts = path.removeprefix(DONE).rsplit(".", 6)
         if len(parts) != 7 or parts[-1] != "done" or parts[0] not in known_topics or parts[3].isdigit():
-            raise _unparsable(path, "<topic>.<partition>.<dataset>.<table>.<first>.<last>.done of a known topic")
+            raise _unparsable(
+                path, "<topic>.<partition>.<dataset>.<table>.<first>.<last>.done of a known topic"
+            )
         topic, partition, dataset, table, first, last, _ = parts
         return cls(
             TopicPartition(check_topic(topic), _integer(partition, path)),
@@ -198,10 +203,24 @@ def backlog_prefix(table: TableReference) -> str:
     return f"{BACKLOG}{table}/"
 
 
-def backlog_path(table: TableReference, epoch: int, topic_partition: TopicPartition, first_offset: int) -> str:
+def backlog_path(
+    table: TableReference, epoch: int, topic_partition: TopicPartition, first_offset: int
+) -> str:
     """Path of the chunk of one window: deterministic, so that writing it twice is one write."""
     tp = topic_partition
-    return f"{backlog_prefix(table)}{_checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
+    return (
+        f"{backlog_prefix(table)}{_checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
+    )
+
+
+def schema_path(fingerprint: str) -> str:
+    """Path of a staged schema: content-addressed, written before the first file that has it."""
+    return f"{SCHEMAS}{fingerprint}.json"
+
+
+def quarantine_path(staged: str) -> str:
+    """Where a bad staged file's copy is kept (PROTOCOL L5)."""
+    return QUARANTINE + staged.removeprefix(STAGING)
 
 
 def shard_of(partition: int) -> int:

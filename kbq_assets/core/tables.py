@@ -117,7 +117,9 @@ def _merge_column(
             f"column {name}: the table has {_shown(existing)}, the records have {_shown(wanted)}",
             next_step="change the table or the schema, then `kbq resume --table`",
         )
-    return Column(existing.name, existing.type, mode, _merge(existing.fields, wanted.fields, f"{name}.", added, relaxed))
+    return Column(
+        existing.name, existing.type, mode, _merge(existing.fields, wanted.fields, f"{name}.", added, relaxed)
+    )
 
 
 def _shown(column: Column) -> str:
@@ -132,9 +134,13 @@ def _fields(schema: Mapping[str, Any], named: dict[str, Any], namespace: str) ->
 
 def _column(name: str, schema: Any, named: dict[str, Any], namespace: str) -> Column:
     if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
-        schema = named.get(schema if "." in schema or not namespace else f"{namespace}.{schema}", named.get(schema))
+        schema = named.get(
+            schema if "." in schema or not namespace else f"{namespace}.{schema}", named.get(schema)
+        )
         if schema is None:
-            raise EncodingError(f"column {name}: its type is not defined", next_step="check the schema in the registry")
+            raise EncodingError(
+                f"column {name}: its type is not defined", next_step="check the schema in the registry"
+            )
     if isinstance(schema, list):
         return _union(name, schema, named, namespace)
     kind = schema if isinstance(schema, str) else schema["type"]
@@ -160,7 +166,9 @@ def _scalar(name: str, kind: str, schema: Any, named: dict[str, Any], namespace:
     if kind in ("enum", "fixed"):
         return "STRING" if kind == "enum" else "BYTES"
     if kind not in _PRIMITIVES:
-        raise EncodingError(f"column {name}: {kind} has no column type", next_step="leave the field out, or wrap it")
+        raise EncodingError(
+            f"column {name}: {kind} has no column type", next_step="leave the field out, or wrap it"
+        )
     return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])
 
 
@@ -189,7 +197,8 @@ def _repeated(name: str, schema: Mapping[str, Any], named: dict[str, Any], names
     item = _column("item", schema["items"], named, namespace)
     if item.mode == "REPEATED":
         raise EncodingError(
-            f"column {name}: an array of arrays has no column type", next_step="wrap the inner array in a record"
+            f"column {name}: an array of arrays has no column type",
+            next_step="wrap the inner array in a record",
         )
     return Column(name, item.type, "REPEATED", item.fields)
 

@@ -84,7 +84,9 @@ class SourceEntry:
         return topic == self.pattern or fnmatch.fnmatchcase(topic, self.pattern)
 
 
-def parse_source_list(text: str, origin: str, defaults: TopicSettings | None = None) -> tuple[SourceEntry, ...]:
+def parse_source_list(
+    text: str, origin: str, defaults: TopicSettings | None = None
+) -> tuple[SourceEntry, ...]:
     """Parse a source list. Raises ConfigurationError with ``origin`` and the line's number."""
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -98,7 +100,9 @@ def parse_source_list(text: str, origin: str, defaults: TopicSettings | None = N
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
     """The settings of each topic that a line names or matches; the first line decides."""
     entries = tuple(entries)
-    chosen = {topic: next((e.settings for e in entries if e.matches(topic)), None) for topic in sorted(topics)}
+    chosen = {
+        topic: next((e.settings for e in entries if e.matches(topic)), None) for topic in sorted(topics)
+    }
     return {topic: settings for topic, settings in chosen.items() if settings is not None}
 
 
@@ -132,7 +136,9 @@ def _converted(kind: type, key: str, value: str, where: str) -> Any:
     try:
         return kind(value)
     except ValueError as error:
-        raise ConfigurationError(f"{where}: {key}={value}: {error}", next_step=f"expected {kind.__name__}") from error
+        raise ConfigurationError(
+            f"{where}: {key}={value}: {error}", next_step=f"expected {kind.__name__}"
+        ) from error
 
 
 def _unknown_option(key: str, known: tuple[str, ...], where: str) -> ConfigurationError:

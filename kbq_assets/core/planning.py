@@ -1,0 +1,351 @@
+"""What an extraction does next: a pure function of commits, the broker's answers and settings (PROTOCOL E1, E2, E7).
+
+A plan is a value: `kbq plan` prints it, `pipelines.extract` executes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbq_assets.core import commits
+from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, TopicEntry
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.loading import TableState
+from kbq_assets.core.names import DoneFileName, StagedFileName, TableReference, backlog_path, shard_of
+from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.units import Unit, WindowLimits
+
+#: Topic ids the broker gives when it has none (KIP-516's zero id).
+_UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
+
+
+@dataclass(frozen=True)
+class TopicSnapshot:
+    """One topic as read at the start of a run. ``problem`` is why its commits cannot be read, if so."""
+
+    settings: TopicSettings
+    description: TopicDescription
+    entry: TopicEntry = field(default_factory=TopicEntry)
+    commits: Mapping[int, Commit] = field(default_factory=dict)
+    has_done_files: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A commit object to register and create, with each partition's first position."""
+
+    topic: str
+    shard: int
+    cluster_id: str
+    topic_id: str
+    starts: Mapping[int, int]
+
+    def commit(self) -> Commit:
+        """The commit to write."""
+        partitions = {p: PartitionCommit(next=start, start=start) for p, start in self.starts.items()}
+        return Commit(self.topic, self.shard, self.cluster_id, self.topic_id, epoch=1, partitions=partitions)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A new partition of a known topic: it starts at its earliest offset (E1)."""
+
+    topic_partition: TopicPartition
+    start: int
+
+
+@dataclass(frozen=True)
+class RecordedGap:
+    """Positions lost to retention that the topic's policy accepts (on_retention_loss=record)."""
+
+    topic_partition: TopicPartition
+    until: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartitionStop:
+    """A partition, or a whole topic (partition -1), that waits for an operator; ``commands`` go on."""
+
+    topic_partition: TopicPartition
+    reason: str
+    message: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExtractionPlan:
+    """What one extraction does: state to create first, units to read, what is stopped and why."""
+
+    creations: tuple[Creation, ...] = ()
+    additions: tuple[Addition, ...] = ()
+    gaps: tuple[RecordedGap, ...] = ()
+    units: tuple[Unit, ...] = ()
+    stops: tuple[PartitionStop, ...] = ()
+    idle: int = 0
+
+    @property
+    def positions(self) -> int:
+        """Positions to read, an upper bound of the records."""
+        return sum(unit.range.positions for unit in self.units)
+
+
+@dataclass
+class _Draft:
+    creations: list[Creation] = field(default_factory=list)
+    additions: list[Addition] = field(default_factory=list)
+    gaps: list[RecordedGap] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    stops: list[PartitionStop] = field(default_factory=list)
+    idle: int = 0
+
+    def stop(self, topic: str, partition: int, reason: str, message: str, *commands: str) -> None:
+        self.stops.append(PartitionStop(TopicPartition(topic, partition), reason, message, commands))
+
+
+def plan_extraction(
+    snapshots: Iterable[TopicSnapshot],
+    offsets: Mapping[TopicPartition, BrokerOffsets],
+    cluster_id: str,
+    limits: WindowLimits | None = None,
+) -> ExtractionPlan:
+    """Plan the units of one run, the longest first. Topics and partitions that must stop do not stop the others."""
+    draft = _Draft()
+    for snapshot in snapshots:
+        _plan_topic(draft, snapshot, offsets, cluster_id, limits or WindowLimits())
+    return ExtractionPlan(
+        creations=tuple(draft.creations),
+        additions=tuple(draft.additions),
+        gaps=tuple(draft.gaps),
+        units=tuple(sorted(draft.units, key=lambda unit: -unit.range.positions)),
+        stops=tuple(draft.stops),
+        idle=draft.idle,
+    )
+
+
+def _plan_topic(
+    draft: _Draft,
+    snapshot: TopicSnapshot,
+    offsets: Mapping[TopicPartition, BrokerOffsets],
+    cluster_id: str,
+    limits: WindowLimits,
+) -> None:
+    topic = snapshot.description.topic
+    if _stops_topic(draft, snapshot, cluster_id):
+        return
+    starts: dict[int, dict[int, int]] = defaultdict(dict)
+    known = {p: c for c in snapshot.commits.values() for p in c.partitions}
+    for partition in range(snapshot.description.partitions):
+        tp = TopicPartition(topic, partition)
+        if tp not in offsets:
+            draft.stop(topic, partition, "no_offsets", f"the broker gives no offsets for {tp}", "kbq extract")
+        elif partition in known:
+            _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], limits)
+        else:
+            _plan_new_partition(draft, snapshot, tp, offsets[tp], starts, limits)
+    for shard, positions in starts.items():
+        draft.creations.append(Creation(topic, shard, cluster_id, snapshot.description.topic_id, positions))
+    for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
+        draft.stop(
+            topic, partition, "partition_gone", f"{topic}[{partition}] is gone", f"kbq reset --topic {topic}"
+        )
+
+
+def _stops_topic(draft: _Draft, snapshot: TopicSnapshot, cluster_id: str) -> bool:
+    """E1 and the identities of E2."""
+    topic = snapshot.description.topic
+    if snapshot.problem:
+        draft.stop(
+            topic, -1, "commit_unreadable", snapshot.problem, "restore the commit object, then kbq extract"
+        )
+        return True
+    missing = sorted(set(snapshot.entry.active) - set(snapshot.commits))
+    if missing:
+        message = f"the commit of {topic} is registered but missing (shards {missing})"
+        draft.stop(
+            topic, -1, "commit_missing", message, "restore commits/ from a backup or an earlier version"
+        )
+        return True
+    if not snapshot.commits and not snapshot.entry.creating and snapshot.has_done_files:
+        message = f"{topic} has done files but no commit"
+        draft.stop(topic, -1, "not_bootstrapped", message, f"kbq bootstrap --topic {topic} --from-done-files")
+        return True
+    return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
+
+
+def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, cluster_id: str) -> bool:
+    topic, now = commit.topic, snapshot.description.topic_id
+    if commit.cluster_id and cluster_id and commit.cluster_id != cluster_id:
+        message = f"{topic} was read from cluster {commit.cluster_id}, this is cluster {cluster_id}"
+    elif not {commit.topic_id, now} & _UNKNOWN_IDS and commit.topic_id != now:
+        message = f"{topic} was recreated: topic id {commit.topic_id} became {now}"
+    else:
+        return False
+    ranges = ", ".join(f"[{p}] from {s.next}" for p, s in sorted(commit.partitions.items()))
+    draft.stop(
+        topic,
+        -1,
+        "recreated",
+        f"{message}; unread positions are gone: {ranges}",
+        f"kbq reset --topic {topic}",
+    )
+    return True
+
+
+def _plan_new_partition(
+    draft: _Draft,
+    snapshot: TopicSnapshot,
+    tp: TopicPartition,
+    broker: BrokerOffsets,
+    starts: dict[int, dict[int, int]],
+    limits: WindowLimits,
+) -> None:
+    known_topic = bool(snapshot.commits)
+    latest = not known_topic and snapshot.settings.start == "latest"
+    start = broker.latest if latest else broker.earliest
+    shard = shard_of(tp.partition)
+    if shard in snapshot.commits:
+        draft.additions.append(Addition(tp, start))
+        epoch = snapshot.commits[shard].epoch
+    else:
+        starts[shard][tp.partition] = start
+        epoch = 1
+    _add_unit(draft, Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=limits))
+
+
+def _plan_partition(
+    draft: _Draft,
+    settings: TopicSettings,
+    commit: Commit,
+    partition: int,
+    broker: BrokerOffsets,
+    limits: WindowLimits,
+) -> None:
+    tp, state = commit.topic_partition(partition), commit.partitions[partition]
+    options = f"--topic {tp.topic} --partition {partition}"
+    first = state.next
+    if state.stop is not None:
+        commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
+        draft.stop(tp.topic, partition, state.stop.reason, state.stop.message, *commands)
+        return
+    if first > broker.latest:
+        message = f"{tp} stands at {first}, the broker ends at {broker.latest}: truncated or recreated"
+        draft.stop(tp.topic, partition, "truncated", message, f"kbq reset {options}")
+        return
+    if first < broker.earliest:
+        message = (
+            f"{tp}: positions [{first}, {broker.earliest}) were deleted by retention before they were read"
+        )
+        if settings.on_retention_loss != "record":
+            commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
+            draft.stop(tp.topic, partition, "retention_loss", message, *commands)
+            return
+        draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
+        first = broker.earliest
+    _add_unit(
+        draft,
+        Unit(
+            OffsetRange(tp, first, max(first, broker.latest)),
+            commit.epoch,
+            settings,
+            # A gap was jumped: the old leader epoch says nothing about the new position.
+            state.leader_epoch if first == state.next else -1,
+            state.accept_errors_until,
+            limits,
+        ),
+    )
+
+
+def _add_unit(draft: _Draft, unit: Unit) -> None:
+    if unit.range:
+        draft.units.append(unit)
+    else:
+        draft.idle += 1
+
+
+@dataclass(frozen=True)
+class BacklogChunk:
+    """Files of one window that wait in a table's backlog (E7)."""
+
+    files: tuple[StagedFile, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PruningPlan:
+    """Backlog chunks to create first, then the commit to swap in (E7). ``commit`` is the old one if nothing changes."""
+
+    chunks: Mapping[str, BacklogChunk]
+    commit: Commit
+
+
+def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) -> PruningPlan:
+    """Drop windows that are loaded; copy the files of parked tables into their backlog and drop them (E7)."""
+
+    def loaded(file: StagedFile) -> bool:
+        state = states.get(file.table)
+        return state is not None and state.is_loaded(file)
+
+    def is_set_aside(file: StagedFile) -> bool:
+        state = states.get(file.table)
+        return state is not None and state.parked is not None and not state.is_loaded(file)
+
+    pruned = commits.prune(commit, loaded)
+    chunks: dict[str, list[StagedFile]] = defaultdict(list)
+    for file in filter(is_set_aside, pruned.files):
+        name = file.name
+        chunks[backlog_path(file.table, name.epoch, name.topic_partition, file.window)].append(file)
+    kept = commits.drop_files(pruned, is_set_aside) if chunks else pruned
+    # Dropping set-aside files may leave windows whose other files are all loaded.
+    return PruningPlan({p: BacklogChunk(tuple(f)) for p, f in chunks.items()}, commits.prune(kept, loaded))
+
+
+def expected_done_files(
+    commit: Commit, states: Mapping[TableReference, TableState]
+) -> Iterator[DoneFileName]:
+    """Done files that must exist (E5): of files not yet loaded, and of each partition's last pending window.
+
+    The last window's are needed even when loaded: the highest done file of a partition is never missing (L7).
+    """
+    for partition in commit.partitions.values():
+        for window in partition.windows:
+            is_last = window is partition.windows[-1]
+            for file in window.files:
+                state = states.get(file.table)
+                if is_last or state is None or not state.is_loaded(file):
+                    yield file.done
+
+
+def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozenset[str]) -> list[str]:
+    """Staged files to delete (E6). ``listed`` must have been listed before commits, backlogs and states were read."""
+    by_shard = {(c.topic, c.shard): c for c in commits_}
+    return [path for path in listed if path not in in_use and _is_orphan(path, by_shard)]
+
+
+def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
+    try:
+        name = StagedFileName.parse(path)
+    except InvalidName:
+        return False  # not ours to judge
+    tp = name.topic_partition
+    commit = by_shard.get((tp.topic, shard_of(tp.partition)))
+    if commit is None or tp.partition not in commit.partitions:
+        return False
+    older = name.epoch < commit.epoch
+    return older or (name.epoch == commit.epoch and name.first_offset < commit.partitions[tp.partition].next)
+
+
+def superseded_done_files(
+    names: Iterable[DoneFileName], in_use: frozenset[DoneFileName]
+) -> list[DoneFileName]:
+    """Done files to delete: their avro is loaded and a higher one of the partition exists (L4, L7)."""
+    names = list(names)
+    highest: dict[TopicPartition, int] = {}
+    for name in names:
+        highest[name.topic_partition] = max(highest.get(name.topic_partition, -1), name.last_offset)
+    return [n for n in names if n.last_offset < highest[n.topic_partition] and n not in in_use]

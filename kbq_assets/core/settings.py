@@ -1,0 +1,199 @@
+"""Settings: every `KBQ_*` variable, parsed into frozen values. Only `definitions.py` hands the environment in.
+
+With nothing set, everything points at the local stack of `kbq local up` below `.kbq/`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """The broker. ``options`` are librdkafka's, by their own names; values may be `env:NAME` or `file:PATH`."""
+
+    bootstrap_servers: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """The schema registry. ``username``, ``password`` and ``token`` may be `env:NAME` or `file:PATH`."""
+
+    url: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    ca_file: str = ""
+    timeout_seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """The Spark session. ``options`` are Spark's, by their own names."""
+
+    master: str = "local[*]"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """Ports of the local stack."""
+
+    kafka_port: int = 39092
+    controller_port: int = 39093
+    registry_port: int = 38081
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`)."""
+
+    run_seconds: float = 600.0
+    window_seconds: float = 300.0
+    window_records: int = 5_000_000
+    window_bytes: int = 512 * 1024 * 1024
+    file_bytes: int = 256 * 1024 * 1024
+    load_wait_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything KBQ is told. ``staging_url`` is a folder or `gs://…`; ``warehouse_url`` is `duckdb:PATH` or
+    `bigquery://project`."""
+
+    home: Path
+    staging_url: str
+    warehouse_url: str
+    source_topics: Path
+    dataset: str
+    kafka: KafkaSettings
+    registry: RegistrySettings
+    spark: SparkSettings
+    local: LocalSettings
+    run: RunSettings
+
+    @property
+    def demo_log(self) -> Path:
+        """The demo producers' own log of what they produced."""
+        return self.home / "demo"
+
+
+_KAFKA_PREFIX: Final = "KBQ_KAFKA_"
+_SPARK_PREFIX: Final = "KBQ_SPARK_CONF_"
+#: Variables with one meaning; those with the prefixes above carry options under their own names.
+VARIABLES: Final[Mapping[str, str]] = {
+    "KBQ_HOME": "folder of the local stack, the default staging and the default warehouse (.kbq)",
+    "KBQ_STAGING": "folder or gs://bucket/prefix of staged files and state (KBQ_HOME/staging)",
+    "KBQ_WAREHOUSE": "duckdb:PATH or bigquery://project (duckdb:KBQ_HOME/warehouse.duckdb)",
+    "KBQ_SOURCE_TOPICS": "the list of topics (examples/source-topics.txt)",
+    "KBQ_DATASET": "dataset of topics whose line names none (kafka)",
+    "KBQ_KAFKA_BOOTSTRAP_SERVERS": "host:port,… (the local stack's)",
+    "KBQ_REGISTRY_URL": "URL of the Confluent-compatible registry (the local stack's)",
+    "KBQ_REGISTRY_USERNAME": "user for basic authentication; env:NAME or file:PATH allowed",
+    "KBQ_REGISTRY_PASSWORD": "password; env:NAME or file:PATH allowed",
+    "KBQ_REGISTRY_TOKEN": "bearer token; env:NAME or file:PATH allowed",
+    "KBQ_REGISTRY_CA_FILE": "certificate authorities that sign the registry's certificate",
+    "KBQ_REGISTRY_TIMEOUT_SECONDS": "seconds to wait for the registry (10)",
+    "KBQ_SPARK_MASTER": "local[*], spark://host:port, k8s://…, yarn (local[*])",
+    "KBQ_LOCAL_KAFKA_PORT": "port of the local broker (39092)",
+    "KBQ_LOCAL_CONTROLLER_PORT": "port of the local controller (39093)",
+    "KBQ_LOCAL_REGISTRY_PORT": "port of the local registry (38081)",
+    "KBQ_RUN_SECONDS": "no task starts after this many seconds of a run (600)",
+    "KBQ_WINDOW_SECONDS": "a window ends after this many seconds (300)",
+    "KBQ_WINDOW_RECORDS": "a window ends after this many records (5000000)",
+    "KBQ_WINDOW_BYTES": "a window ends after this many staged bytes (536870912)",
+    "KBQ_FILE_BYTES": "a staged file ends after this many bytes (268435456)",
+    "KBQ_LOAD_WAIT_SECONDS": "how long a load run waits for its jobs (600)",
+}
+
+
+def parse_settings(environ: Mapping[str, str]) -> Settings:
+    """Parse `KBQ_*` variables. Raises ConfigurationError for an unknown or malformed one, never echoing a value."""
+    _refuse_unknown(environ)
+    home = Path(environ.get("KBQ_HOME", ".kbq")).absolute()
+    local = LocalSettings(
+        _integer(environ, "KBQ_LOCAL_KAFKA_PORT", LocalSettings.kafka_port),
+        _integer(environ, "KBQ_LOCAL_CONTROLLER_PORT", LocalSettings.controller_port),
+        _integer(environ, "KBQ_LOCAL_REGISTRY_PORT", LocalSettings.registry_port),
+    )
+    return Settings(
+        home=home,
+        staging_url=environ.get("KBQ_STAGING", str(home / "staging")),
+        warehouse_url=environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}"),
+        source_topics=Path(environ.get("KBQ_SOURCE_TOPICS", "examples/source-topics.txt")).absolute(),
+        dataset=environ.get("KBQ_DATASET", "kafka"),
+        kafka=KafkaSettings(
+            environ.get("KBQ_KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{local.kafka_port}"),
+            _kafka_options(environ),
+        ),
+        registry=_registry(environ, local),
+        spark=SparkSettings(environ.get("KBQ_SPARK_MASTER", "local[*]"), _spark_options(environ)),
+        local=local,
+        run=_run(environ),
+    )
+
+
+def _registry(environ: Mapping[str, str], local: LocalSettings) -> RegistrySettings:
+    return RegistrySettings(
+        url=environ.get("KBQ_REGISTRY_URL", f"http://127.0.0.1:{local.registry_port}/apis/ccompat/v7"),
+        username=environ.get("KBQ_REGISTRY_USERNAME", ""),
+        password=environ.get("KBQ_REGISTRY_PASSWORD", ""),
+        token=environ.get("KBQ_REGISTRY_TOKEN", ""),
+        ca_file=environ.get("KBQ_REGISTRY_CA_FILE", ""),
+        timeout_seconds=_integer(environ, "KBQ_REGISTRY_TIMEOUT_SECONDS", 10),
+    )
+
+
+def _run(environ: Mapping[str, str]) -> RunSettings:
+    defaults = RunSettings()
+    return RunSettings(
+        run_seconds=_integer(environ, "KBQ_RUN_SECONDS", int(defaults.run_seconds)),
+        window_seconds=_integer(environ, "KBQ_WINDOW_SECONDS", int(defaults.window_seconds)),
+        window_records=_integer(environ, "KBQ_WINDOW_RECORDS", defaults.window_records),
+        window_bytes=_integer(environ, "KBQ_WINDOW_BYTES", defaults.window_bytes),
+        file_bytes=_integer(environ, "KBQ_FILE_BYTES", defaults.file_bytes),
+        load_wait_seconds=_integer(environ, "KBQ_LOAD_WAIT_SECONDS", int(defaults.load_wait_seconds)),
+    )
+
+
+def _kafka_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """`KBQ_KAFKA_SASL_MECHANISM=PLAIN` is librdkafka's `sasl.mechanism`; the adapter's allow-list judges the names."""
+    return {
+        name.removeprefix(_KAFKA_PREFIX).lower().replace("_", "."): value
+        for name, value in environ.items()
+        if name.startswith(_KAFKA_PREFIX) and name not in VARIABLES
+    }
+
+
+def _spark_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """`KBQ_SPARK_CONF_spark.executor.memory=2g` is Spark's `spark.executor.memory`."""
+    return {n.removeprefix(_SPARK_PREFIX): v for n, v in environ.items() if n.startswith(_SPARK_PREFIX)}
+
+
+#: Read by the test suite and CI, not by the product.
+_TEST_VARIABLES: Final = ("KBQ_TEST_", "KBQ_CI", "KBQ_NO_SKIP", "KBQ_FUZZ")
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    prefixes = (_KAFKA_PREFIX, _SPARK_PREFIX, *_TEST_VARIABLES)
+    for name in environ:
+        if name.startswith("KBQ_") and name not in VARIABLES and not name.startswith(prefixes):
+            near = difflib.get_close_matches(name, VARIABLES, 1)
+            hint = f"did you mean {near[0]}?" if near else "`kbq settings` lists the variables"
+            raise ConfigurationError(f"unknown variable {name}", next_step=hint)
+
+
+def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise ConfigurationError(f"{name} is not a whole number", next_step=VARIABLES[name])
+    return int(text)

@@ -1,0 +1,98 @@
+"""One unit of extraction: read a range, write the files of its windows (PROTOCOL E3)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kbq_assets.core import codec
+from kbq_assets.core.commits import Commit, Stop, Window
+from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.names import commit_path, shard_of
+from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.kafka import Source
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.worker.routes import Routes
+from kbq_assets.worker.window import StopWindow, WindowWriter
+
+
+def random_attempt() -> str:
+    """A folder name no other attempt has: a zombie overwrites nothing."""
+    return uuid.uuid4().hex[:20]
+
+
+@dataclass(frozen=True)
+class WorkerPorts:
+    """The world of a task."""
+
+    store: ObjectStore
+    source: Source
+    registry: SchemaRegistry
+    clock: Clock
+    new_attempt: Callable[[], str] = random_attempt
+
+
+def extract_unit(unit: Unit, ports: WorkerPorts) -> UnitOutcome:
+    """Read a unit. Never raises a KbqError: what went wrong is in the outcome, with the windows finished before."""
+    started = ports.clock.monotonic()
+    windows: list[Window] = []
+    stop: Stop | None = None
+    failure = ""
+    try:
+        if _is_superseded(unit, ports.store):
+            return UnitOutcome(unit, superseded=True)
+        _read_windows(unit, ports, windows)
+    except StopWindow as stopped:
+        stop = stopped.stop
+    except KbqError as error:
+        failure = f"{type(error).__name__}: {error}"
+    return UnitOutcome(unit, tuple(windows), stop, failure, seconds=ports.clock.monotonic() - started)
+
+
+def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
+    """A duplicate attempt checks the commit first: Spark may run a task twice."""
+    tp = unit.range.topic_partition
+    path = commit_path(tp.topic, shard_of(tp.partition))
+    try:
+        commit = codec.loads(Commit, store.get(path).data, path)
+    except NotFound:
+        return True
+    return commit.epoch != unit.epoch or commit.partitions[tp.partition].next > unit.range.from_offset
+
+
+def _read_windows(unit: Unit, ports: WorkerPorts, windows: list[Window]) -> None:
+    settings, attempt = unit.settings, ports.new_attempt()
+    routes = Routes(unit.range.topic_partition.topic, settings, ports.registry)
+    to_errors = "error_table" in (settings.errors, settings.tombstones) or unit.accept_errors_until > 0
+    batches = ports.source.read(
+        unit.range,
+        leader_epoch=unit.leader_epoch,
+        keys=settings.keys or to_errors or settings.tombstones == "row",
+        headers=settings.headers or to_errors,
+    )
+    writer: WindowWriter | None = None
+    try:
+        for batch in batches:
+            if writer is None:
+                first = windows[-1].until if windows else unit.range.from_offset
+                writer = WindowWriter(unit, first, attempt, routes, ports.store)
+                opened = ports.clock.monotonic()
+            writer.add(batch)
+            if _is_full(writer, unit, ports.clock.monotonic() - opened):
+                windows.append(writer.close())
+                writer = None
+        if writer is not None and writer.position > writer.first:
+            windows.append(writer.close())
+            writer = None
+    finally:
+        if writer is not None:
+            writer.abort()
+
+
+def _is_full(writer: WindowWriter, unit: Unit, seconds: float) -> bool:
+    limits = unit.limits
+    too_big = writer.bytes_written >= limits.bytes or writer.records >= limits.records
+    return writer.position > writer.first and (too_big or seconds >= limits.seconds)

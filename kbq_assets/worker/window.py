@@ -1,0 +1,231 @@
+"""One window being written: its files, its counts, and the policy for bad records."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbq_assets.core.commits import Counts, StagedFile, Stop, Window
+from kbq_assets.core.errors import KbqError, PreconditionFailed
+from kbq_assets.core.names import StagedFileName, TableReference, schema_path
+from kbq_assets.core.units import Unit
+from kbq_assets.ports.kafka import Batch
+from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
+from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.encode import (
+    EncodedFile,
+    NewFile,
+    Problem,
+    Rejects,
+    Route,
+    Source,
+    ValueFormat,
+    WindowEncoder,
+)
+from kbq_assets.wire.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
+from kbq_assets.wire.reasons import Reason
+from kbq_assets.wire.validate import Limits
+from kbq_assets.worker.routes import Routes
+
+_TOMBSTONES = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
+_SCHEMA_PROBLEMS = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA))
+
+
+class StopWindow(Exception):
+    """Raised inside a window that must not be committed (PROTOCOL E10)."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.message)
+        self.stop = stop
+
+
+@dataclass
+class _Tally:
+    records: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    errors: int = 0
+    bad: int = 0
+    oldest_ms: int = 2**63 - 1
+    leader_epoch: int = -1
+
+
+class WindowWriter:
+    """Writes the files of one window under one attempt's folder. Exactly one of `close` and `abort` ends it."""
+
+    def __init__(self, unit: Unit, first: int, attempt: str, routes: Routes, store: ObjectStore) -> None:
+        self.first = first
+        self.position = first
+        self._unit = unit
+        self._attempt = attempt
+        self._routes = routes
+        self._store = store
+        self._tally = _Tally()
+        self._schemas: dict[str, str] = {ERROR_FINGERPRINT: error_schema_json()}
+        self._writers: dict[NewFile, ObjectWriter] = {}
+        self._finished: list[EncodedFile] = []
+        tp = unit.range.topic_partition
+        source = Source(tp.topic, tp.partition, unit.epoch)
+        marker = hashlib.sha256(f"{unit.epoch}-{attempt}/{first}".encode()).digest()[:16]
+        self._encoder = WindowEncoder(
+            source,
+            resolve=self._resolve,
+            open_sink=self._open_sink,
+            sync_marker=marker,
+            value_format=ValueFormat(unit.settings.format),
+            limits=Limits(max_bytes=unit.settings.max_record_bytes),
+            tombstones=self._remember(routes.tombstones()),
+        )
+        self._errors = ErrorRows(
+            source, table=str(unit.settings.error_table), open_sink=self._open_sink, sync_marker=marker
+        )
+
+    @property
+    def records(self) -> int:
+        """Records delivered so far."""
+        return self._tally.records
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of staged files so far, without open blocks."""
+        return self._encoder.bytes_written + self._errors.bytes_written
+
+    def add(self, batch: Batch) -> None:
+        """Stage a batch. Raises StopWindow; what the registry and the store raise propagates."""
+        chunk, tally = batch.chunk, self._tally
+        if len(chunk):
+            tally.records += len(chunk)
+            tally.bytes += int((chunk.ends - chunk.starts).sum())
+            tally.oldest_ms = min(tally.oldest_ms, int(chunk.timestamps.min()))
+            self._judge(chunk, self._encoder.add(chunk), batch.position)
+            self._finished.extend(self._encoder.rotate(max_bytes=self._unit.limits.file_bytes))
+        tally.leader_epoch = max(tally.leader_epoch, batch.leader_epoch)
+        self.position = batch.position
+
+    def close(self) -> Window:
+        """Make the window's files visible. Raises StopWindow when too many records were bad."""
+        self._check_error_share()
+        self._finished.extend(self._encoder.finish())
+        errors = self._errors.finish()
+        if errors is not None:
+            self._finished.append(errors)
+        for schema in {file.fingerprint for file in self._finished}:
+            self._write_schema(schema)
+        files = tuple(self._close_file(file) for file in sorted(self._finished, key=lambda f: f.first_offset))
+        return Window(self.first, self.position, self._counts(), files, self._tally.leader_epoch)
+
+    def abort(self) -> None:
+        """Give the window up: nothing of it becomes visible."""
+        for writer in self._writers.values():
+            writer.abort()
+
+    def _judge(self, chunk: Chunk, rejects: Rejects, position: int) -> None:
+        if not len(rejects):
+            return
+        settings, tally = self._unit.settings, self._tally
+        null = np.isin(rejects.reasons, _TOMBSTONES)
+        tally.bad += int((~null).sum())
+        to_errors = np.where(null, settings.tombstones == "error_table", settings.errors == "error_table")
+        if self.first < self._unit.accept_errors_until:
+            to_errors |= ~null
+        else:
+            self._refuse(chunk, rejects, null, position)
+        tally.errors += int(to_errors.sum())
+        tally.skipped += int((~to_errors).sum())
+        self._errors.add(chunk, rejects.take(to_errors))
+
+    def _refuse(self, chunk: Chunk, rejects: Rejects, null: np.ndarray, position: int) -> None:
+        """Stop for what no policy may turn into error rows."""
+        problem = np.isin(rejects.reasons, _SCHEMA_PROBLEMS)
+        fatal = problem if self._unit.settings.errors != "fail" else ~null
+        if not fatal.any():
+            return
+        index = int(np.argmax(fatal))
+        offset = int(chunk.offsets[rejects.rows[index]])
+        reason = Reason(int(rejects.reasons[index]))
+        kind = reason.name.lower() if problem[index] else "bad_record"
+        self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
+
+    def _check_error_share(self) -> None:
+        settings, tally = self._unit.settings, self._tally
+        if self.first < self._unit.accept_errors_until or tally.records < settings.error_share_records:
+            return
+        if tally.bad > settings.error_share * tally.records:
+            share = f"{tally.bad} of {tally.records} records are bad, more than {settings.error_share:.0%}"
+            self._stop("error_share", share, self.position)
+
+    def _stop(self, reason: str, message: str, until: int) -> None:
+        where = f"{self._unit.range.topic_partition} [{self.first}, {until})"
+        raise StopWindow(Stop(reason, f"{where}: {message}", self.first, until))
+
+    def _counts(self) -> Counts:
+        tally = self._tally
+        rows: dict[str, int] = {}
+        error_table = str(self._unit.settings.error_table)
+        for file in self._finished:
+            if file.table != error_table:
+                rows[file.table] = rows.get(file.table, 0) + file.rows
+        positions = self.position - self.first
+        return Counts(
+            positions=positions,
+            records=tally.records,
+            bytes=tally.bytes,
+            gaps=positions - tally.records,
+            skipped=tally.skipped,
+            errors=tally.errors,
+            rows=rows,
+        )
+
+    def _resolve(self, schema_id: int) -> Route | Problem:
+        route = self._routes.resolve(schema_id)
+        return route if isinstance(route, Problem) else self._remembered(route)
+
+    def _remember(self, route: Route | None) -> Route | None:
+        return None if route is None else self._remembered(route)
+
+    def _remembered(self, route: Route) -> Route:
+        self._schemas[route.schema.fingerprint] = route.schema.json
+        return route
+
+    def _path(self, file: NewFile | EncodedFile) -> str:
+        table = TableReference.parse(file.table)
+        tp = self._unit.range.topic_partition
+        epoch = self._unit.epoch
+        return StagedFileName(tp, table, file.schema_id, file.first_offset, epoch, self._attempt).format()
+
+    def _open_sink(self, file: NewFile) -> ObjectWriter:
+        writer = self._store.open_write(self._path(file))
+        self._writers[file] = writer
+        return writer
+
+    def _close_file(self, file: EncodedFile) -> StagedFile:
+        opened = NewFile(file.table, file.schema_id, file.fingerprint, file.first_offset)
+        stored = self._writers.pop(opened).close()
+        if stored.size != file.bytes_written:
+            raise KbqError(f"{stored.path}: {stored.size} bytes were stored of {file.bytes_written}")
+        return StagedFile(
+            path=stored.path,
+            window=self.first,
+            until=self._until(file),
+            rows=file.rows,
+            bytes=stored.size,
+            raw_bytes=file.bytes_raw,
+            crc32c=stored.crc32c,
+            fingerprint=file.fingerprint,
+            dates=tuple(sorted(file.event_dates)),
+            oldest_ms=self._tally.oldest_ms,
+        )
+
+    def _until(self, file: EncodedFile) -> int:
+        """The first offset of the file that follows by rotation, or the window's end."""
+        key = (file.table, file.schema_id)
+        following = [f.first_offset for f in self._finished if (f.table, f.schema_id) == key]
+        return min((first for first in following if first > file.first_offset), default=self.position)
+
+    def _write_schema(self, fingerprint: str) -> None:
+        try:
+            self._store.create(schema_path(fingerprint), self._schemas[fingerprint].encode())
+        except PreconditionFailed:
+            return  # content-addressed: what is there is the same
