@@ -1,14 +1,17 @@
 """Warehouse columns from Avro schemas, and the changes a load needs first.
 
 Types are BigQuery's names; the local warehouse maps them to its own. The mapping is BigQuery's for Avro with
-``useAvroLogicalTypes``: https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions
+``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC]``:
+https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of several
+types is a STRUCT of which one field is set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid`` a STRING;
+fields, unions and arrays of nothing but null have no column; arrays of arrays have no type.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError
@@ -22,6 +25,8 @@ _PRIMITIVES = {
     "bytes": "BYTES",
     "string": "STRING",
 }
+_SCALARS = {**_PRIMITIVES, "enum": "STRING", "fixed": "BYTES"}
+_KINDS = frozenset({*_SCALARS, "null", "record", "error", "array", "map"})
 _LOGICAL = {
     ("int", "date"): "DATE",
     ("int", "time-millis"): "TIME",
@@ -31,6 +36,8 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): "DATETIME",
     ("long", "local-timestamp-micros"): "DATETIME",
 }
+#: BigQuery's limit of nested records: https://cloud.google.com/bigquery/docs/nested-repeated#limitations
+MAX_STRUCT_DEPTH = 15
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class IncompatibleColumn(ConfigurationError):
 
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError for what no warehouse column can hold."""
-    return tuple(_fields(json.loads(schema), {}, ""))
+    return _SchemaReader().fields(json.loads(schema), "", "")
 
 
 def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> TableChange:
@@ -96,9 +103,13 @@ def _merge(
     merged = [_merge_column(c, by_name.pop(c.name.lower(), None), prefix, added, relaxed) for c in existing]
     for column in by_name.values():
         added.append(prefix + column.name)
-        mode = "REPEATED" if column.mode == "REPEATED" else "NULLABLE"
-        merged.append(Column(column.name, column.type, mode, column.fields))
+        merged.append(_added(column))
     return tuple(merged)
+
+
+def _added(column: Column) -> Column:
+    """A column as it can be added to a table with rows: nothing in it is REQUIRED."""
+    return replace(_nullable(column), fields=tuple(_added(member) for member in column.fields))
 
 
 def _merge_column(
@@ -126,89 +137,137 @@ def _shown(column: Column) -> str:
     return f"{'REPEATED ' if column.mode == 'REPEATED' else ''}{column.type}"
 
 
-def _fields(schema: Mapping[str, Any], named: dict[str, Any], namespace: str) -> Iterable[Column]:
-    namespace = _remember(schema, named, namespace)
-    for item in schema["fields"]:
-        yield _column(item["name"], item["type"], named, namespace)
+class _SchemaReader:
+    """Reads one schema: remembers its named types, and how deep in records it is."""
 
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[Any, str]] = {}
+        self._open: list[int] = []  # identities of the records being read: one inside itself is recursive
 
-def _column(name: str, schema: Any, named: dict[str, Any], namespace: str) -> Column:
-    if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
-        schema = named.get(
-            schema if "." in schema or not namespace else f"{namespace}.{schema}", named.get(schema)
-        )
-        if schema is None:
-            raise EncodingError(
-                f"column {name}: its type is not defined", next_step="check the schema in the registry"
+    def fields(self, schema: Mapping[str, Any], namespace: str, place: str) -> tuple[Column, ...]:
+        """The columns of a record. A field of type null has none: BigQuery ignores it."""
+        namespace = self._remember(schema, namespace)
+        if id(schema) in self._open:
+            raise _refused(place, "its type contains itself", "replace the recursion by an array of records")
+        if len(self._open) > MAX_STRUCT_DEPTH:
+            raise _refused(
+                place, f"more than {MAX_STRUCT_DEPTH} levels of records", "flatten the inner records"
             )
-    if isinstance(schema, list):
-        return _union(name, schema, named, namespace)
-    kind = schema if isinstance(schema, str) else schema["type"]
-    if isinstance(kind, (dict, list)):
-        return _column(name, kind, named, namespace)
-    if kind == "record":
-        return Column(name, "STRUCT", "REQUIRED", tuple(_fields(schema, named, namespace)))
-    if kind in ("array", "map"):
-        return _repeated(name, schema, named, namespace)
-    return Column(name, _scalar(name, kind, schema, named, namespace), "REQUIRED")
+        self._open.append(id(schema))
+        columns = [self.column(item["name"], item["type"], namespace, place) for item in schema["fields"]]
+        self._open.pop()
+        found = tuple(c for c in columns if c is not None)
+        if not found:
+            raise _refused(place, "a record without columns", "give the record a field, or leave it out")
+        return found
+
+    def column(self, name: str, schema: Any, namespace: str, place: str) -> Column | None:
+        """The column of one field, None for a type that holds nothing but nulls."""
+        inside = f"{place}.{name}" if place else name
+        schema, namespace = self._resolved(schema, namespace, inside)
+        if isinstance(schema, list):
+            return self._union(name, schema, namespace, inside)
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if kind == "null":
+            return None
+        if kind in ("record", "error"):
+            return Column(name, "STRUCT", "REQUIRED", self.fields(schema, namespace, inside))
+        if kind == "map":
+            return self._map(name, schema, namespace, inside)
+        if kind == "array":
+            return self._array(name, schema, namespace, inside)
+        return Column(name, self._scalar(kind, schema, namespace), "REQUIRED")
+
+    def _resolved(self, schema: Any, namespace: str, place: str) -> tuple[Any, str]:
+        """Follow names, and types in two coats (``{"type": {"type": …}}``), to a definition and its namespace."""
+        while True:
+            if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
+                full = f"{namespace}.{schema}" if namespace and "." not in schema else schema
+                found = self._named.get(full) or self._named.get(schema)
+                if found is None:
+                    raise _refused(
+                        place, f"type {schema!r} is not defined", "check the schema in the registry"
+                    )
+                return found
+            if not isinstance(schema, dict) or (isinstance(schema["type"], str) and schema["type"] in _KINDS):
+                return schema, namespace
+            schema = schema["type"]
+
+    def _scalar(self, kind: str, schema: Any, namespace: str) -> str:
+        details = schema if isinstance(schema, dict) else {}
+        if kind in ("enum", "fixed"):
+            self._remember(details, namespace)
+        if kind == "string" and details.get("sqlType") in ("JSON", "GEOGRAPHY"):
+            return str(details["sqlType"])
+        logical = details.get("logicalType")
+        if logical == "decimal" and kind in ("bytes", "fixed"):
+            return _decimal(details)
+        return _LOGICAL.get((kind, str(logical)), _SCALARS[kind])
+
+    def _union(self, name: str, branches: list[Any], namespace: str, place: str) -> Column | None:
+        others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+        if not others:
+            return None
+        if len(others) == 1:
+            column = self.column(name, others[0], namespace, place.rpartition(".")[0])
+            if column is None or column.mode == "REPEATED" or len(branches) == 1:
+                return column
+            return replace(column, mode="NULLABLE")
+        members = [self.column(f"{branch_name(b)}_value", b, namespace, place) for b in others]
+        fields = tuple(_nullable(member) for member in members if member is not None)
+        names = [member.name.lower() for member in fields]
+        if len(set(names)) < len(names):
+            raise _refused(place, "a union of types with one name", "rename one of the types")
+        return Column(name, "STRUCT", "NULLABLE", fields)
+
+    def _map(self, name: str, schema: Mapping[str, Any], namespace: str, place: str) -> Column:
+        # NULLABLE: a load may not make a REQUIRED field of a table NULLABLE, the reverse is always allowed.
+        key, value = Column("key", "STRING"), self.column("value", schema["values"], namespace, place)
+        return Column(name, "STRUCT", "REPEATED", (key,) if value is None else (key, _nullable(value)))
+
+    def _array(self, name: str, schema: Mapping[str, Any], namespace: str, place: str) -> Column | None:
+        item = self.column(name, schema["items"], namespace, place.rpartition(".")[0])
+        if item is None:
+            return None  # BigQuery ignores an array of nulls
+        if item.mode == "REPEATED":
+            raise _refused(place, "an array of arrays or maps", "wrap the inner one in a record")
+        return replace(item, mode="REPEATED")
+
+    def _remember(self, schema: Mapping[str, Any], namespace: str) -> str:
+        """Note a named type; return the namespace its content lives in."""
+        outer, name = namespace, str(schema.get("name", ""))
+        if "." in name:
+            namespace, _, name = name.rpartition(".")
+        else:
+            namespace = str(schema.get("namespace", namespace) or "")
+        self._named[f"{namespace}.{name}" if namespace else name] = (schema, outer)
+        return namespace
 
 
-def _scalar(name: str, kind: str, schema: Any, named: dict[str, Any], namespace: str) -> str:
-    details = schema if isinstance(schema, dict) else {}
-    if kind in ("enum", "fixed"):
-        _remember(details, named, namespace)
-    if details.get("sqlType") in ("JSON", "GEOGRAPHY"):
-        return str(details["sqlType"])
-    logical = details.get("logicalType")
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        precision, scale = details.get("precision", 0), details.get("scale", 0)
-        return "NUMERIC" if precision - scale <= 29 and scale <= 9 else "BIGNUMERIC"
-    if kind in ("enum", "fixed"):
-        return "STRING" if kind == "enum" else "BYTES"
-    if kind not in _PRIMITIVES:
-        raise EncodingError(
-            f"column {name}: {kind} has no column type", next_step="leave the field out, or wrap it"
-        )
-    return _LOGICAL.get((kind, str(logical)), _PRIMITIVES[kind])
+def branch_name(branch: Any) -> str:
+    """The name of a union's branch, without its namespace: its field is ``<name>_value``."""
+    while isinstance(branch, dict):
+        branch = branch.get("name", branch["type"])
+    return str(branch).rsplit(".", 1)[-1]
 
 
-def _union(name: str, branches: list[Any], named: dict[str, Any], namespace: str) -> Column:
-    others = [b for b in branches if b != "null"]
-    if len(others) == 1:
-        column = _column(name, others[0], named, namespace)
-        mode = "REPEATED" if column.mode == "REPEATED" else "NULLABLE"
-        return Column(name, column.type, mode if len(branches) > 1 else column.mode, column.fields)
-    members = (_column(f"{_branch_name(b)}_value", b, named, namespace) for b in others)
-    fields = tuple(
-        Column(m.name, m.type, "REPEATED" if m.mode == "REPEATED" else "NULLABLE", m.fields) for m in members
-    )
-    return Column(name, "STRUCT", "NULLABLE", fields)
+def _decimal(details: Mapping[str, Any]) -> str:
+    """NUMERIC has 29 digits before the point and 9 after it. A decimal without a valid precision is plain bytes, as
+    Avro's specification says."""
+    precision, scale = details.get("precision", 0), details.get("scale", 0)
+    if (
+        not isinstance(precision, int)
+        or not isinstance(scale, int)
+        or not 0 <= scale <= precision
+        or precision < 1
+    ):
+        return "BYTES"
+    return "NUMERIC" if precision - scale <= 29 and scale <= 9 else "BIGNUMERIC"
 
 
-def _branch_name(branch: Any) -> str:
-    text = branch if isinstance(branch, str) else branch.get("name", branch["type"])
-    return str(text).rsplit(".", 1)[-1]
+def _nullable(column: Column) -> Column:
+    return column if column.mode == "REPEATED" else replace(column, mode="NULLABLE")
 
 
-def _repeated(name: str, schema: Mapping[str, Any], named: dict[str, Any], namespace: str) -> Column:
-    if schema["type"] == "map":
-        value = _column("value", schema["values"], named, namespace)
-        return Column(name, "STRUCT", "REPEATED", (Column("key", "STRING", "REQUIRED"), value))
-    item = _column("item", schema["items"], named, namespace)
-    if item.mode == "REPEATED":
-        raise EncodingError(
-            f"column {name}: an array of arrays has no column type",
-            next_step="wrap the inner array in a record",
-        )
-    return Column(name, item.type, "REPEATED", item.fields)
-
-
-def _remember(schema: Mapping[str, Any], named: dict[str, Any], namespace: str) -> str:
-    """Note a named type; return the namespace its content lives in."""
-    name = str(schema.get("name", ""))
-    if "." in name:
-        namespace, _, name = name.rpartition(".")
-    else:
-        namespace = str(schema.get("namespace", namespace))
-    named[f"{namespace}.{name}" if namespace else name] = schema
-    return namespace
+def _refused(place: str, problem: str, next_step: str) -> EncodingError:
+    return EncodingError(f"column {place or '(all)'}: {problem} has no column type", next_step=next_step)

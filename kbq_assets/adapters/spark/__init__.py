@@ -1,0 +1,1 @@
+"""Spark, through PySpark: the session, and units of extraction as tasks."""

@@ -1,0 +1,65 @@
+"""Runs units of extraction as Spark tasks.
+
+Each submission is a Spark job of one task, from a thread of its own: tasks end one by one, so windows are published
+as they end, never behind the slowest partition (PROTOCOL E4), and a failing task takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from kbq_assets.core.units import Unit, UnitOutcome
+
+#: What a task runs: importable by workers, so that only its name and the units are shipped.
+Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
+
+
+class SparkEngine:
+    """An ExtractionEngine on a Spark session. ``slots`` tasks at a time; by default the cluster's cores."""
+
+    def __init__(self, session: SparkSession, task: Task, slots: int = 0) -> None:
+        self._context = session.sparkContext
+        self._task = task
+        self._slots = slots or self._context.defaultParallelism
+        self._running = 0
+        self._outcomes: queue.Queue[list[UnitOutcome]] = queue.Queue()
+
+    @property
+    def idle_slots(self) -> int:
+        """How many more tasks would start at once."""
+        return self._slots - self._running
+
+    def submit(self, units: tuple[Unit, ...]) -> None:
+        """Start one task."""
+        self._running += 1
+        InheritableThread(target=self._run, args=(units,), daemon=True).start()
+
+    def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
+        """Outcomes of the tasks that have ended."""
+        try:
+            outcomes = self._outcomes.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return []
+        self._running -= 1
+        return outcomes
+
+    def _run(self, units: tuple[Unit, ...]) -> None:
+        try:
+            self._outcomes.put(self._collect(units))
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises must come back as an outcome
+            # A task that Spark gave up, whatever the reason: its windows are orphans, the next run reads them again.
+            reason = f"Spark task failed: {type(error).__name__}: {str(error).splitlines()[0]}"
+            self._outcomes.put([UnitOutcome(unit, failure=reason) for unit in units])
+
+    def _collect(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
+        first = units[0].range
+        description = f"extract {first}" + (f" and {len(units) - 1} more" if len(units) > 1 else "")
+        self._context.setLocalProperty("spark.job.description", description)
+        task: Any = self._task
+        [outcomes] = self._context.parallelize([units], 1).map(task).collect()
+        return list(outcomes)

@@ -1,0 +1,55 @@
+"""The Spark session: what KBQ needs set, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kbq_assets.adapters.local_stack.java import find_java
+from kbq_assets.core.settings import SparkSettings
+
+_LOOPBACK = "127.0.0.1"
+
+
+def spark_config(settings: SparkSettings, home: Path) -> dict[str, str]:
+    """Spark's configuration for KBQ. The user's options win."""
+    events = home / "spark-events"
+    events.mkdir(parents=True, exist_ok=True)
+    config = {
+        "spark.master": settings.master,
+        "spark.app.name": "kbq",
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri(),
+    }
+    if settings.master.startswith("local"):
+        config |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+    return config | dict(settings.options)
+
+
+def use_java() -> None:
+    """Point JAVA_HOME at a runtime that Spark can use, before its JVM starts. Raises ConfigurationError."""
+    os.environ["JAVA_HOME"] = str(find_java().home)
+
+
+@contextmanager
+def spark_session(settings: SparkSettings, home: Path) -> Iterator[SparkSession]:
+    """A session for one run, stopped after it."""
+    use_java()
+    builder = SparkSession.builder
+    for key, value in spark_config(settings, home).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()

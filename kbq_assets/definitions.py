@@ -1,0 +1,85 @@
+"""Composition root: reads the environment, opens adapters, joins them to pipelines, CLI and Dagster.
+
+The only module that reads `os.environ`, and only when something is asked of it: importing it reads nothing.
+`kbq` starts at `main`; Dagster loads `defs` (see workspace.yaml).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kbq_assets.adapters.clock import SystemClock
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import Settings, parse_settings
+from kbq_assets.pipelines.platform import Openers, Platform
+from kbq_assets.pipelines.reconcile import Expected
+from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets.worker.adapters import open_source, open_store
+
+
+def platform(environ: Mapping[str, str] | None = None) -> Platform:
+    """The platform of an environment, by default this process's. Raises ConfigurationError."""
+    settings = parse_settings(os.environ if environ is None else environ)
+    openers = Openers(
+        store=open_store,
+        offsets=_open_offsets,
+        source=open_source,
+        warehouse=_open_warehouse,
+        engine=_open_engine,
+        clock=SystemClock(),
+        expected=_open_expected,
+    )
+    return Platform(settings, openers)
+
+
+def main() -> None:
+    """The `kbq` command."""
+    from kbq_assets.cli import kbq
+
+    kbq(obj=platform)
+
+
+def __getattr__(name: str) -> Any:
+    """`defs`, Dagster's definitions, built when Dagster asks for them."""
+    if name == "defs":
+        from kbq_assets.defs import build_definitions
+
+        return build_definitions(platform())
+    raise AttributeError(name)
+
+
+def _open_offsets(settings: Settings) -> OffsetReader:
+    from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
+
+    return KafkaOffsetReader(settings.kafka.bootstrap_servers, settings.kafka.options)
+
+
+def _open_warehouse(settings: Settings) -> Warehouse:
+    scheme, _, path = settings.warehouse_url.partition(":")
+    if scheme != "duckdb":
+        raise ConfigurationError(f"warehouse {scheme}: is not supported", next_step="duckdb:PATH")
+    from kbq_assets.adapters.duckdb_warehouse import DuckDbWarehouse
+
+    return DuckDbWarehouse(path)
+
+
+@contextmanager
+def _open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
+    from kbq_assets.adapters.spark.engine import SparkEngine
+    from kbq_assets.adapters.spark.session import spark_session
+    from kbq_assets.worker.task import UnitTask
+
+    with spark_session(settings.spark, settings.home) as session:
+        yield SparkEngine(session, UnitTask(settings))
+
+
+def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | None]:
+    from kbq_assets.demo.log import expected_outcomes
+
+    return expected_outcomes(settings.demo_log)

@@ -1,0 +1,130 @@
+"""The platform as commands and Dagster see it: settings, and ports that open when they are first needed.
+
+The composition root (`definitions.py`) says how each port is opened; nothing below it knows an adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import Settings
+from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
+from kbq_assets.core.units import WindowLimits
+from kbq_assets.pipelines import clean as cleaning
+from kbq_assets.pipelines import extract as extraction
+from kbq_assets.pipelines import load as loading
+from kbq_assets.pipelines import reconcile as reconciliation
+from kbq_assets.pipelines import status as standing
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.kafka import OffsetReader, Source
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class Openers:
+    """How ports are opened. ``engine`` is entered for one run and left after it."""
+
+    store: Callable[[Settings], ObjectStore]
+    offsets: Callable[[Settings], OffsetReader]
+    source: Callable[[Settings], Source]
+    warehouse: Callable[[Settings], Warehouse]
+    engine: Callable[[Settings], AbstractContextManager[ExtractionEngine]]
+    clock: Clock
+    expected: Callable[[Settings], Callable[[TopicPartition], reconciliation.Expected | None]]
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Everything KBQ does, on one configuration. Each method is one bounded run."""
+
+    settings: Settings
+    openers: Openers
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """Staged files and state."""
+        return self.openers.store(self.settings)
+
+    @cached_property
+    def offsets(self) -> OffsetReader:
+        """The broker's offsets."""
+        return self.openers.offsets(self.settings)
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        """Tables and load jobs."""
+        return self.openers.warehouse(self.settings)
+
+    @cached_property
+    def window_limits(self) -> WindowLimits:
+        """When a window ends."""
+        run = self.settings.run
+        return WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes)
+
+    def sources(self) -> tuple[SourceEntry, ...]:
+        """The source list as it is now. Raises ConfigurationError."""
+        path = self.settings.source_topics
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ConfigurationError(
+                f"the source list {path} cannot be read: {error.strerror}", next_step="set KBQ_SOURCE_TOPICS"
+            ) from error
+        return parse_source_list(text, path.name, TopicSettings(dataset=self.settings.dataset))
+
+    def plan_extraction(self, only: frozenset[str] | None = None) -> extraction.ExtractionPlan:
+        """What `extract` would do now."""
+        return extraction.plan(self.store, self.offsets, self.sources(), only=only, limits=self.window_limits)
+
+    def extract(
+        self,
+        engine: ExtractionEngine | None = None,
+        *,
+        only: frozenset[str] | None = None,
+        on_progress: Callable[[extraction.Progress], None] = lambda progress: None,
+    ) -> extraction.ExtractionReport:
+        """Bring topics up to date, on the given engine or on one opened for this run."""
+        if engine is None:
+            with self.openers.engine(self.settings) as opened:
+                return self.extract(opened, only=only, on_progress=on_progress)
+        ports = extraction.ExtractionPorts(self.store, self.offsets, engine, self.openers.clock)
+        limits = extraction.ExtractionLimits(seconds=self.settings.run.run_seconds, window=self.window_limits)
+        return extraction.extract(ports, self.sources(), only=only, limits=limits, on_progress=on_progress)
+
+    def plan_load(self) -> list[loading.Batch]:
+        """What `load` would do next."""
+        return loading.plan(self.store)
+
+    def load(
+        self,
+        *,
+        only: frozenset[TableReference] | None = None,
+        on_table: Callable[[loading.TableReport], None] = lambda report: None,
+    ) -> loading.LoadReport:
+        """Load committed files."""
+        ports = loading.LoadPorts(self.store, self.warehouse, self.openers.clock)
+        options = loading.LoadOptions(wait_seconds=self.settings.run.load_wait_seconds)
+        return loading.load(ports, options, only=only, on_table=on_table)
+
+    def clean(self) -> cleaning.CleaningReport:
+        """Delete orphans and superseded done files."""
+        return cleaning.clean(self.store)
+
+    def status(self) -> standing.Status:
+        """Where everything stands."""
+        return standing.read_status(self.store, self.offsets, self.sources())
+
+    def reconcile(self, only: frozenset[str] | None = None) -> reconciliation.Reconciliation:
+        """Compare broker, warehouse and producers' log."""
+        source = self.openers.source(self.settings)
+        expected = self.openers.expected(self.settings)
+        ports = reconciliation.ReconcilePorts(self.store, self.offsets, source, self.warehouse, expected)
+        return reconciliation.reconcile(ports, only=only)

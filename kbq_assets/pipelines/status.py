@@ -1,0 +1,114 @@
+"""Where everything stands: positions, lag, backlogs, errors, what is stopped or parked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.commits import Commit, Counts, StagedFile
+from kbq_assets.core.loading import TableState, pending_files
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.core.planning import ExtractionPlan, PartitionStop, plan_extraction
+from kbq_assets.core.topics import SourceEntry
+from kbq_assets.pipelines import state
+from kbq_assets.pipelines.extract import snapshot_topics
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """One partition. ``lag`` is in positions up to the last stable offset; ``pending_rows`` wait to be loaded."""
+
+    topic_partition: TopicPartition
+    epoch: int
+    position: int
+    lag: int
+    totals: Counts
+    pending_windows: int
+    pending_rows: int
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """One table. ``state`` is ready, flying or parked; ``mismatches`` are jobs whose row counts differed."""
+
+    table: TableReference
+    state: str
+    loaded_rows: int
+    pending_rows: int
+    pending_files: int
+    quarantined_files: int
+    mismatches: int
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole picture. ``stops`` name the commands that go on."""
+
+    partitions: tuple[PartitionStatus, ...]
+    tables: tuple[TableStatus, ...]
+    stops: tuple[PartitionStop, ...]
+    new_partitions: int
+
+
+def read_status(store: ObjectStore, reader: OffsetReader, sources: Iterable[SourceEntry]) -> Status:
+    """Read the state of everything. Raises Unavailable when the broker does not answer."""
+    snapshots = snapshot_topics(store, reader, sources)
+    wanted = [
+        TopicPartition(s.description.topic, p) for s in snapshots for p in range(s.description.partitions)
+    ]
+    broker = reader.offsets(wanted)
+    planned = plan_extraction(snapshots, broker, reader.cluster_id())
+    commits = state.read_commits(store, state.topic_registry(store))
+    partitions = tuple(
+        _partition(c.value, partition, broker) for c in commits for partition in sorted(c.value.partitions)
+    )
+    return Status(partitions, read_tables(store), planned.stops, _new(planned))
+
+
+def read_tables(store: ObjectStore) -> tuple[TableStatus, ...]:
+    """Every table that has, or will have, rows. Needs no broker."""
+    commits = state.read_commits(store, state.topic_registry(store))
+    registry = state.table_registry(store)
+    states = state.read_table_states(store, registry)
+    pending = state.by_table(c.value for c in commits)
+    return tuple(_table(store, table, states, pending) for table in sorted({*pending, *registry.active}))
+
+
+def _partition(
+    commit: Commit, partition: int, broker: Mapping[TopicPartition, BrokerOffsets]
+) -> PartitionStatus:
+    tp, found = commit.topic_partition(partition), commit.partitions[partition]
+    lag = max(0, broker[tp].latest - found.next) if tp in broker else 0
+    rows = sum(f.rows for w in found.windows for f in w.files)
+    return PartitionStatus(tp, commit.epoch, found.next, lag, found.totals, len(found.windows), rows)
+
+
+def _table(
+    store: ObjectStore,
+    table: TableReference,
+    states: Mapping[TableReference, state.Versioned[TableState]],
+    pending: Mapping[TableReference, list[StagedFile]],
+) -> TableStatus:
+    current = states[table].value if table in states else TableState("")
+    backlog = [f for chunk in state.read_backlog(store, table) for f in chunk.value.files]
+    files = pending_files(current, [*pending.get(table, ()), *backlog])
+    parked = current.parked
+    kind = "parked" if parked else "flying" if current.flight else "ready"
+    return TableStatus(
+        table,
+        kind,
+        sum(current.rows.values()),
+        sum(f.rows for f in files),
+        len(files),
+        len(current.quarantined),
+        len(current.mismatches),
+        f"{parked.reason}: {parked.error}; next: kbq resume --table {table}" if parked else "",
+    )
+
+
+def _new(planned: ExtractionPlan) -> int:
+    return len(planned.additions) + sum(len(c.starts) for c in planned.creations)

@@ -1,0 +1,35 @@
+"""The entry point of a Spark task: builds the adapters from settings, once per worker process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbq_assets.adapters.clock import SystemClock
+from kbq_assets.core.settings import Settings
+from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.worker.adapters import open_registry, open_source, open_store
+from kbq_assets.worker.unit import WorkerPorts, extract_unit
+
+#: The worker's ports, kept between tasks: consumers, registry cache and connections are dear.
+_OPENED: list[tuple[Settings, WorkerPorts]] = []
+
+
+@dataclass(frozen=True)
+class UnitTask:
+    """What Spark ships: settings (secrets as references only) and this class's name."""
+
+    settings: Settings
+
+    def __call__(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
+        """Extract units one after another."""
+        ports = _ports(self.settings)
+        return [extract_unit(unit, ports) for unit in units]
+
+
+def _ports(settings: Settings) -> WorkerPorts:
+    for opened, ports in _OPENED:
+        if opened == settings:
+            return ports
+    ports = WorkerPorts(open_store(settings), open_source(settings), open_registry(settings), SystemClock())
+    _OPENED.append((settings, ports))
+    return ports
