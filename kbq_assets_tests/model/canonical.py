@@ -1,0 +1,233 @@
+"""Map a state to a representative of all that behave alike: fewer states, the same promises.
+
+The reductions are sound because they only merge states whose futures agree:
+generations count from the held one (a stale one can never match again); a program whose swap is bound
+to be refused, with only reads before it, stands where the refusal sends it; a late call that would
+change nothing is dropped; a finished job that no one can name any more is dropped; sequence numbers
+count from the held one; like processes are sorted; unique names are numbered by first appearance.
+Each is off while the rule it leans on is removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from kbq_assets_tests.model.extractor import is_epoch_current
+from kbq_assets_tests.model.program import IDLE, collect_nonces
+from kbq_assets_tests.model.rules import Rule
+from kbq_assets_tests.model.world import (
+    ATTEMPT,
+    FIRST_NONCE,
+    Commit,
+    Op,
+    Pc,
+    Scope,
+    TableState,
+    World,
+)
+
+T = TypeVar("T")
+
+_DOOMED = frozenset({"intend", "record", "drop", "retry", "set aside"})
+_BY_JOB = frozenset({"submit", "poll"})
+
+
+def canonical(scope: Scope, world: World) -> World:
+    """The representative of the state."""
+    if scope.keeps(Rule.COMMIT_PRECONDITION):
+        world = _forget_stale_commit(scope, world)
+    if scope.keeps(Rule.STATE_PRECONDITION):
+        world = _forget_stale_tables(scope, world)
+    if world.in_flight:
+        world = world._replace(in_flight=tuple(op for op in world.in_flight if _may_matter(world, op)))
+    if not scope.with_registry:
+        world = _count_from_held(scope, world)
+    return _rename(scope, world)
+
+
+# --- generations and doomed swaps
+
+
+def _forget_stale_commit(scope: Scope, world: World) -> World:
+    gen = world.commit.gen
+    extractors = tuple(_extractor_on(scope, world, pc) for pc in world.extractors)
+    operators = tuple(
+        (pc[3] if pc[1] != gen else (pc[0], 0, *pc[2:])) if pc[0] == "swap" else pc for pc in world.operators
+    )
+    in_flight = tuple(
+        (op[0], 0, op[2]) if op[0] == "swap commit" else op
+        for op in world.in_flight
+        if op[0] != "swap commit" or op[1] == gen
+    )
+    commit = world.commit._replace(gen=0) if gen else world.commit
+    return world._replace(commit=commit, extractors=extractors, operators=operators, in_flight=in_flight)
+
+
+def _extractor_on(scope: Scope, world: World, pc: Pc) -> Pc:
+    """Where the extractor stands once the fate of its swap is considered."""
+    name, gen = pc[0], world.commit.gen
+    if name == "publish":
+        pc = ("publish", 0, *pc[2:]) if pc[1] == gen else pc[3]
+    elif name == "swap":
+        return ("swap", 0, pc[2]) if pc[1] == gen else IDLE
+    elif name == "move" and pc[3]:
+        if pc[2] == gen:
+            return ("move", pc[1], 0, pc[3])
+        return ("move", pc[1], -1, ()) if pc[1] else IDLE
+    if pc[0] == "rebase" and not scope.with_done and scope.keeps(Rule.UPLOAD_BEFORE_COMMIT):
+        return pc if _may_win(scope, world.commit, pc) else IDLE
+    return pc
+
+
+def _may_win(scope: Scope, commit: Commit, pc: Pc) -> bool:
+    return bool(commit.next == pc[2] and is_epoch_current(scope, pc[1], commit))
+
+
+def _forget_stale_tables(scope: Scope, world: World) -> World:
+    gens = tuple(table.gen if table else -1 for table in world.tables)
+    loaders = tuple(_table_user_on(world, gens, pc) for pc in world.loaders)
+    operators = tuple(_table_user_on(world, gens, pc) for pc in world.operators)
+    in_flight = tuple(
+        (*op[:2], 0, op[3]._replace(gen=0)) if op[0] == "swap table" else op
+        for op in world.in_flight
+        if op[0] != "swap table" or op[2] == gens[op[1]]
+    )
+    tables = world.tables
+    if any(gen > 0 for gen in gens):
+        tables = tuple(table._replace(gen=0) if table else table for table in tables)
+    return world._replace(tables=tables, loaders=loaders, operators=operators, in_flight=in_flight)
+
+
+def _table_user_on(world: World, gens: tuple[int, ...], pc: Pc) -> Pc:
+    if len(pc) < 3 or not isinstance(pc[2], TableState):
+        return pc
+    name, index, table = pc[0], pc[1], pc[2]
+    if table.gen == gens[index]:
+        return (name, index, table._replace(gen=0), *pc[3:]) if table.gen else pc
+    if name in _DOOMED or name == "end flight":
+        return IDLE
+    if name in _BY_JOB and any(job[0] == _job_of(pc) for job in world.jobs):
+        return IDLE
+    return (name, index, table._replace(gen=-1), *pc[3:]) if table.gen != -1 else pc
+
+
+def _job_of(pc: Pc) -> Any:
+    return pc[4] if pc[0] == "poll" else ("job", pc[1], pc[2].seq, pc[2].uuid)
+
+
+# --- calls and jobs that do not matter any more
+
+
+def _may_matter(world: World, op: Op) -> bool:
+    """May the late call still change something?"""
+    if op[0] == "insert job":
+        return all(job[0] != op[1] for job in world.jobs)
+    if op[0] == "create chunk":
+        return op[1] not in world.backlog or ("delete chunk", op[1]) in world.in_flight
+    if op[0] == "delete":
+        return op[1] in world.files or _may_be_uploaded(world, op[1][ATTEMPT])
+    return True
+
+
+def _may_be_uploaded(world: World, attempt: int) -> bool:
+    busy = any(pc[0] == "upload" and pc[4] == attempt for pc in world.extractors)
+    return busy or any(op[0] == "put" and op[1][ATTEMPT] == attempt for op in world.in_flight)
+
+
+def _count_from_held(scope: Scope, world: World) -> World:
+    if world.jobs:
+        named = _named_jobs(scope, world)
+        world = world._replace(jobs=frozenset(j for j in world.jobs if j[2] == "running" or j[0] in named))
+    for index, table in enumerate(world.tables):
+        if table and table.seq:
+            world = _shift(world, index, table.seq)
+    return world
+
+
+def _named_jobs(scope: Scope, world: World) -> set[Any]:
+    """The job ids that a state, a program or a late call can still name."""
+    named = {op[1] for op in world.in_flight if op[0] == "insert job"}
+    named |= {_job_of(pc) for pc in world.loaders if pc[0] in _BY_JOB}
+    named |= {pc[3] for pc in world.operators if len(pc) > 3 and pc[3] and pc[3][0] == "job"}
+    for index, table in enumerate(world.tables):
+        if table and table.flight:
+            named.add(("job", index, table.seq, table.uuid))
+    if not scope.keeps(Rule.JOB_ID_FROM_STATE):
+        named |= {(*job[:3], p) for job in named for p in range(scope.loaders)}
+    return named
+
+
+def _shift(world: World, index: int, by: int) -> World:
+    """Count the sequence numbers of one table from `by`."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, TableState):
+            return value
+        if type(value) is tuple and value:
+            if value[0] == "job":
+                return ("job", value[1], value[2] - by, value[3]) if value[1] == index else value
+            if len(value) > 2 and isinstance(value[2], TableState) and value[1] == index:
+                value = (*value[:2], value[2]._replace(seq=value[2].seq - by), *value[3:])
+            elif value[0] == "swap table" and value[1] == index:
+                value = (*value[:3], value[3]._replace(seq=value[3].seq - by))
+            return tuple(moved(item) for item in value)
+        return value
+
+    table = world.tables[index]
+    assert isinstance(table, TableState)
+    tables = (*world.tables[:index], table._replace(seq=0), *world.tables[index + 1 :])
+    return world._replace(
+        tables=tables,
+        jobs=frozenset(moved(job) for job in world.jobs),
+        loaders=moved(world.loaders),
+        operators=moved(world.operators),
+        in_flight=moved(world.in_flight),
+    )
+
+
+# --- names and order
+
+
+def _rename(scope: Scope, world: World) -> World:
+    """Number the unique names by first appearance, and sort what has no order."""
+    names: dict[int, None] = {}
+    collect_nonces(
+        (world.commit, world.tables, tuple(sorted(world.files)), tuple(sorted(world.backlog))), names
+    )
+    partial = {name: FIRST_NONCE + i for i, name in enumerate(names)}
+    unknown = dict.fromkeys(_all_names(world), FIRST_NONCE - 1) | partial
+
+    def key(value: Any) -> Any:
+        return _renamed(value, unknown)
+
+    world = world._replace(in_flight=tuple(sorted(world.in_flight, key=key)))
+    if scope.extractors > 1:
+        world = world._replace(extractors=tuple(sorted(world.extractors, key=key)))
+    if scope.loaders > 1 and scope.keeps(Rule.JOB_ID_FROM_STATE):
+        world = world._replace(loaders=tuple(sorted(world.loaders, key=key)))
+    for part in (world.extractors, world.loaders, world.janitors, world.operators, world.in_flight):
+        collect_nonces(part, names)
+    collect_nonces(sorted(world.jobs), names)
+    mapping = {name: FIRST_NONCE + i for i, name in enumerate(names)}
+    if all(old == new for old, new in mapping.items()):
+        return world
+    return World._make(_renamed(part, mapping) for part in world)
+
+
+def _all_names(world: World) -> dict[int, None]:
+    found: dict[int, None] = {}
+    for part in (world.extractors, world.loaders, world.in_flight):
+        collect_nonces(part, found)
+    return found
+
+
+def _renamed(value: Any, mapping: dict[int, int]) -> Any:
+    """The value with every unique name replaced."""
+    if type(value) is int:
+        return mapping[value] if value >= FIRST_NONCE else value
+    if type(value) is frozenset:
+        return frozenset(_renamed(item, mapping) for item in value)
+    if not isinstance(value, tuple):
+        return value
+    items = [_renamed(item, mapping) for item in value]
+    return tuple(items) if type(value) is tuple else type(value)(*items)

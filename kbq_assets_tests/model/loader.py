@@ -1,0 +1,338 @@
+"""The loader: plans a batch, records the intent, submits, polls, records the outcome (L1 to L8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kbq_assets_tests.model.program import IDLE, Step, calls, find_job, flight_of, fresh_nonce, reads
+from kbq_assets_tests.model.rules import Rule
+from kbq_assets_tests.model.world import (
+    EPOCH,
+    FIRST,
+    MISSING,
+    NEW_TABLE,
+    SCHEMA,
+    TABLE,
+    File,
+    Files,
+    Flight,
+    JobId,
+    Pc,
+    Scope,
+    TableState,
+    World,
+)
+
+
+def steps(scope: Scope, world: World, process: int, pc: Pc) -> Iterator[Step]:
+    """What a loader standing at `pc` may do next."""
+    if pc[0] == "submit":
+        return _submit(scope, world, process, pc)
+    return _STEPS[pc[0]](scope, world, pc)
+
+
+# --- planning
+
+
+def _idle(scope: Scope, world: World, _pc: Pc) -> Iterator[Step]:
+    """Choose a table: adopt its flight, or begin to read what is pending."""
+    for index, table in enumerate(world.tables):
+        if not table or world.registry[index] != "active":
+            yield from _register(scope, world, index)
+            continue
+        flight = flight_of(table)
+        if flight:
+            yield reads(("read state: a flight",), _at("submit", index, table, flight))
+        if flight and scope.keeps(Rule.UNREADABLE_STATE_STOPS):
+            continue
+        if not table.parked:
+            yield from _begin(scope, world, index)
+    yield from _consume(scope, world)
+    yield from _clean_done(scope, world)
+
+
+def _register(scope: Scope, world: World, index: int) -> Iterator[Step]:
+    """L6: `creating` before the object, `active` before its first use; missing when active = stop."""
+    status, table = world.registry[index], world.tables[index]
+    if status == "absent":
+        yield calls(("register", index), ("register", index, "absent", "creating"), IDLE)
+    elif status == "creating" and table is MISSING:
+        uuid = 0 if scope.keeps(Rule.UUID_IN_REGISTRY) else fresh_nonce(world)
+        yield reads(("read registry: creating",), ("create", index, uuid))
+    elif status == "creating":
+        yield calls(("activate", index), ("register", index, "creating", "active"), IDLE)
+    elif not scope.keeps(Rule.MISSING_STATE_STOPS):
+        yield reads(("read state: missing, so empty",), ("create", index, fresh_nonce(world)))
+
+
+def _create(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    """A late create cannot revive a lost table as a stranger: its uuid comes from the registry."""
+    yield calls(("create state", pc[1]), ("create table", *pc[1:]), IDLE)
+
+
+def _begin(scope: Scope, world: World, index: int) -> Iterator[Step]:
+    """L1: read the commit first, the backlog after it."""
+    if scope.keeps(Rule.BACKLOG_AFTER_COMMIT):
+        listed = _of_table(world.commit.pending, index)
+        yield reads(("read commit", index, listed), ("listed", index, listed, world.commit.given_up))
+    else:
+        listed = _of_table(sorted(world.backlog), index)
+        yield reads(("read backlog", index, listed), ("backlog first", index, listed, ()))
+
+
+def _of_table(files: Iterable[File], index: int) -> Files:
+    return tuple(f for f in files if f[TABLE] == index)
+
+
+def _listed(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
+    _, index, listed, given_up = pc
+    backlog = tuple(f for f in _of_table(sorted(world.backlog), index) if f not in listed)
+    if scope.keeps(Rule.GIVEN_UP_IS_IGNORED):
+        backlog = tuple(f for f in backlog if f not in given_up)
+    yield from _plan(scope, world, index, listed + backlog)
+
+
+def _backlog_first(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
+    _, index, backlog, _ = pc
+    listed = tuple(f for f in _of_table(world.commit.pending, index) if f not in backlog)
+    yield from _plan(scope, world, index, listed + backlog)
+
+
+def _plan(scope: Scope, world: World, index: int, candidates: Files) -> Iterator[Step]:
+    """Read the state and plan one batch beyond its marks, or a shorter one."""
+    if scope.split_reads:
+        yield reads(("then read the state",), ("read", index, candidates))
+    else:
+        yield from _plan_batch(scope, world, ("read", index, candidates))
+
+
+def _plan_batch(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
+    _, index, candidates = pc
+    table = world.tables[index]
+    seen = _as_read(scope, world, table)
+    pending = _pending(scope, seen, candidates) if seen and not seen.flight and not seen.parked else ()
+    for count in range(1, min(scope.batch, len(pending)) + 1):
+        batch = pending[:count] if scope.keeps(Rule.BATCH_IS_PREFIX) else pending[-count:]
+        yield reads(("read state, plan", batch), ("intend", index, seen, Flight(batch, ())))
+    if not pending:
+        yield reads(("nothing to load", index), IDLE)
+
+
+def _as_read(scope: Scope, world: World, table: TableState | tuple[()]) -> TableState | tuple[()]:
+    if table and world.budget.unreadable and not scope.keeps(Rule.UNREADABLE_STATE_STOPS):
+        return NEW_TABLE._replace(gen=table.gen, uuid=table.uuid, seq=table.seq)
+    return table
+
+
+def _pending(scope: Scope, table: TableState, candidates: Files) -> Files:
+    """L1: of the files beyond the marks, those of the schema whose oldest window is oldest, in order."""
+    marks = dict(table.marks)
+    beyond = [f for f in candidates if f[FIRST] >= marks.get(scope.mark_key(f), 0)]
+    if not beyond:
+        return ()
+    if scope.keeps(Rule.BACKLOG_MERGED_BY_OFFSET):
+        beyond.sort()
+    oldest = min(beyond, key=lambda f: (f[EPOCH], f[FIRST], f[SCHEMA]))
+    return tuple(f for f in beyond if (f[EPOCH], f[SCHEMA]) == (oldest[EPOCH], oldest[SCHEMA]))
+
+
+# --- flights
+
+
+def _at(step: str, index: int, table: TableState, flight: Flight) -> Pc:
+    """A place in the life of a flight: the program remembers the state it read or wrote."""
+    return (step, index, table._replace(flight=()), flight)
+
+
+def _job_id(index: int, table: TableState) -> JobId:
+    """L2: a job id is the state's uuid and its sequence number."""
+    return ("job", index, table.seq, table.uuid)
+
+
+def _swap(label: str, index: int, read: TableState, new: TableState, then: Pc) -> Step:
+    return calls((label, index), ("swap table", index, read.gen, new), then)
+
+
+def _intend(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    """L2: the intent first; the swap fences every other loader."""
+    _, index, table, flight = pc
+    new = table._replace(seq=table.seq + 1, flight=flight)
+    yield _swap("swap intent", index, table, new, _at("submit", index, _next_gen(new), flight))
+
+
+def _next_gen(table: TableState) -> TableState:
+    return table._replace(gen=table.gen + 1)
+
+
+def _submit(scope: Scope, _world: World, process: int, pc: Pc) -> Iterator[Step]:
+    """L3: submit, then look; no answer or 409 changes nothing."""
+    _, index, table, flight = pc
+    job_id = _job_id(index, table)
+    if not scope.keeps(Rule.JOB_ID_FROM_STATE):
+        job_id = (*job_id[:3], process)
+    poll = ("poll", index, table, flight, job_id)
+    on_unknown = poll if scope.keeps(Rule.SAME_ID_ON_UNKNOWN) else _at("retry", index, table, flight)
+    yield calls(
+        ("submit", job_id, flight.files), ("insert job", job_id, flight.files), poll, poll, on_unknown
+    )
+
+
+def _poll(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
+    """L3: get the job. Not found = not started: the same id again. A running job is waited for."""
+    _, index, table, flight, job_id = pc
+    job = find_job(world, job_id)
+    if job is None:
+        yield reads(("get job: not found",), _at("submit", index, table, flight))
+        return
+    _, files, status, rejected = job
+    if status != "running":
+        place = _after(scope, status, flight.files, files)
+        yield reads(
+            ("get job:", status), (*_at(place, index, table, flight), *([rejected] if rejected else []))
+        )
+
+
+def _after(scope: Scope, status: str, expected: Files, found: Files) -> str:
+    """Where a finished job leads. A no-op burned the id; a job of other files is none of ours (L3)."""
+    if scope.keeps(Rule.ADOPTION_COMPARES_FILES) and expected != found:
+        return "stop" if found else "drop"
+    if status == "loaded":
+        return "record" if scope.keeps(Rule.RECORD_BEFORE_DELETE) else "delete early"
+    return {"failed": "retry", "rejected": "set aside", "file missing": "drop"}[status]
+
+
+def _stop(_scope: Scope, _world: World, _pc: Pc) -> Iterator[Step]:
+    """Someone else's job has our id: the table stops until a person has looked."""
+    return iter(())
+
+
+def _record(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    """L4, L5: marks, quarantine and the end of the flight in one swap; then the files are deleted."""
+    _, index, table, flight = pc
+    new = scope.advanced(table, flight.files + flight.rejected)
+    new = new._replace(quarantined=table.quarantined + flight.rejected)
+    left = flight.files if scope.keeps(Rule.RECORD_BEFORE_DELETE) else ()
+    then = ("delete", left) if left else IDLE
+    yield _swap("swap record", index, table, new, then)
+
+
+def _drop(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    """The id was burned, or a file was given up by a reset: the flight ends and the rest is planned again."""
+    _, index, table, _ = pc
+    yield _swap("swap: drop the flight", index, table, table, IDLE)
+
+
+def _retry(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    """L5: a transient failure is tried again under the next sequence number."""
+    _, index, table, flight = pc
+    step = 1 if scope.keeps(Rule.SEQUENCE_INCREMENTS) else 0
+    new = table._replace(seq=table.seq + step, flight=flight)
+    yield _swap("swap retry", index, table, new, _at("submit", index, _next_gen(new), flight))
+
+
+# --- rejected files
+
+
+def _set_aside(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
+    """L5: load the rest first; the bad file is quarantined in the swap that moves the mark past it."""
+    _, index, table, flight, bad = pc
+    rest = tuple(f for f in flight.files if f not in bad)
+    rejected = flight.rejected + bad
+    if not scope.keeps(Rule.QUARANTINE_NOT_AFTER_MARK):
+        then = ("quarantine late", index, _next_gen(scope.advanced(table, rejected)), rejected)
+        yield _swap("swap mark alone", index, table, scope.advanced(table, rejected), then)
+    elif not scope.keeps(Rule.QUARANTINE_NOT_BEFORE_MARK):
+        new = table._replace(quarantined=table.quarantined + rejected)
+        yield _swap(
+            "swap quarantine alone", index, table, new, ("mark late", index, _next_gen(new), rejected)
+        )
+    elif rest and scope.keeps(Rule.REST_BEFORE_MARK):
+        flight = Flight(rest, rejected)
+        new = table._replace(seq=table.seq + 1, flight=flight)
+        yield _swap("swap: the rest", index, table, new, _at("submit", index, _next_gen(new), flight))
+    else:
+        yield from _record(scope, world, ("record", index, table, Flight((), rejected)))
+
+
+def _quarantine_late(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    _, index, table, rejected = pc
+    yield _swap(
+        "swap quarantine", index, table, table._replace(quarantined=table.quarantined + rejected), IDLE
+    )
+
+
+def _mark_late(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    _, index, table, rejected = pc
+    yield _swap("swap mark", index, table, scope.advanced(table, rejected), IDLE)
+
+
+# --- afterwards
+
+
+def _delete(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    """L4: deletes follow the record; what a crash leaves is the janitor's."""
+    first, rest = pc[1][0], pc[1][1:]
+    yield calls(("delete", first), ("delete", first), ("delete", rest) if rest else IDLE)
+
+
+def _delete_early(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    _, index, table, flight, *rest = pc
+    left: Files = rest[0] if rest else flight.files
+    then = (*pc[:4], left[1:]) if left[1:] else _at("record", index, table, flight)
+    yield calls(("delete early", left[0]), ("delete", left[0]), then)
+
+
+def _consume(scope: Scope, world: World) -> Iterator[Step]:
+    """A backlog chunk whose file is covered, or was given up, has served."""
+    for file in world.backlog:
+        given_up = file in world.commit.given_up and scope.keeps(Rule.GIVEN_UP_IS_IGNORED)
+        if given_up or scope.covers(world.tables[file[TABLE]], file):
+            yield calls(("delete chunk", file), ("delete chunk", file), IDLE)
+
+
+def _clean_done(scope: Scope, world: World) -> Iterator[Step]:
+    """L4, L7: a done file goes when its avro file is gone, its window loaded and a higher one exists."""
+    for done in world.done:
+        table, schema, _, until = done
+        is_loaded = dict(_marks(world.tables[table])).get((0, schema), 0) >= until
+        is_highest = all(other[3] <= until for other in world.done)
+        if (
+            is_loaded
+            and not (is_highest and scope.keeps(Rule.HIGHEST_DONE_STAYS))
+            and not _has_avro(world, done)
+        ):
+            yield reads(("list done files; clean", done), ("clean", done))
+
+
+def _marks(table: TableState | tuple[()]) -> tuple[Any, ...]:
+    return table.marks if table else ()
+
+
+def _has_avro(world: World, done: tuple[int, int, int, int]) -> bool:
+    return any((f[TABLE], f[SCHEMA], f[FIRST]) == done[:3] for f in world.files)
+
+
+def _clean(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
+    yield calls(("delete done", pc[1]), ("delete done", pc[1]), IDLE)
+
+
+_STEPS = {
+    "idle": _idle,
+    "create": _create,
+    "listed": _listed,
+    "backlog first": _backlog_first,
+    "read": _plan_batch,
+    "intend": _intend,
+    "poll": _poll,
+    "record": _record,
+    "drop": _drop,
+    "retry": _retry,
+    "stop": _stop,
+    "set aside": _set_aside,
+    "quarantine late": _quarantine_late,
+    "mark late": _mark_late,
+    "delete": _delete,
+    "delete early": _delete_early,
+    "clean": _clean,
+}

@@ -1,0 +1,71 @@
+"""What the programs of all processes have in common: steps, and reading the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kbq_assets_tests.model.world import FIRST_NONCE, Flight, Job, JobId, Op, Pc, TableState, World
+
+IDLE: Pc = ("idle",)
+
+
+class Step(NamedTuple):
+    """One step a program may take from where it stands.
+
+    Without `op` it only reads or decides. With one, it goes on at `done`, at `refused` when the precondition
+    did not hold, at `unknown` when no answer came. `spends` names the budget of an act that is no duty of
+    anyone's: like a fault, it does not count as progress.
+    """
+
+    label: tuple[Any, ...]
+    op: Op | None
+    done: Pc
+    refused: Pc
+    unknown: Pc
+    spends: str = ""
+
+
+def reads(label: tuple[Any, ...], then: Pc, *, spends: str = "") -> Step:
+    """A step that reads or decides, and is over at once."""
+    return Step(label, None, then, then, then, spends)
+
+
+def calls(label: tuple[Any, ...], op: Op, done: Pc, refused: Pc = IDLE, unknown: Pc = IDLE) -> Step:
+    """A step that makes one remote call."""
+    return Step(label, op, done, refused, unknown)
+
+
+def collect_nonces(value: Any, found: dict[int, None]) -> None:
+    """Gather the unique names inside a value, in order of appearance."""
+    for item in value:
+        if type(item) is int:
+            if item >= FIRST_NONCE:
+                found[item] = None
+        elif type(item) is tuple or isinstance(item, tuple):
+            collect_nonces(item, found)
+
+
+def fresh_nonce(world: World) -> int:
+    """A name that nothing in the world carries."""
+    found: dict[int, None] = {}
+    for part in world:
+        if isinstance(part, Iterable):
+            collect_nonces(part, found)
+    return max(found, default=FIRST_NONCE - 1) + 1
+
+
+def find_job(world: World, job_id: JobId) -> Job | None:
+    """The warehouse's job of that id."""
+    return next((job for job in world.jobs if job[0] == job_id), None)
+
+
+def is_held(world: World, index: int) -> bool:
+    """Is the table parked (or gone)?"""
+    table = world.tables[index]
+    return bool(table) and isinstance(table, TableState) and table.parked
+
+
+def flight_of(table: TableState | tuple[()]) -> Flight | None:
+    """The table's flight, if it has a state and a flight."""
+    return table.flight or None if table else None
