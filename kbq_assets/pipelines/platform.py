@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading import Batch
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.planning import ExtractionPlan
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
 from kbq_assets.core.units import WindowLimits
@@ -80,7 +82,7 @@ class Platform:
             ) from error
         return parse_source_list(text, path.name, TopicSettings(dataset=self.settings.dataset))
 
-    def plan_extraction(self, only: frozenset[str] | None = None) -> extraction.ExtractionPlan:
+    def plan_extraction(self, only: frozenset[str] | None = None) -> ExtractionPlan:
         """What `extract` would do now."""
         return extraction.plan(self.store, self.offsets, self.sources(), only=only, limits=self.window_limits)
 
@@ -99,7 +101,7 @@ class Platform:
         limits = extraction.ExtractionLimits(seconds=self.settings.run.run_seconds, window=self.window_limits)
         return extraction.extract(ports, self.sources(), only=only, limits=limits, on_progress=on_progress)
 
-    def plan_load(self) -> list[loading.Batch]:
+    def plan_load(self) -> list[Batch]:
         """What `load` would do next."""
         return loading.plan(self.store)
 
