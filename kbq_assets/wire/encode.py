@@ -185,7 +185,7 @@ class FileEncoder:
         if not len(rows):
             return
         days, fallbacks = event_days(chunk, rows, captures)
-        self._event_dates.update(np.unique(days).tolist())
+        self._event_dates.update(_distinct(days))
         self._fallbacks += fallbacks
         done = 0
         while done < len(rows):
@@ -434,6 +434,14 @@ def _grouped(keys: Longs) -> Iterator[tuple[int, Longs]]:
     order = np.argsort(keys, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
     yield from zip(distinct.tolist(), np.split(order, first[1:]), strict=True)
+
+
+def _distinct(days: NDArray[np.int32]) -> list[int]:
+    """The distinct values; without a sort where they are one, as in most chunks."""
+    if days.min() == days.max():
+        return [int(days[0])]
+    distinct: list[int] = np.unique(days).tolist()
+    return distinct
 
 
 def _no_captures(count: int) -> Captures:

@@ -44,6 +44,12 @@ def kernel(function: F) -> F:
 
 def inlined(function: F) -> F:
     """A part of kernels: compiled into those that call it, where LLVM inlines it."""
+    compiled: F = _njit(nogil=True, forceinline=True)(function)
+    return compiled
+
+
+def outlined(function: F) -> F:
+    """A rare part of kernels: called, so that it does not crowd the common path."""
     compiled: F = _njit(nogil=True)(function)
     return compiled
 
@@ -130,6 +136,14 @@ def _load_word(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @_primitive
+def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@_primitive
 def _store_byte(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], arguments[:2], ir.IntType(8))
@@ -137,6 +151,16 @@ def _store_byte(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), generate
+
+
+@_primitive
+def _store_word(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], arguments[:2], ir.IntType(64))
+        builder.store(arguments[2], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.uint64), generate
 
 
 @_primitive
@@ -163,8 +187,14 @@ load_byte: Callable[[Any, int], int] = _load_byte
 load_word: Callable[[Any, int], Any] = _load_word
 """``load_word(array, index)``: the eight bytes at ``index``, at any alignment, as uint64: why buffers are padded."""
 
+trailing_zeros: Callable[[Any], int] = _trailing_zeros
+"""``trailing_zeros(word)`` of a uint64 that is not 0."""
+
 store_byte: Callable[[Any, int, int], None] = _store_byte
 """``store_byte(array, index, value)``: the value's lowest byte, without numba's handling of negative indexes."""
+
+store_word: Callable[[Any, int, Any], None] = _store_word
+"""``store_word(array, index, value)``: the eight bytes of a uint64, at any alignment."""
 
 copy_bytes: Callable[[Any, int, Any, int, int], None] = _copy_bytes
 """``copy_bytes(target, to, source, start, size)``; the arrays do not overlap."""

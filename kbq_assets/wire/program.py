@@ -37,7 +37,7 @@ class Op(IntEnum):
     LONG = 4
     STRING = 5
     BYTES = 6
-    NULLABLE = 7  # a union of null and one type: branch a is null, then go to b
+    NULLABLE = 7  # a union of null and one type: byte a (0 or 2) is null, then go to b
     ENUM = 8  # a symbols
     UNION = 9  # a branches, their addresses from b on in the table of jumps
     JUMP = 10  # to a
@@ -267,7 +267,7 @@ class _Compiler:
         nulls = [isinstance(branch, avro.Primitive) and branch.kind == "null" for branch in node.branches]
         if len(nulls) == 2 and nulls.count(True) == 1:
             null = nulls.index(True)
-            begin = self.emit(Op.NULLABLE, place, null)
+            begin = self.emit(Op.NULLABLE, place, 2 * null)
             self.label = len(self.code)
             self.node(node.branches[1 - null], place, targets)
             self.code[begin + 2] = self.here()

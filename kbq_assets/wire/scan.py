@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq_assets.wire.jit import inlined, int64, load_byte, load_word
+from kbq_assets.wire.jit import inlined, int64, load_byte, load_word, outlined, trailing_zeros
 from kbq_assets.wire.reasons import Reason
 
 TRUNCATED = int(Reason.TRUNCATED)
@@ -19,6 +19,14 @@ INT_OVERFLOW = int(Reason.INT_OVERFLOW)
 
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ZERO = np.uint64(0)
+_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_M0 = np.uint64(0x007F007F007F007F)
+_M1 = np.uint64(0x7F007F007F007F00)
+_M2 = np.uint64(0x00003FFF00003FFF)
+_M3 = np.uint64(0x3FFF00003FFF0000)
+_M4 = np.uint64(0x000000000FFFFFFF)
+_M5 = np.uint64(0x0FFFFFFF00000000)
 
 
 def _utf8_transitions() -> NDArray[np.uint64]:
@@ -66,23 +74,43 @@ def read_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
     if position >= end:
         return 0, -TRUNCATED
     byte = load_byte(buffer, position)
-    if byte < 0x80:
+    if byte < 0x80:  # lengths, indexes: nearly all
         return (byte >> 1) ^ -(byte & 1), position + 1
-    raw, shift = byte & 0x7F, 7
+    return read_wide_long(buffer, position, end)
+
+
+@inlined
+def read_wide_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
+    """As :func:`read_long`, best where numbers have several bytes: eight at once, without a branch per byte."""
+    word = load_word(buffer, position)
+    last = ~word & _HIGH_BITS
+    if last == _ZERO:
+        return _read_long(buffer, position, end)
+    size = (trailing_zeros(last) + 1) >> 3
+    if size > end - position:
+        return 0, -TRUNCATED
+    raw = word & _LOW_BITS & (_ONES >> np.uint64(64 - 8 * size))
+    raw = (raw & _M0) | ((raw & _M1) >> np.uint64(1))
+    raw = (raw & _M2) | ((raw & _M3) >> np.uint64(2))
+    raw = (raw & _M4) | ((raw & _M5) >> np.uint64(4))
+    value = int64(raw)
+    return (value >> 1) ^ -(value & 1), position + size
+
+
+@outlined
+def _read_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
+    raw = shift = 0
     while True:
-        position += 1
         if position >= end:
             return 0, -TRUNCATED
         byte = load_byte(buffer, position)
+        position += 1
         raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
+        if shift == 63 and byte > 1:
             return 0, -INT_OVERFLOW
-    if shift == 63 and byte > 1:
-        return 0, -INT_OVERFLOW
-    return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), position + 1
+        if byte < 0x80:
+            return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), position
+        shift += 7
 
 
 @inlined
@@ -94,6 +122,34 @@ def read_int(buffer: Any, position: int, end: int) -> tuple[int, int]:
     if after - position > 5 or value < -0x80000000 or value > 0x7FFFFFFF:
         return 0, -INT_OVERFLOW
     return value, after
+
+
+@outlined
+def wide_index(buffer: Any, position: int, end: int) -> tuple[int, int]:
+    """:func:`read_int`, off the common path."""
+    return read_int(buffer, position, end)
+
+
+@inlined
+def skip_long(buffer: Any, position: int, end: int) -> int:
+    """The position after a valid long, or minus a reason."""
+    last = ~load_word(buffer, position) & _HIGH_BITS
+    if last == _ZERO:
+        return _read_long(buffer, position, end)[1]
+    position += (trailing_zeros(last) + 1) >> 3
+    return position if position <= end else -TRUNCATED
+
+
+@inlined
+def skip_int(buffer: Any, position: int, end: int) -> int:
+    """The position after a valid int, or minus a reason."""
+    word = load_word(buffer, position)
+    last = ~word & _HIGH_BITS
+    size = (trailing_zeros(last) + 1) >> 3 if last != _ZERO else 9
+    if size > 4:
+        return wide_index(buffer, position, end)[1]
+    position += size
+    return position if position <= end else -TRUNCATED
 
 
 @inlined
@@ -109,7 +165,7 @@ def is_utf8(buffer: Any, position: int, end: int) -> bool:
     return True
 
 
-@inlined
+@outlined
 def _is_utf8_from(buffer: Any, position: int, end: int) -> bool:
     state: Any = _ZERO
     for index in range(position, end):
@@ -118,7 +174,7 @@ def _is_utf8_from(buffer: Any, position: int, end: int) -> bool:
     return accepted
 
 
-@inlined
+@outlined
 def decimal_fits(buffer: Any, start: int, end: int, bounds: Any, bound: int) -> bool:
     """Whether a big-endian two's complement number has no more digits than its type's precision.
 

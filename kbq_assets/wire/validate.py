@@ -17,7 +17,16 @@ from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
 from kbq_assets.wire.json_text import scan_json
 from kbq_assets.wire.program import WIDTH, CaptureKind, Op, Program
 from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.scan import decimal_fits, is_utf8, read_int, read_long
+from kbq_assets.wire.scan import (
+    decimal_fits,
+    is_utf8,
+    read_int,
+    read_long,
+    read_wide_long,
+    skip_int,
+    skip_long,
+    wide_index,
+)
 
 NULL, BAD_MAGIC, SHORT = -2, -1, -3
 """What :func:`split_prefix` gives instead of a schema id."""
@@ -296,21 +305,29 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                     position += length
                     pc += WIDTH
             elif op == _NULLABLE:
-                branch, position = read_int(buffer, position, end)
-                if position < 0:
-                    reason = -position
-                elif branch == a:
-                    pc = int64(code[pc + 2])
-                elif branch == 1 - a:
+                byte = load_byte(buffer, position) if position < end else -1
+                if byte == 2 - a:
+                    position += 1
                     pc += WIDTH
-                else:
-                    reason = _BAD_UNION
+                elif byte == a:
+                    position += 1
+                    pc = int64(code[pc + 2])
+                else:  # wrong, or encoded in more bytes than it needs
+                    branch, position = wide_index(buffer, position, end)
+                    if position < 0:
+                        reason = -position
+                    elif branch == a >> 1:
+                        pc = int64(code[pc + 2])
+                    elif branch == 1 - (a >> 1):
+                        pc += WIDTH
+                    else:
+                        reason = _BAD_UNION
             elif op == _LONG:
-                _, position = read_long(buffer, position, end)
+                position = skip_long(buffer, position, end)
                 reason = -min(position, 0)
                 pc += WIDTH
             elif op == _INT:
-                _, position = read_int(buffer, position, end)
+                position = skip_int(buffer, position, end)
                 reason = -min(position, 0)
                 pc += WIDTH
             elif op == _SKIP:
@@ -322,7 +339,7 @@ def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts
                 if op == _INT_RANGE:
                     value, position = read_int(buffer, position, end)
                 else:
-                    value, position = read_long(buffer, position, end)
+                    value, position = read_wide_long(buffer, position, end)
                 if position < 0:
                     reason = -position
                 elif value < ranges[a] or value > ranges[a + 1]:
@@ -471,7 +488,7 @@ def _event_days(buffer: Any, timestamps: Any, rows: Any, captures: Any, days: An
         if kind == _TEXT:
             day = _iso_day(buffer, starts[0, k], ends[0, k])
         elif kind != 0:
-            value, _ = read_long(buffer, starts[0, k], ends[0, k])
+            value, _ = read_wide_long(buffer, starts[0, k], ends[0, k])
             day = _day_of(kind, value)
         if day == _NO_DAY:
             fallbacks += len(kinds)
