@@ -1,0 +1,1 @@
+"""The real world behind the ports: one SDK per module or package."""

@@ -1,0 +1,191 @@
+"""Java programs that outlive the command that started them, and are found again whatever died meanwhile.
+
+A daemon carries a marker on its command line, ``-Dkbq.local.<service>=<home>``. The record of its pid is only
+the quick way to it: a process is ours when its pid and start time are the recorded ones *and* it carries the
+marker; when the record is missing or stale (``kill -9`` between start and record), the marker alone finds it. So
+a recycled pid is never signalled, and no daemon is orphaned for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+# Both are /proc's clock ticks added to the boot time, which steps when the clock is set.
+START_TIME_TOLERANCE = 2.0
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One program: how it is started, and where its output and its record go."""
+
+    service: str
+    home: Path
+    command: tuple[str, ...]
+    port: int
+
+    @property
+    def marker(self) -> str:
+        """The argument by which the process is recognised."""
+        return marker_of(self.service, self.home)
+
+    @property
+    def record_path(self) -> Path:
+        """Where the pid is recorded."""
+        return record_path(self.service, self.home)
+
+    @property
+    def log_path(self) -> Path:
+        """Standard output and error."""
+        return self.home / "logs" / f"{self.service}.log"
+
+
+@dataclass(frozen=True)
+class DaemonRecord:
+    """What was started: ``started_at`` is the process's own start time (seconds since 1970)."""
+
+    pid: int
+    started_at: float
+    port: int
+
+
+def marker_of(service: str, home: Path) -> str:
+    """The same for every start of this service of this home."""
+    return f"-Dkbq.local.{service}={home}"
+
+
+def record_path(service: str, home: Path) -> Path:
+    """Example: ``.kbq/run/kafka.json``."""
+    return home / "run" / f"{service}.json"
+
+
+def start_daemon(daemon: Daemon) -> psutil.Process:
+    """Start ``daemon`` in a session of its own and record it. The caller holds the lock of the home."""
+    daemon.log_path.parent.mkdir(parents=True, exist_ok=True)
+    folder = daemon.home / daemon.service
+    folder.mkdir(parents=True, exist_ok=True)
+    java, *arguments = daemon.command
+    with daemon.log_path.open("ab") as log:
+        started = subprocess.Popen(
+            [java, daemon.marker, f"-Dkbq.local.port={daemon.port}", *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    # It is meant to outlive this object; without this, Popen warns that it still runs.
+    started.returncode = 0
+    process = psutil.Process(started.pid)
+    _write_record(daemon.record_path, process, daemon.port)
+    return process
+
+
+def find_daemon(service: str, home: Path) -> psutil.Process | None:
+    """The running process of ``service``, mending the record when it was wrong."""
+    marker, path = marker_of(service, home), record_path(service, home)
+    record = read_record(service, home)
+    if record is not None:
+        recorded = _recorded_process(record, marker)
+        if recorded is not None:
+            return recorded
+    for process in marked_processes(marker):
+        _write_record(path, process, _port_of(process))
+        return process
+    return None
+
+
+def stop_processes(processes: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
+    """SIGTERM all, wait, SIGKILL the rest; returns those that had to be killed."""
+    waiting = list(processes)
+    for process in waiting:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, stubborn = psutil.wait_procs(waiting, timeout=grace_seconds)
+    for process in stubborn:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(stubborn, timeout=10)
+    return stubborn
+
+
+def kill_marked(marker: str) -> None:
+    """Kill what an earlier, dead command left running under ``marker``."""
+    stop_processes(marked_processes(marker), grace_seconds=2)
+
+
+def marked_processes(marker: str) -> Iterator[psutil.Process]:
+    """Live processes with ``marker`` as a whole argument."""
+    for process in psutil.process_iter():
+        if _is_marked(process, marker):
+            yield process
+
+
+def read_record(service: str, home: Path) -> DaemonRecord | None:
+    """The record, or None when there is none that can be read."""
+    try:
+        fields = json.loads(record_path(service, home).read_text(encoding="utf-8"))
+        return DaemonRecord(int(fields["pid"]), float(fields["started_at"]), int(fields["port"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove_record(service: str, home: Path) -> None:
+    """After the process has ended."""
+    record_path(service, home).unlink(missing_ok=True)
+
+
+def last_lines(path: Path, count: int = 12) -> str:
+    """The end of a log, for an error message."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 16_384))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write ``path`` as a whole: readers see the old text or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _recorded_process(record: DaemonRecord, marker: str) -> psutil.Process | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(record.pid)
+        same_start = abs(process.create_time() - record.started_at) < START_TIME_TOLERANCE
+        if same_start and _is_marked(process, marker):
+            return process
+    return None
+
+
+def _is_marked(process: psutil.Process, marker: str) -> bool:
+    """False for zombies, which have no command line, and for other users' processes."""
+    return marker in _arguments_of(process)
+
+
+def _arguments_of(process: psutil.Process) -> Sequence[str]:
+    try:
+        return process.cmdline()
+    except (psutil.Error, OSError):
+        return ()
+
+
+def _port_of(process: psutil.Process) -> int:
+    ports = [text for text in _arguments_of(process) if text.startswith("-Dkbq.local.port=")]
+    return int(ports[0].partition("=")[2]) if ports else 0
+
+
+def _write_record(path: Path, process: psutil.Process, port: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        record = DaemonRecord(process.pid, process.create_time(), port)
+        replace_text(path, json.dumps(asdict(record)))

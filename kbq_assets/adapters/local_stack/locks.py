@@ -1,0 +1,50 @@
+"""One command at a time per folder: an advisory lock that the kernel drops when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from kbq_assets.core.errors import Unavailable
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, console: Console, wait_seconds: float) -> Iterator[None]:
+    """Hold the lock file ``path``. Raises Unavailable, naming the holder's pid, after ``wait_seconds``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        _acquire(file.fileno(), path, console, wait_seconds)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _acquire(descriptor: int, path: Path, console: Console, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    told = False
+    while not _try_lock(descriptor):
+        holder = path.read_text(encoding="utf-8") or "unknown"
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"{path} has been held by process {holder} for {wait_seconds:.0f} s",
+                next_step=f"wait for that command, or end it: kill {holder}",
+            )
+        if not told:
+            console.print(f"  waiting for another kbq command (process {holder})")
+            told = True
+        time.sleep(0.1)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

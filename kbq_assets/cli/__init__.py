@@ -1,0 +1,1 @@
+"""``kbq``: thin commands over the pipelines."""
