@@ -6,11 +6,13 @@ Nothing is imported here, so that the driver can ask for a schema without loadin
 ``reasons``     :class:`Reason`: why a record is not a row.
 ``avro``        writer schemas as a tree: strict parsing, canonical form with logical types.
 ``program``     the tree as a flat program for the validator.
-``schema``      :func:`staged_schema`: the writer's record with the metadata columns appended, and its fingerprint.
+``schema``      :func:`staged_schema`: the writer's record with the metadata columns appended, and its
+fingerprint.
 ``validate``    :func:`validate_avro`, :func:`validate_json`: a reason per record, and the event date.
 ``assemble``    bodies and encoded metadata laid side by side into blocks.
 ``codec``, ``container``   blocks compressed, in an Avro object container file.
-``encode``      :class:`WindowEncoder`: all of the above for one window; good records to files, others to the caller.
+``encode``      :class:`WindowEncoder`: all of the above for one window; good records to files, others to the
+caller.
 ``error_rows``  :class:`ErrorRows`: bad records as rows of the error table.
 ``jit``, ``scan``, ``json_text``   how kernels are compiled and cached, and the smallest of them.
 ``warm``        :func:`warm_up`: compile every kernel, in the install step and when a worker starts.

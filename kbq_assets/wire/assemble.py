@@ -69,15 +69,12 @@ class Suffix:
         The result is the index of the first row that is not in the block, and the bytes then used.
         """
         return _append(
-            block,
-            used,
-            until,
+            (block, used, until),
             (self._kind, prefix, self._before, self._between, self.most_bytes),
             (chunk.buffer, chunk.starts, chunk.ends, chunk.offsets, chunk.timestamps),
             self._spans(chunk.keys, self._metadata.key, "keys"),
             self._spans(chunk.headers, self._metadata.headers, "headers"),
-            (rows, days),
-            first,
+            (rows, days, first),
         )
 
     def room_for(self, chunk: Chunk, row: int) -> int:
@@ -133,22 +130,13 @@ def _size(spans: Any, row: int) -> int:
 
 
 @kernel
-def _append(
-    block: Any,
-    used: int,
-    until: int,
-    suffix: Any,
-    values: Any,
-    keys: Any,
-    headers: Any,
-    records: Any,
-    first: int,
-) -> tuple[int, int]:
+def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, records: Any) -> tuple[int, int]:
+    block, used, until = target
     kind, prefix, before, between, most_bytes = suffix
     buffer, starts, ends, offsets, timestamps = values
     has_key, key_buffer, key_starts, key_ends = keys
     has_headers, header_buffer, header_starts, header_ends = headers
-    rows, days = records
+    rows, days, first = records
     room = len(block) - PADDING
     for k in range(first, len(rows)):
         row = rows[k]

@@ -1,8 +1,8 @@
 """Avro writer schemas as a tree: parsed strictly, names resolved, canonical with logical types.
 
-Strict means: what BigQuery, DuckDB, fastavro or Avro for Java would refuse in a file's header is refused here, per
-schema, with the place named, instead of failing a load job later. Docs, aliases, defaults and unknown properties are
-allowed and have no effect.
+Strict means: what BigQuery, DuckDB, fastavro or Avro for Java would refuse in a file's header is refused
+here, per schema, with the place named, instead of failing a load job later. Docs, aliases, defaults and
+unknown properties are allowed and have no effect.
 """
 
 from __future__ import annotations
@@ -32,38 +32,51 @@ class Node:
     logical: Logical
 
     def attribute(self, name: str) -> str | int | None:
+        """A logical attribute's value, None without it."""
         return dict(self.logical).get(name)
 
 
 @dataclass(eq=False, slots=True)
 class Primitive(Node):
+    """One of Avro's eight types without parts."""
+
     kind: str
 
 
 @dataclass(eq=False, slots=True)
 class Fixed(Node):
+    """So many bytes."""
+
     name: str
     size: int
 
 
 @dataclass(eq=False, slots=True)
 class Enum(Node):
+    """An index into symbols."""
+
     name: str
     symbols: tuple[str, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Array(Node):
+    """Blocks of items."""
+
     items: Node
 
 
 @dataclass(eq=False, slots=True)
 class Map(Node):
+    """Blocks of string keys and values."""
+
     values: Node
 
 
 @dataclass(eq=False, slots=True)
 class Union(Node):
+    """An index, then a value of that branch."""
+
     branches: tuple[Node, ...]
 
 

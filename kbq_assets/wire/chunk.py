@@ -1,4 +1,5 @@
-"""The interface between readers and the encoder: many records of one topic-partition as arrays over one buffer.
+"""The interface between readers and the encoder: many records of one topic-partition as arrays over one
+buffer.
 
 A reader yields :class:`Chunk` values in offset order; nothing downstream makes a Python object per record.
 Buffers end with :data:`PADDING` spare bytes, because the kernels load and store eight bytes at a time.
@@ -23,8 +24,9 @@ NO_HEADERS = b"\x00"
 
 NO_TIMESTAMP = -1
 END_OF_TIME = 253_402_300_800_000
-"""10000-01-01 in milliseconds: calendars of warehouses end before it. A producer that confuses milliseconds and
-microseconds gets past it, and one such record would fail a whole load job: it counts as having no timestamp."""
+"""10000-01-01 in milliseconds: calendars of warehouses end before it. A producer that confuses milliseconds
+and microseconds gets past it, and one such record would fail a whole load job: it counts as having no
+timestamp."""
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Longs: TypeAlias = NDArray[np.int64]
@@ -56,10 +58,12 @@ class Spans:
         return len(self.starts)
 
     def get(self, index: int) -> bytes | None:
+        """A copy of one byte string."""
         start, end = int(self.starts[index]), int(self.ends[index])
         return None if start < 0 else self.buffer[start:end].tobytes()
 
     def slice(self, from_index: int, until_index: int) -> Spans:
+        """The spans ``[from_index, until_index)`` over the same buffer, without a copy."""
         return Spans(self.buffer, self.starts[from_index:until_index], self.ends[from_index:until_index])
 
     @classmethod
@@ -78,9 +82,9 @@ class Spans:
 class Chunk:
     """Records of one topic-partition in offset order.
 
-    ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are milliseconds
-    since 1970 (-1: none). ``keys`` and ``headers`` are there only if the reader was asked for them; each header span
-    is an Avro array (:func:`encode_headers`), a null span means no headers.
+    ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are
+    milliseconds since 1970 (-1: none). ``keys`` and ``headers`` are there only if the reader was asked for
+    them; each header span is an Avro array (:func:`encode_headers`), a null span means no headers.
     """
 
     buffer: Bytes
@@ -102,13 +106,16 @@ class Chunk:
         return len(self.starts)
 
     def value(self, index: int) -> bytes | None:
+        """A copy of one value, prefix included."""
         start, end = int(self.starts[index]), int(self.ends[index])
         return None if start < 0 else self.buffer[start:end].tobytes()
 
     def key(self, index: int) -> bytes | None:
+        """A copy of one key; None if it is null or keys were not asked for."""
         return None if self.keys is None else self.keys.get(index)
 
     def header_bytes(self, index: int) -> bytes | None:
+        """A copy of one record's encoded headers; None if it has none or they were not asked for."""
         return None if self.headers is None else self.headers.get(index)
 
     def slice(self, from_index: int, until_index: int) -> Chunk:

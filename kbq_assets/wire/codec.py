@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow
 
 from kbq_assets.wire.errors import EncoderMisuse
 
-try:
+_isal: Any = None
+with suppress(ImportError):  # 5 to 7 times as fast as zlib
     from isal import isal_zlib
-except ImportError:  # optional: 7 times as fast as zlib, a few per cent larger
-    isal_zlib = None
+
+    _isal = isal_zlib
 
 Codec: TypeAlias = Literal["snappy", "deflate", "null"]
 Compress: TypeAlias = Callable[[Any], bytes]
@@ -36,10 +38,8 @@ def _snappy(block: Any) -> bytes:
 
 
 def _deflate(block: Any) -> bytes:
-    if isal_zlib is not None:
-        stream = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _RAW_DEFLATE)
-    else:
-        stream = zlib.compressobj(1, zlib.DEFLATED, _RAW_DEFLATE)
+    library = _isal or zlib
+    stream = library.compressobj(1, library.DEFLATED, _RAW_DEFLATE)
     return bytes(stream.compress(block) + stream.flush())
 
 
@@ -47,4 +47,4 @@ def _null(block: Any) -> bytes:
     return bytes(block)
 
 
-_crc32: Callable[[Any], int] = zlib.crc32 if isal_zlib is None else isal_zlib.crc32
+_crc32: Callable[[Any], int] = (_isal or zlib).crc32

@@ -25,7 +25,9 @@ BLOCK_BYTES = 256 * 1024
 class Sink(Protocol):
     """Where a file's bytes go. The writer never closes it: who opened it does."""
 
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes, /) -> object:
+        """Take all of ``data``, or raise."""
+        ...
 
 
 class ContainerWriter:

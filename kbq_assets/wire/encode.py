@@ -1,7 +1,8 @@
 """From chunks to staged files: one window of one topic-partition, a file per table and schema.
 
-The encoder validates every record, appends the good ones to their files in offset order, and gives the others back as
-:class:`Rejects`. What becomes of rejects (fail, skip, error table) is the caller's policy; see ``error_rows``.
+The encoder validates every record, appends the good ones to their files in offset order, and gives the others
+back as :class:`Rejects`. What becomes of rejects (fail, skip, error table) is the caller's policy; see
+``error_rows``.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that is about to be written: what its name needs. ``first_offset`` is that of its first record."""
+    """What the name of a file about to be written needs. ``first_offset`` is its first record's."""
 
     table: str
     schema_id: int
@@ -133,6 +134,7 @@ class Rejects:
         )
 
     def counts(self) -> dict[Reason, int]:
+        """How many there are of each reason."""
         reasons, counts = np.unique(self.reasons, return_counts=True)
         return {
             Reason(reason): count for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True)
@@ -237,8 +239,9 @@ class FileEncoder:
 class WindowEncoder:
     """The staged files of one window of one topic-partition.
 
-    Call :meth:`add` with chunks in offset order, then :meth:`finish` once. Whatever ``resolve``, ``open_sink`` or a
-    sink's ``write`` raises comes out of :meth:`add`; the window is then to be dropped, its files are incomplete.
+    Call :meth:`add` with chunks in offset order, then :meth:`finish` once. Whatever ``resolve``,
+    ``open_sink`` or a sink's ``write`` raises comes out of :meth:`add`; the window is then to be dropped, its
+    files are incomplete.
     """
 
     def __init__(
@@ -270,6 +273,7 @@ class WindowEncoder:
 
     @property
     def open_files(self) -> tuple[FileEncoder, ...]:
+        """The files that still take records."""
         return tuple(self._files.values())
 
     @property

@@ -75,6 +75,7 @@ class ErrorRows:
 
     @property
     def bytes_written(self) -> int:
+        """Bytes in the sink."""
         return self._writer.bytes_written if self._writer else 0
 
     def add(self, chunk: Chunk, rejects: Rejects) -> None:

@@ -1,4 +1,4 @@
-"""What the wire layer raises: schemas and callers, never records (a bad record is a :class:`~kbq_assets.wire.reasons.Reason`)."""
+"""What the wire layer raises about schemas and callers. A bad record raises nothing: it gets a ``Reason``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class WireError(EncodingError):
 
 
 class UnstageableSchema(WireError):
-    """A writer schema that cannot become a staged file: its records are error rows (``UNSTAGEABLE_SCHEMA``)."""
+    """A writer schema that cannot become a staged file; its records are ``UNSTAGEABLE_SCHEMA`` rejects."""
 
 
 class EncoderMisuse(WireError):

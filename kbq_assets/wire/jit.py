@@ -1,9 +1,10 @@
 """Compiling kernels: one decorator, one place for numba's disk cache, and raw memory access.
 
-Kernels release the GIL and are cached on disk: the first compilation takes seconds, loading from the cache a fraction
-of one. The cache's folder is, in this order: ``NUMBA_CACHE_DIR``, the package's own folder, the user's cache folder, a
-private folder among the temporary files; where none is writable, kernels are compiled by every process. Inside, a
-folder per content of the wire layer's sources: numba notices a changed module, but not a changed callee in another one.
+Kernels release the GIL and are cached on disk: the first compilation takes seconds, loading from the cache a
+fraction of one. The cache's folder is, in this order: ``NUMBA_CACHE_DIR``, the package's own folder, the
+user's cache folder, a private folder among the temporary files; where none is writable, kernels are compiled
+by every process. Inside, a folder per content of the wire layer's sources: numba notices a changed module,
+but not a changed callee in another one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,11 +79,9 @@ def _candidates(shipped: Path, name: str) -> list[Path]:
     if _config.CACHE_DIR:
         return [Path(_config.CACHE_DIR) / name]
     candidates = [shipped]
-    try:
+    with suppress(RuntimeError, KeyError, OSError):  # a container's user may have no name or no home
         candidates.append(Path.home() / ".cache" / name)
         candidates.append(Path(tempfile.gettempdir()) / f"{name}-{getpass.getuser()}")
-    except (RuntimeError, KeyError, OSError):
-        pass  # a container's user without a name or a home
     return candidates
 
 
@@ -99,10 +99,10 @@ def _copy_shipped(shipped: Path, folder: Path) -> None:
     """Start from what the install step compiled, where the package's folder is read-only."""
     if folder == shipped or not shipped.is_dir() or any(folder.iterdir()):
         return
-    try:
+    with suppress(
+        OSError, shutil.Error
+    ):  # without it slower, not wrong: numba compiles what it does not find
         shutil.copytree(shipped, folder, dirs_exist_ok=True)
-    except (OSError, shutil.Error):
-        pass  # slower, not wrong: numba compiles what it does not find
 
 
 def _primitive(definition: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,19 +182,19 @@ int64: Any = np.int64
 """The conversion that kernels know; for the type checker what it makes is a plain number."""
 
 load_byte: Callable[[Any, int], int] = _load_byte
-"""``load_byte(array, index)``: that byte, without numba's handling of negative indexes."""
+"""The byte at an index, without numba's handling of negative indexes."""
 
 load_word: Callable[[Any, int], Any] = _load_word
-"""``load_word(array, index)``: the eight bytes at ``index``, at any alignment, as uint64: why buffers are padded."""
+"""The eight bytes at an index, at any alignment, as uint64: why buffers are padded."""
 
 trailing_zeros: Callable[[Any], int] = _trailing_zeros
-"""``trailing_zeros(word)`` of a uint64 that is not 0."""
+"""The zero bits below the lowest one bit of a uint64 that is not 0."""
 
 store_byte: Callable[[Any, int, int], None] = _store_byte
-"""``store_byte(array, index, value)``: the value's lowest byte, without numba's handling of negative indexes."""
+"""Store the lowest byte of a value: ``(array, index, value)``."""
 
 store_word: Callable[[Any, int, Any], None] = _store_word
-"""``store_word(array, index, value)``: the eight bytes of a uint64, at any alignment."""
+"""Store the eight bytes of a uint64, at any alignment: ``(array, index, value)``."""
 
 copy_bytes: Callable[[Any, int, Any, int, int], None] = _copy_bytes
-"""``copy_bytes(target, to, source, start, size)``; the arrays do not overlap."""
+"""Copy between arrays that do not overlap: ``(target, to, source, start, size)``."""

@@ -1,8 +1,9 @@
 """A writer schema as a program for the validator: a flat array of small instructions.
 
-Generating machine code per schema takes LLVM seconds; interpreting a compact program runs at memory-like speed and
-compiles once for all schemas. Records cost nothing: their fields follow one another. Records used more than once are
-subroutines, so that a schema which names a type often does not grow exponentially, and a recursive one terminates.
+Generating machine code per schema takes LLVM seconds; interpreting a compact program runs at memory-like
+speed and compiles once for all schemas. Records cost nothing: their fields follow one another. Records used
+more than once are subroutines, so that a schema which names a type often does not grow exponentially, and a
+recursive one terminates.
 
 An instruction is :data:`WIDTH` int32: the operation, and up to two operands.
 """
@@ -110,14 +111,23 @@ _DATE_KINDS = {
     ("long", ""): CaptureKind.LONG,
     ("string", ""): CaptureKind.TEXT,
 }
+_SIZES = {"null": 0, "float": 4, "double": 8}
+_SIMPLE = {
+    "boolean": Op.BOOLEAN,
+    "int": Op.INT,
+    "long": Op.LONG,
+    "bytes": Op.BYTES,
+    "string": Op.STRING,
+}
 _MAX_PRECISION = 1000  # digits; beyond, a decimal is only bytes to every warehouse
 
 
 def compile_program(root: avro.Node, captures: Sequence[str] = ()) -> Program:
-    """The program that validates ``root`` and captures the fields at the dotted paths ``captures``, a slot each.
+    """The program that validates ``root`` and captures the fields at the dotted paths ``captures``, a slot
+    each.
 
-    A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does not
-    have captures nothing. Raises UnstageableSchema if a captured field is of another type.
+    A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does
+    not have captures nothing. Raises UnstageableSchema if a captured field is of another type.
     """
     return _Compiler(root).program(
         tuple((tuple(path.split(".")), slot) for slot, path in enumerate(captures))
@@ -174,7 +184,8 @@ class _Compiler:
         kind = _capture_kind(node)
         if kind is CaptureKind.NONE:
             raise UnstageableSchema(
-                f"field {place!r} cannot give the event date: it is neither a date, a timestamp, a long nor a string",
+                f"field {place!r} cannot give the event date: "
+                "it is neither a date, a timestamp, a long nor a string",
                 next_step="name another event date field for this topic, or none to use the Kafka timestamp",
             )
         self.emit(Op.MARK, place, slot)
@@ -201,29 +212,14 @@ class _Compiler:
     def primitive(self, node: avro.Primitive, place: str) -> None:
         bounds = _RANGES.get((node.kind, str(node.attribute("logicalType"))))
         precision = _precision(node)
-        match node.kind:
-            case "null":
-                pass
-            case "boolean":
-                self.emit(Op.BOOLEAN, place)
-            case "float":
-                self.skip(4, place)
-            case "double":
-                self.skip(8, place)
-            case "string":
-                self.emit(Op.STRING, place)
-            case "bytes" if precision:
-                self.emit(Op.DECIMAL_BYTES, place, self.bound(precision))
-            case "bytes":
-                self.emit(Op.BYTES, place)
-            case "int" if bounds:
-                self.emit(Op.INT_RANGE, place, self.range(bounds))
-            case "long" if bounds:
-                self.emit(Op.LONG_RANGE, place, self.range(bounds))
-            case "int":
-                self.emit(Op.INT, place)
-            case "long":
-                self.emit(Op.LONG, place)
+        if node.kind in _SIZES:
+            self.skip(_SIZES[node.kind], place)
+        elif node.kind == "bytes" and precision:
+            self.emit(Op.DECIMAL_BYTES, place, self.bound(precision))
+        elif bounds:
+            self.emit(Op.INT_RANGE if node.kind == "int" else Op.LONG_RANGE, place, self.range(bounds))
+        else:
+            self.emit(_SIMPLE[node.kind], place)
 
     def fixed(self, node: avro.Fixed, place: str) -> None:
         precision = _precision(node)

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """One byte per record; 0 is good. The *name* goes into error rows: numbers may be reordered, names may not."""
+    """One byte per record; 0 is good. Error rows show the *name*: numbers may change, names may not."""
 
     GOOD = 0
     NULL_VALUE = 1

@@ -30,10 +30,11 @@ _M5 = np.uint64(0x0FFFFFFF00000000)
 
 
 def _utf8_transitions() -> NDArray[np.uint64]:
-    """A table-driven automaton in which a state is a shift (Per Vognsen's construction): one load, one shift a byte.
+    """A table-driven automaton in which a state is a shift (Per Vognsen's construction): one load, one shift
+    a byte.
 
-    Entry ``byte`` holds, at the bits of each state, the next state. Overlong forms, surrogates and code points above
-    U+10FFFF have no way through (Unicode standard, table 3-7).
+    Entry ``byte`` holds, at the bits of each state, the next state. Overlong forms, surrogates and code
+    points above U+10FFFF have no way through (Unicode standard, table 3-7).
     """
     accept, error, one, two, three, after_e0, after_ed, after_f0, after_f4 = range(0, 54, 6)
     ways = {
@@ -81,7 +82,7 @@ def read_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def read_wide_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """As :func:`read_long`, best where numbers have several bytes: eight at once, without a branch per byte."""
+    """As :func:`read_long`, but eight bytes at once: best for numbers of several bytes."""
     word = load_word(buffer, position)
     last = ~word & _HIGH_BITS
     if last == _ZERO:
@@ -178,7 +179,8 @@ def _is_utf8_from(buffer: Any, position: int, end: int) -> bool:
 def decimal_fits(buffer: Any, start: int, end: int, bounds: Any, bound: int) -> bool:
     """Whether a big-endian two's complement number has no more digits than its type's precision.
 
-    Negative numbers are compared by their complement, ``-v - 1``: hence the second bound is one less than the first.
+    Negative numbers are compared by their complement, ``-v - 1``: hence the second bound is one less than the
+    first.
     """
     if start == end:
         return False

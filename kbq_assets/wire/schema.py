@@ -1,7 +1,7 @@
 """Staged schemas: the writer's record with the metadata columns appended.
 
-The fields are appended at the *end*, so a staged record is the original body followed by the encoded metadata: nothing
-is decoded. No numba here: the driver asks for schemas and fingerprints too.
+The fields are appended at the *end*, so a staged record is the original body followed by the encoded
+metadata: nothing is decoded. No numba here: the driver asks for schemas and fingerprints too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class BodyKind(StrEnum):
 class MetadataColumns:
     """Which columns are appended, and where the event date comes from.
 
-    ``event_date_field`` is a field of the value, or a dotted path through records; without one, or where it is null,
-    the event date is the day (UTC) of the Kafka timestamp.
+    ``event_date_field`` is a field of the value, or a dotted path through records; without one, or where it
+    is null, the event date is the day (UTC) of the Kafka timestamp.
     """
 
     key: bool = False
@@ -79,8 +79,9 @@ def metadata_fields(metadata: MetadataColumns, header_type: str = _HEADER_TYPE) 
 def staged_schema(writer_schema: str | Mapping[str, Any], metadata: MetadataColumns) -> StagedSchema:
     """The staged schema of a topic's writer schema.
 
-    Raises UnstageableSchema if the writer schema is not valid, is no record, contains itself, has a column that a
-    metadata column needs (names ignore case, as in warehouses), or has an event date field of a type that gives none.
+    Raises UnstageableSchema if the writer schema is not valid, is no record, contains itself, has a column
+    that a metadata column needs (names ignore case, as in warehouses), or has an event date field of a type
+    that gives none.
     """
     source = avro.load_schema(writer_schema)
     while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
@@ -96,14 +97,14 @@ def staged_schema(writer_schema: str | Mapping[str, Any], metadata: MetadataColu
 
 
 def json_staged_schema(metadata: MetadataColumns, *, name: str = "Json") -> StagedSchema:
-    """The staged schema of a JSON topic: the document as ``payload`` (null for a tombstone) and the metadata."""
+    """The staged schema of a JSON topic: the document (null for a tombstone) and the metadata."""
     document = {"type": "string", "sqlType": "JSON"}  # how BigQuery's Avro loader is told of a JSON column
     schema = {"type": "record", "name": name, "fields": [{"name": "payload", "type": ["null", document]}]}
     return _staged(schema, _record(schema), metadata, BodyKind.JSON)
 
 
 def tombstone_schema(metadata: MetadataColumns, *, name: str = "Tombstone") -> StagedSchema:
-    """The staged schema of tombstones as rows of an Avro topic's table: the metadata alone, other columns stay null."""
+    """The staged schema of tombstones as rows: the metadata alone, all other columns stay null."""
     schema: dict[str, Any] = {"type": "record", "name": name, "fields": []}
     return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
 
@@ -167,8 +168,8 @@ def _refuse_plain_long(program: Program, metadata: MetadataColumns) -> None:
     plain = ((instructions[:, 0] == Op.CLOSE) & (instructions[:, 2] == CaptureKind.LONG)).any()
     if plain and not metadata.plain_long_is_millis:
         raise UnstageableSchema(
-            f"field {metadata.event_date_field!r} is a long without a logical type, so it may be no time at all",
-            next_step="say that plain longs are milliseconds, or name another event date field for this topic",
+            f"field {metadata.event_date_field!r} is a long without a logical type: it may be no time at all",
+            next_step="say that plain longs are milliseconds, or name another event date field",
         )
 
 

@@ -1,8 +1,13 @@
-"""Validating records in place: an interpreter over a :class:`~kbq_assets.wire.program.Program`, and a JSON scanner.
+"""Validating records in place: an interpreter over a :class:`~kbq_assets.wire.program.Program`, and a JSON
+scanner.
 
-One bad record would fail a whole load job, so every record is read to its end, strictly; nothing is decoded. Bounds on
-bytes, depth and items hold whatever the data says. The kernels run without the GIL and without a Python loop per record.
+One bad record would fail a whole load job, so every record is read to its end, strictly; nothing is decoded.
+Bounds on bytes, depth and items hold whatever the data says. The kernels run without the GIL and without a
+Python loop per record.
 """
+
+# An interpreter is one long chain of operations, and numba makes a jump table of comparisons, not of `in`.
+# ruff: noqa: PLR0912, PLR0915, PLR1714, SIM109
 
 from __future__ import annotations
 
@@ -109,8 +114,8 @@ def validate_json(chunk: Chunk, rows: Longs | None, limits: Limits) -> Validatio
 def event_days(chunk: Chunk, rows: Longs, captures: Captures) -> tuple[NDArray[np.int32], int]:
     """The event date of each row in days since 1970, from capture 0 or else from the Kafka timestamp (UTC).
 
-    Second, how often the Kafka timestamp stood in for a captured field: null, absent, or not a date. A record that has
-    no Kafka timestamp either gets 1970-01-01.
+    Second, how often the Kafka timestamp stood in for a captured field: null, absent, or not a date. A record
+    that has no Kafka timestamp either gets 1970-01-01.
     """
     days = np.empty(len(rows), np.int32)
     fallbacks = _event_days(
@@ -168,7 +173,8 @@ _OUT_OF_RANGE, _TOO_DEEP, _TOO_MANY = (
 )
 
 _FRAME = 2
-"""Numbers on the stack for a loop (items left in the block, the block's stated end or -1) or a call (return address)."""
+"""Numbers per stack frame. Of a loop: items left in the block, and its stated end or -1; of a call: where
+to go on."""
 
 
 _DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(CaptureKind.MICROS)
@@ -180,7 +186,7 @@ _DAY_MILLIS = 86_400_000
 
 @inlined
 def _block(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
-    """Items of the next block, its stated end (-1: none stated), and the position of its first item or minus a reason."""
+    """Items of the next block, its stated end or -1, and where its first item is, or minus a reason."""
     count, position = read_long(buffer, position, end)
     if position < 0 or count >= 0:
         return count, -1, position
@@ -224,7 +230,7 @@ def _digits(buffer: Any, position: int, count: int) -> int:
 
 @inlined
 def _iso_day(buffer: Any, start: int, end: int) -> int:
-    """The day written at the start of an encoded string, ``YYYY-MM-DD…``; a time zone after it moves nothing."""
+    """The day a string begins with, as ``YYYY-MM-DD``; a time zone behind it moves nothing."""
     length, position = read_long(buffer, start, end)
     if length < 10:
         return _NO_DAY
