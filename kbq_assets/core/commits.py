@@ -151,7 +151,11 @@ class PartitionCommit:
 
 @dataclass(frozen=True)
 class Commit:
-    """A shard of a topic's commit. ``topic_id`` is "" where the broker has none."""
+    """A shard of a topic's commit. ``topic_id`` is "" where the broker has none.
+
+    ``given_up`` are paths of files that resets dropped before they were loaded: a backlog chunk written late, or a
+    batch planned from an older read, may still name them.
+    """
 
     topic: str
     shard: int
@@ -159,6 +163,7 @@ class Commit:
     topic_id: str
     epoch: int
     partitions: Mapping[int, PartitionCommit] = field(default_factory=dict)
+    given_up: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def topic_partition(self, partition: int) -> TopicPartition:
@@ -309,7 +314,12 @@ def reset(
     for partition, start in starts.items():
         partitions[partition] = PartitionCommit(next=start, start=start)
     return dataclasses.replace(
-        commit, epoch=commit.epoch + 1, cluster_id=cluster_id, topic_id=topic_id, partitions=partitions
+        commit,
+        epoch=commit.epoch + 1,
+        cluster_id=cluster_id,
+        topic_id=topic_id,
+        partitions=partitions,
+        given_up=(*commit.given_up, *(file.path for file in commit.files)),
     )
 
 

@@ -89,24 +89,34 @@ class TableState:
 
 @dataclass(frozen=True)
 class TableRegistry:
-    """`tables/_tables.json`: which table states exist (L6)."""
+    """`tables/_tables.json`: which table states exist (L6), and the uuid of each.
 
-    active: tuple[TableReference, ...] = ()
-    creating: tuple[TableReference, ...] = ()
+    The uuid is chosen here, before the state is created: a late create can then revive no state under another one,
+    whose job ids would not collide with those that ran.
+    """
+
+    active: Mapping[str, str] = field(default_factory=dict)
+    creating: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def announce(self, table: TableReference) -> TableRegistry:
+    @property
+    def tables(self) -> list[TableReference]:
+        """All registered tables, in order."""
+        return sorted(map(TableReference.parse, {**self.active, **self.creating}))
+
+    def announce(self, table: TableReference, uuid: str) -> TableRegistry:
         """Note that a table's state is about to be created."""
-        if table in self.active or table in self.creating:
+        if str(table) in self.active or str(table) in self.creating:
             return self
-        return dataclasses.replace(self, creating=(*self.creating, table))
+        return dataclasses.replace(self, creating={**self.creating, str(table): uuid})
 
     def activate(self, table: TableReference) -> TableRegistry:
         """Note that a table's state exists: from now on a missing object is an error."""
-        if table in self.active:
+        if str(table) in self.active:
             return self
-        creating = tuple(t for t in self.creating if t != table)
-        return dataclasses.replace(self, active=(*self.active, table), creating=creating)
+        creating = dict(self.creating)
+        uuid = creating.pop(str(table))
+        return dataclasses.replace(self, active={**self.active, str(table): uuid}, creating=creating)
 
 
 @dataclass(frozen=True)
@@ -162,14 +172,19 @@ def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[Staged
 
 
 def plan_batch(
-    table: TableReference, state: TableState, files: Iterable[StagedFile], limits: LoadLimits
+    table: TableReference,
+    state: TableState,
+    files: Iterable[StagedFile],
+    limits: LoadLimits,
+    given_up: frozenset[str] = frozenset(),
 ) -> Batch | None:
     """Choose the next job's files (L1), or None when nothing is pending.
 
-    The schema whose oldest pending window is oldest goes first, the lowest id on a tie.
+    The schema whose oldest pending window is oldest goes first, the lowest id on a tie. ``given_up`` are paths that
+    a reset dropped.
     """
     by_schema: dict[int, list[StagedFile]] = defaultdict(list)
-    for file in pending_files(state, files):
+    for file in pending_files(state, (f for f in files if f.path not in given_up)):
         by_schema[file.name.schema_id].append(file)
     if not by_schema:
         return None

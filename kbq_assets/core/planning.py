@@ -296,6 +296,7 @@ def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) ->
         return state is not None and state.parked is not None and not state.is_loaded(file)
 
     pruned = commits.prune(commit, loaded)
+    # In offset order: chunks are created in this order, so that a loader never sees one without those before it.
     chunks: dict[str, list[StagedFile]] = defaultdict(list)
     for file in filter(is_set_aside, pruned.files):
         name = file.name

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kbq_assets.core import loading
-from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.commits import Commit, StagedFile
 from kbq_assets.core.errors import (
     JobAlreadyExists,
     JobFailed,
@@ -97,12 +97,13 @@ def plan(store: ObjectStore, limits: LoadLimits | None = None) -> list[Batch]:
     registry = state.table_registry(store)
     # Marks may be older than the files, never newer: a file that is loaded meanwhile is fenced by the swap (L2).
     states = state.read_table_states(store, registry)
-    pending = state.by_table(c.value for c in state.read_commits(store, state.topic_registry(store)))
+    commits = [c.value for c in state.read_commits(store, state.topic_registry(store))]
+    pending, given_up = state.by_table(commits), _given_up(commits)
     batches = []
-    for table in sorted({*pending, *registry.active}):
+    for table in sorted({*pending, *registry.tables}):
         current = states[table].value if table in states else TableState("")
         files = [*pending.get(table, ()), *_backlog_files(store, table)]
-        batch = loading.plan_batch(table, current, files, limits or LoadLimits())
+        batch = loading.plan_batch(table, current, files, limits or LoadLimits(), given_up)
         if batch is not None and current.parked is None and current.flight is None:
             batches.append(batch)
     return batches
@@ -112,7 +113,7 @@ def tables_to_load(store: ObjectStore) -> list[TableReference]:
     """Tables with files in commits, and all tables ever loaded: any may have a flight or a backlog."""
     pending = state.by_table(c.value for c in state.read_commits(store, state.topic_registry(store)))
     registry = state.table_registry(store)
-    return sorted({*pending, *registry.active, *registry.creating})
+    return sorted({*pending, *registry.tables})
 
 
 def load(
@@ -144,6 +145,10 @@ def _load_table(ports: LoadPorts, options: LoadOptions, table: TableReference) -
 
 def _backlog_files(store: ObjectStore, table: TableReference) -> list[StagedFile]:
     return [file for chunk in state.read_backlog(store, table) for file in chunk.value.files]
+
+
+def _given_up(commits: Iterable[Commit]) -> frozenset[str]:
+    return frozenset(path for commit in commits for path in commit.given_up)
 
 
 class _TableLoader:
@@ -186,7 +191,7 @@ class _TableLoader:
     def _read_state(self) -> Versioned[TableState]:
         store, path = self._ports.store, table_state_path(self._table)
         # The registry first: a table that is active by then has a state.
-        is_active = self._table in state.table_registry(store).active
+        is_active = str(self._table) in state.table_registry(store).active
         found = state.find(store, TableState, path)
         if is_active:
             if found is None:
@@ -201,11 +206,13 @@ class _TableLoader:
     def _take_off(self, current: Versioned[TableState]) -> bool:
         store = self._ports.store
         # Commits first, then the backlog: a file moved between the two reads is then in the second (L1).
-        commits = state.read_commits(store, state.topic_registry(store))
-        committed = state.by_table(c.value for c in commits).get(self._table, [])
+        commits = [c.value for c in state.read_commits(store, state.topic_registry(store))]
+        committed = state.by_table(commits).get(self._table, [])
         chunks = state.read_backlog(store, self._table)
         files = [*committed, *(file for chunk in chunks for file in chunk.value.files)]
-        batch = loading.plan_batch(self._table, current.value, files, self._options.limits)
+        batch = loading.plan_batch(
+            self._table, current.value, files, self._options.limits, _given_up(commits)
+        )
         if batch is None:
             for chunk in chunks:
                 store.delete(chunk.path)
@@ -305,6 +312,8 @@ class _TableLoader:
             self._ports.clock.sleep(min(60.0, 2.0**self._retries))
             self._swap(current, loading.retry(current.value))
             return self._try_again(error.message)
+        if missing := self._missing(flight):
+            return self._replan(current, missing)
         bad = self._find_bad(flight)
         if not bad and current.value.failures < MAX_RETRIES:
             # The files load into a scratch table: perhaps the error has passed.
@@ -323,6 +332,28 @@ class _TableLoader:
         if self._swap(current, isolated) and isolated.flight is None:
             self._landed.append(Flight(flight.job_id, flight.project, flight.location, (), tuple(bad)))
             self._clean_up(Flight(flight.job_id, flight.project, flight.location, flight.files))
+        return True
+
+    def _missing(self, flight: Flight) -> list[str]:
+        """Files of the flight that are not in the store any more."""
+        paths = {file.path for file in flight.files}
+        folders = {path.rpartition("/")[0] for path in paths}
+        present = {entry.path for folder in folders for entry in self._ports.store.list(f"{folder}/")}
+        return sorted(paths - present)
+
+    def _replan(self, current: Versioned[TableState], missing: list[str]) -> bool:
+        """The job failed for files that are gone: given up by a reset since the batch was planned, or lost."""
+        commits = [
+            c.value for c in state.read_commits(self._ports.store, state.topic_registry(self._ports.store))
+        ]
+        landed_nothing = dataclasses.replace(current.value, flight=None)  # its id is DONE, without a row
+        if set(missing) <= _given_up(commits):
+            self._swap(current, landed_nothing)
+            return True
+        parked = loading.park(
+            landed_nothing, "missing_files", f"{len(missing)} staged files are gone: {missing[0]}"
+        )
+        self._swap(current, parked)
         return True
 
     def _find_bad(self, flight: Flight) -> list[QuarantinedFile]:

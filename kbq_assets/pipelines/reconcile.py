@@ -159,7 +159,7 @@ def _pending_rows(store: ObjectStore, commits: Iterable[Commit]) -> Counter[Topi
     registry = state.table_registry(store)
     states = state.read_table_states(store, registry)
     files = [f for c in commits for f in c.files]
-    for table in registry.active:
+    for table in registry.tables:
         files.extend(f for chunk in state.read_backlog(store, table) for f in chunk.value.files)
     rows: Counter[TopicPartition] = Counter()
     for file in {f.path: f for f in files}.values():

@@ -140,10 +140,13 @@ def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
 
 
 def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> Versioned[TableState]:
-    """Announce, create and activate a table's state; an existing one is returned as it is."""
-    change(store, TableRegistry, TABLE_REGISTRY, lambda r: r.announce(table))
+    """Announce, create and activate a table's state; an existing one is returned as it is.
+
+    ``uuid`` counts only for the first announcement.
+    """
+    registry = change(store, TableRegistry, TABLE_REGISTRY, lambda r: r.announce(table, uuid)).value
     path = table_state_path(table)
-    create(store, path, TableState(uuid))
+    create(store, path, TableState({**registry.active, **registry.creating}[str(table)]))
     created = read(store, TableState, path)
     change(store, TableRegistry, TABLE_REGISTRY, lambda r: r.activate(table))
     return created
@@ -160,8 +163,9 @@ def read_table_states(
     store: ObjectStore, registry: TableRegistry
 ) -> dict[TableReference, Versioned[TableState]]:
     """The states that exist and can be read: an unreadable one stops its own table only (L6)."""
-    states = parallel(lambda table: _readable(store, TableState, table_state_path(table)), registry.active)
-    return {table: state for table, state in zip(registry.active, states, strict=True) if state is not None}
+    tables = registry.tables
+    states = parallel(lambda table: _readable(store, TableState, table_state_path(table)), tables)
+    return {table: state for table, state in zip(tables, states, strict=True) if state is not None}
 
 
 def _readable(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
@@ -182,7 +186,7 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
     """Files, by path, listed by commits, backlogs and flights. ``commits`` must have been read before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     registry = table_registry(store)
-    for table in (*registry.active, *registry.creating):
+    for table in registry.tables:
         files.extend(file for chunk in read_backlog(store, table) for file in chunk.value.files)
     for state in read_table_states(store, registry).values():
         files.extend(state.value.flight.files if state.value.flight else ())

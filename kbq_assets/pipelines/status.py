@@ -75,7 +75,7 @@ def read_tables(store: ObjectStore) -> tuple[TableStatus, ...]:
     registry = state.table_registry(store)
     states = state.read_table_states(store, registry)
     pending = state.by_table(c.value for c in commits)
-    return tuple(_table(store, table, states, pending) for table in sorted({*pending, *registry.active}))
+    return tuple(_table(store, table, states, pending) for table in sorted({*pending, *registry.tables}))
 
 
 def _partition(

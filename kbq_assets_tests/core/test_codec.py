@@ -10,13 +10,12 @@ from kbq_assets.core import codec
 from kbq_assets.core.commits import Commit, PartitionCommit, Stop, TopicEntry, TopicRegistry
 from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.loading import Flight, Parked, QuarantinedFile, RowMismatch, TableRegistry, TableState
-from kbq_assets.core.names import TableReference
 from kbq_assets_tests.strategies import staged_file, window
 
 _FILE = staged_file(0, 5)
 _VALUES = [
     TopicRegistry({"t": TopicEntry((0, 1), (2,))}),
-    TableRegistry((TableReference("d", "t"),), ()),
+    TableRegistry({"d.t": "u"}, {"d.s": "v"}),
     Commit(
         "t",
         1,
@@ -68,5 +67,5 @@ def test_a_higher_format_is_refused() -> None:
     ],
 )
 def test_what_cannot_be_read_names_the_object_and_is_never_empty(data: bytes) -> None:
-    with pytest.raises(CorruptState, match="tables/d.t.json"):
+    with pytest.raises(CorruptState, match=r"tables/d\.t\.json"):
         codec.loads(TableState, data, "tables/d.t.json")
