@@ -11,7 +11,8 @@
     │   └── Unavailable             broker, registry, store or warehouse out of reach
     ├── StateError                  the stored state is not what the protocol allows: stop, look, mend
     │   ├── MissingState            a registered object is gone
-    │   └── CorruptState            an object cannot be read
+    │   ├── CorruptState            an object cannot be read
+    │   └── OffsetOutOfRange        the broker no longer has a position, or has another log there
     ├── ConflictError               somebody else was first
     │   ├── PreconditionFailed      a compare-and-swap lost
     │   └── JobAlreadyExists        a job id is taken
@@ -82,6 +83,10 @@ class MissingState(StateError):
 
 class CorruptState(StateError):
     """A state object cannot be parsed (PROTOCOL E1, L6)."""
+
+
+class OffsetOutOfRange(StateError):
+    """The broker does not have the position that is to be read, or not the log it belonged to (PROTOCOL E2)."""
 
 
 class ConflictError(KbqError):
