@@ -1,0 +1,139 @@
+"""Opening the DuckDB file: per call, closed at once.
+
+DuckDB locks the whole file: a writer excludes everybody in other processes, readers included; readers exclude
+writers. A lock that is held is waited for with growing pauses, then reported with the process that holds it.
+Within a process one connection is open at a time (DuckDB refuses a reader beside a writer there).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from kbq_assets.core.errors import CorruptState, KbqError, NotFound, Unavailable, UnsupportedFormat
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_SECONDS_BETWEEN_NOTES: Final = 10.0
+_HOLDER = re.compile(r"\(PID (\d+)\)")
+
+_in_process: dict[Path, threading.RLock] = {}
+_in_process_guard = threading.Lock()
+
+
+class Database:
+    """A DuckDB file. ``memory_limit`` bounds DuckDB's own memory (its syntax: ``1GB``)."""
+
+    def __init__(self, path: Path, lock_timeout_seconds: float, memory_limit: str) -> None:
+        self.path = path.absolute()
+        self._timeout = lock_timeout_seconds
+        self._memory_limit = memory_limit
+
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection that excludes everybody else; the file is created when missing. Raises Unavailable."""
+        if not self.path.exists():
+            self._create()
+        with self._opened(read_only=False) as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A read-only connection, beside other readers. Raises NotFound for a missing file, Unavailable."""
+        if not self.path.exists():
+            raise NotFound(f"there is no warehouse {self.path}", next_step="load something first: `kbq load`")
+        with self._opened(read_only=True) as connection:
+            yield connection
+
+    def _create(self) -> None:
+        """Create the file whole: DuckDB itself, killed meanwhile, would leave one that cannot be opened."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}.new")
+        fresh.unlink(missing_ok=True)
+        duckdb.connect(str(fresh)).close()
+        try:
+            os.link(fresh, self.path)
+        except FileExistsError:
+            pass  # another process was first
+        finally:
+            fresh.unlink()
+
+    @contextmanager
+    def _opened(self, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        deadline = time.monotonic() + self._timeout
+        gate = _gate(self.path)
+        if not gate.acquire(timeout=self._timeout):
+            raise _locked(self.path, str(os.getpid()), self._timeout)
+        try:
+            connection = self._connect(read_only, deadline)
+            try:
+                connection.execute("SET TimeZone = 'UTC'")
+                connection.execute(f"SET memory_limit = '{self._memory_limit}'")
+                yield connection
+            finally:
+                connection.close()
+        finally:
+            gate.release()
+
+    def _connect(self, read_only: bool, deadline: float) -> duckdb.DuckDBPyConnection:
+        pause, started, noted = _FIRST_PAUSE, time.monotonic(), -_SECONDS_BETWEEN_NOTES
+        while True:
+            try:
+                return duckdb.connect(str(self.path), read_only=read_only)
+            except duckdb.Error as error:
+                holder = _holder(error)
+                if holder is None:
+                    raise _open_error(self.path, error) from error
+            now = time.monotonic()
+            if now >= deadline:
+                raise _locked(self.path, holder, self._timeout)
+            if now - started > 1 and now - noted >= _SECONDS_BETWEEN_NOTES:
+                noted = now
+                _log.info("waiting for the lock of %s, held by process %s", self.path, holder)
+            time.sleep(min(pause, max(deadline - now, 0)))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _gate(path: Path) -> threading.RLock:
+    with _in_process_guard:
+        return _in_process.setdefault(path.resolve(), threading.RLock())
+
+
+def _holder(error: duckdb.Error) -> str | None:
+    """Who holds the lock, None when the error is another one."""
+    if "Could not set lock on file" not in str(error):
+        return None
+    found = _HOLDER.search(str(error))
+    return found.group(1) if found else "unknown"
+
+
+def _locked(path: Path, holder: str, seconds: float) -> Unavailable:
+    return Unavailable(
+        f"the warehouse {path} is locked by process {holder}, for more than {seconds:g} s",
+        next_step=f"close what uses it (`ps -p {holder}`) or wait; the next run goes on by itself",
+    )
+
+
+def _open_error(path: Path, error: duckdb.Error) -> KbqError:
+    text = str(error)
+    if "version number" in text:
+        return UnsupportedFormat(
+            f"the warehouse {path} has another storage version: {text}", next_step="use its DuckDB version"
+        )
+    if "not a valid DuckDB database" in text or isinstance(error, duckdb.SerializationException):
+        return CorruptState(
+            f"the warehouse {path} cannot be read: {text}", next_step="restore it from a backup"
+        )
+    return Unavailable(
+        f"the warehouse {path} cannot be opened: {text}", next_step="mend the cause and try again"
+    )

@@ -1,0 +1,86 @@
+"""The table of load jobs: ``_kbq.kbq_jobs``. A job is one row, written in the transaction of its data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import duckdb
+
+from kbq_assets.core.names import TableReference
+from kbq_assets.ports.warehouse import JobError, JobStatus
+
+SCHEMA: Final = "_kbq"
+JOBS: Final = f"{SCHEMA}.kbq_jobs"
+TYPES: Final = f"{SCHEMA}.kbq_types"
+
+_TABLES: Final = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {JOBS} (
+    job_id VARCHAR PRIMARY KEY,
+    state VARCHAR NOT NULL,
+    "table" VARCHAR,
+    source_uris VARCHAR[] NOT NULL,
+    output_rows BIGINT NOT NULL,
+    error_reason VARCHAR,
+    error_message VARCHAR,
+    error_transient BOOLEAN,
+    labels JSON NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT current_timestamp
+);
+CREATE TABLE IF NOT EXISTS {TYPES} (
+    dataset VARCHAR,
+    "table" VARCHAR,
+    path VARCHAR,
+    type VARCHAR NOT NULL,
+    PRIMARY KEY (dataset, "table", path)
+);
+"""
+
+
+def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create KBQ's own tables where they are missing."""
+    connection.execute(_TABLES)
+
+
+def find(connection: duckdb.DuckDBPyConnection, job_id: str) -> JobStatus | None:
+    """A job's status, None when there is none, or no table of jobs."""
+    try:
+        row = connection.execute(
+            "SELECT state, source_uris, output_rows, error_reason, error_message, error_transient"
+            f" FROM {JOBS} WHERE job_id = ?",
+            [job_id],
+        ).fetchone()
+    except duckdb.CatalogException:
+        return None
+    if row is None:
+        return None
+    state, uris, rows, reason, message, transient = row
+    error = None if reason is None else JobError(reason, message, transient)
+    return JobStatus(job_id, state, tuple(uris), rows, error)
+
+
+def record(
+    connection: duckdb.DuckDBPyConnection,
+    status: JobStatus,
+    table: TableReference | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Write a job's row. Raises duckdb.ConstraintException when the id is taken."""
+    error = status.error
+    connection.execute(
+        f'INSERT INTO {JOBS} (job_id, state, "table", source_uris, output_rows, error_reason, error_message,'
+        " error_transient, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            status.job_id,
+            status.state,
+            None if table is None else str(table),
+            list(status.source_uris),
+            status.output_rows,
+            error and error.reason,
+            error and error.message,
+            error and error.transient,
+            json.dumps(dict(labels or {})),
+        ],
+    )

@@ -1,0 +1,157 @@
+"""Staged files into a table, in bounded batches, inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, Final, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import duckdb
+import pyarrow as pa
+
+from kbq_assets.adapters.duckdb.container import read_blocks, read_header
+from kbq_assets.adapters.duckdb.decode import Decoder
+from kbq_assets.adapters.duckdb.errors import BadFile, LoadError, MissingSource
+from kbq_assets.core.errors import ConfigurationError, EncodingError, NotFound
+from kbq_assets.core.tables import Column, plan_table_change
+
+OpenUri: TypeAlias = Callable[[str], BinaryIO]
+
+#: Python objects of so many records, or of so many bytes of Avro, are held at once.
+_BATCH_RECORDS, _BATCH_BYTES = 20_000, 32 << 20
+#: Files named in an error that any of several may have caused.
+_FILES_SHOWN: Final = 3
+
+#: DuckDB's errors that the same files would cause again.
+_PERMANENT: Final = (
+    duckdb.DataError,
+    duckdb.IntegrityError,
+    duckdb.ProgrammingError,
+    duckdb.NotSupportedError,
+)
+
+
+def open_file_uri(uri: str) -> BinaryIO:
+    """Open a ``file:`` URI. Raises FileNotFoundError, OSError, ConfigurationError for another kind of URI."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        raise ConfigurationError(
+            f"a local warehouse cannot read {uri}",
+            next_step="stage to a local directory, or load into BigQuery",
+        )
+    return open(url2pathname(parts.path), "rb")
+
+
+class Loader:
+    """Loads files into one table. ``target`` is its name in SQL; ``keep=False`` drops every batch again."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        target: str,
+        columns: Sequence[Column],
+        open_uri: OpenUri,
+        *,
+        keep: bool = True,
+    ) -> None:
+        self._connection = connection
+        self._target = target
+        self._columns = columns
+        self._open_uri = open_uri
+        self._keep = keep
+        self._decoders: dict[str, Decoder] = {}
+        self._schema = ""
+        self._waiting: list[pa.Table] = []
+        self._waiting_files: dict[str, None] = {}
+
+    def load(self, uris: Iterable[str]) -> int:
+        """Append all records of all files; return how many. Raises LoadError, OSError, duckdb.Error."""
+        rows = 0
+        for uri in uris:
+            rows += self._load_file(uri)
+        self._flush()
+        return rows
+
+    def _load_file(self, uri: str) -> int:
+        rows = 0
+        try:
+            with self._open_uri(uri) as stream:
+                for schema, table in self._tables(stream):
+                    rows += table.num_rows
+                    self._add(uri, schema, table)
+        except (FileNotFoundError, NotFound) as error:
+            raise MissingSource(f"{uri} does not exist") from error
+        except BadFile as error:
+            raise BadFile(f"{uri}: {error.message}") from error
+        return rows
+
+    def _tables(self, stream: BinaryIO) -> Iterator[tuple[str, pa.Table]]:
+        header = read_header(stream)
+        decoder = self._decoder(header.schema)
+        records: list[dict[str, Any]] = []
+        size = 0
+        for block in read_blocks(stream, header):
+            records.extend(decoder.records(block))
+            size += len(block.data)
+            if len(records) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
+                yield header.schema, decoder.table(records)
+                records, size = [], 0
+        if records:
+            yield header.schema, decoder.table(records)
+
+    def _decoder(self, schema: str) -> Decoder:
+        """The decoder of a writer schema that fits the table. Raises BadFile for one that does not."""
+        if schema not in self._decoders:
+            try:
+                change = plan_table_change(schema, tuple(self._columns))
+                if change:
+                    raise BadFile(
+                        f"its schema does not fit the table's: {_shown(change.added, change.relaxed)}"
+                    )
+                self._decoders[schema] = Decoder(schema, self._columns)
+            except (ConfigurationError, EncodingError) as error:
+                raise BadFile(f"its schema does not fit the table's: {error.message}") from error
+            except (KeyError, TypeError) as error:
+                raise BadFile(f"its schema is damaged: {error!r}") from error
+        return self._decoders[schema]
+
+    def _add(self, uri: str, schema: str, table: pa.Table) -> None:
+        """Collect small files into one insert, which costs milliseconds whatever its size."""
+        if schema != self._schema:
+            self._flush()
+            self._schema = schema
+        self._waiting.append(table)
+        self._waiting_files[uri] = None
+        if sum(t.num_rows for t in self._waiting) >= _BATCH_RECORDS or table.nbytes >= _BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._insert(pa.concat_tables(self._waiting))
+        self._waiting.clear()
+        self._waiting_files.clear()
+
+    def _insert(self, batch: pa.Table) -> None:
+        self._connection.register("kbq_batch", batch)
+        try:
+            self._connection.execute(f"INSERT INTO {self._target} BY NAME SELECT * FROM kbq_batch")
+            if not self._keep:
+                self._connection.execute(f"TRUNCATE {self._target}")
+        except _PERMANENT as error:
+            raise LoadError(f"{self._suspects()}: {error}") from error
+        finally:
+            self._connection.unregister("kbq_batch")
+
+    def _suspects(self) -> str:
+        files = list(self._waiting_files)
+        if len(files) == 1:
+            return files[0]
+        more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
+        return f"one of {', '.join(files[:_FILES_SHOWN])}{more}"
+
+
+def _shown(added: Sequence[str], relaxed: Sequence[str]) -> str:
+    parts = [f"the table lacks {', '.join(added)}"] if added else []
+    parts += [f"the table requires {', '.join(relaxed)}"] if relaxed else []
+    return "; ".join(parts)

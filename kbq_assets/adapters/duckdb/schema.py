@@ -1,0 +1,148 @@
+"""Tables and columns in DuckDB's catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb.types import (
+    column_of,
+    definition,
+    duckdb_type,
+    noted_types,
+    qualified,
+    quoted,
+)
+from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column
+
+#: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogues.
+_RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})
+_POSITION_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
+_HERE: Final = "database_name = current_database()"
+
+
+def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
+    """A table in SQL."""
+    return qualified(_catalog(connection), table)
+
+
+def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
+    """Whether a table exists.
+
+    Raises ConfigurationError for a name that differs from another's in case only: one to DuckDB, two to
+    BigQuery.
+    """
+    if table.dataset.lower() in _RESERVED:
+        raise ConfigurationError(
+            f"dataset {table.dataset!r} is the local warehouse's own", next_step="choose another name"
+        )
+    rows = connection.execute(
+        "SELECT schema_name, table_name FROM duckdb_tables()"
+        f" WHERE {_HERE} AND lower(schema_name) = lower(?)",
+        [table.dataset],
+    ).fetchall()
+    for dataset, name in rows:
+        other = f"{dataset}.{name}"
+        if dataset != table.dataset or (name.lower() == table.table.lower() and name != table.table):
+            raise ConfigurationError(
+                f"{table} and {other} differ in case only", next_step="a local warehouse needs distinct names"
+            )
+    return (table.dataset, table.table) in rows
+
+
+def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[Column, ...] | None:
+    """A table's columns, None when it does not exist."""
+    if not exists(connection, table):
+        return None
+    key = [table.dataset, table.table]
+    not_null = connection.execute(
+        f"SELECT column_name FROM duckdb_columns() WHERE {_HERE} AND schema_name = ? AND table_name = ?"
+        " AND NOT is_nullable",
+        key,
+    ).fetchall()
+    noted = _noted(connection, key)
+    relation = connection.sql(f"SELECT * FROM {name_of(connection, table)} LIMIT 0")
+    return tuple(
+        column_of(name, duckdb_type, (name,) in not_null, noted)
+        for name, duckdb_type in zip(relation.columns, relation.types, strict=True)
+    )
+
+
+def create(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:
+    """Create a table and its schema."""
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(_catalog(connection))}.{quoted(table.dataset)}")
+    connection.execute(f"CREATE TABLE {name_of(connection, table)} ({', '.join(map(definition, wanted))})")
+    _note(connection, table, wanted)
+
+
+def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:
+    """Add missing columns and nested fields; relax columns now NULLABLE. Raises NotFound."""
+    existing = columns(connection, table)
+    if existing is None:
+        raise NotFound(f"table {table} does not exist", next_step="create it first")
+    for statement in _alterations(existing, wanted):
+        connection.execute(f"ALTER TABLE {name_of(connection, table)} {statement}")
+    _note(connection, table, wanted)
+
+
+def kafka_tables(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference, ...]:
+    """All tables with Kafka positions, sorted. Views are not tables: they would count rows twice."""
+    rows = connection.execute(
+        "SELECT schema_name, table_name FROM duckdb_columns()"
+        " JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
+        f" WHERE {_HERE} AND column_name IN (?, ?, ?, ?) GROUP BY ALL HAVING count(*) = 4 ORDER BY ALL",
+        list(_POSITION_COLUMNS),
+    ).fetchall()
+    return tuple(_valid_references(rows))
+
+
+def _valid_references(rows: Iterable[tuple[str, str]]) -> Iterator[TableReference]:
+    for dataset, table in rows:
+        try:
+            yield TableReference(dataset, table)
+        except InvalidName:  # somebody's own copy, under a name KBQ never writes
+            continue
+
+
+def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
+    (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+    return str(name)
+
+
+def _noted(connection: duckdb.DuckDBPyConnection, key: list[str]) -> dict[str, str]:
+    try:
+        rows = connection.execute(
+            f'SELECT path, type FROM {jobs.TYPES} WHERE dataset = ? AND "table" = ?', key
+        ).fetchall()
+    except duckdb.CatalogException:  # a file that KBQ has not written to yet
+        return {}
+    return dict(rows)
+
+
+def _note(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Iterable[Column]) -> None:
+    for path, type_ in noted_types(wanted):
+        connection.execute(
+            f"INSERT OR REPLACE INTO {jobs.TYPES} VALUES (?, ?, ?, ?)",
+            [table.dataset, table.table, path, type_],
+        )
+
+
+def _alterations(existing: Iterable[Column], wanted: Iterable[Column], prefix: str = "") -> Iterator[str]:
+    """What follows ALTER TABLE. Nested fields are never NOT NULL, so only whole columns are relaxed."""
+    by_name = {column.name.lower(): column for column in existing}
+    for column in wanted:
+        path, known = prefix + quoted(column.name), by_name.get(column.name.lower())
+        if known is None:
+            # A default for old rows; DuckDB has none for nested fields.
+            default = " DEFAULT []" if column.mode == "REPEATED" and not prefix else ""
+            yield f"ADD COLUMN {path} {duckdb_type(column)}{default}"
+            continue
+        if known.mode == "REQUIRED" and column.mode == "NULLABLE" and not prefix:
+            yield f"ALTER COLUMN {path} DROP NOT NULL"
+        element = ".element." if known.mode == "REPEATED" else "."
+        yield from _alterations(known.fields, column.fields, path + element)

@@ -1,0 +1,105 @@
+"""BigQuery's column types as DuckDB's and as Arrow's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column
+
+_DUCKDB: Final = {
+    "BOOL": "BOOLEAN",
+    "INT64": "BIGINT",
+    "FLOAT64": "DOUBLE",
+    "STRING": "VARCHAR",
+    "BYTES": "BLOB",
+    "DATE": "DATE",
+    "TIME": "TIME",
+    "TIMESTAMP": "TIMESTAMP WITH TIME ZONE",
+    "DATETIME": "TIMESTAMP",
+    "NUMERIC": "DECIMAL(38,9)",
+    "JSON": "JSON",
+    "BIGNUMERIC": "VARCHAR",
+    "GEOGRAPHY": "VARCHAR",
+}
+#: Types that DuckDB cannot tell from another one.
+NOTED: Final = frozenset({"BIGNUMERIC", "GEOGRAPHY"})
+_BIGQUERY: Final = {duckdb: bigquery for bigquery, duckdb in _DUCKDB.items() if bigquery not in NOTED}
+
+_ARROW: Final = {
+    "BOOL": pa.bool_(),
+    "INT64": pa.int64(),
+    "FLOAT64": pa.float64(),
+    "STRING": pa.string(),
+    "BYTES": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "NUMERIC": pa.decimal128(38, 9),
+    "JSON": pa.string(),
+    "BIGNUMERIC": pa.string(),
+    "GEOGRAPHY": pa.string(),
+}
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(catalog: str, table: TableReference) -> str:
+    """A table in SQL. With its catalogue: a dataset may be called what a catalogue is called (``temp``)."""
+    return f"{quoted(catalog)}.{quoted(table.dataset)}.{quoted(table.table)}"
+
+
+def duckdb_type(column: Column) -> str:
+    """A column's type in SQL, without NOT NULL."""
+    if column.type == "STRUCT":
+        members = ", ".join(f"{quoted(member.name)} {duckdb_type(member)}" for member in column.fields)
+        scalar = f"STRUCT({members})"
+    else:
+        scalar = _DUCKDB.get(column.type, column.type)  # another one was read from DuckDB
+    return scalar + ("[]" if column.mode == "REPEATED" else "")
+
+
+def definition(column: Column) -> str:
+    """A column in a CREATE TABLE."""
+    return f"{quoted(column.name)} {duckdb_type(column)}{' NOT NULL' if column.mode == 'REQUIRED' else ''}"
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type that is inserted into a column."""
+    if column.type == "STRUCT":
+        scalar = pa.struct([pa.field(member.name, arrow_type(member)) for member in column.fields])
+    else:
+        scalar = _ARROW[column.type]
+    return pa.list_(scalar) if column.mode == "REPEATED" else scalar
+
+
+def is_known(column: Column) -> bool:
+    """Whether KBQ can write a column: one that somebody made by hand may have any of DuckDB's types."""
+    return column.type in _ARROW or (column.type == "STRUCT" and all(map(is_known, column.fields)))
+
+
+def noted_types(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Paths and types of the fields whose type DuckDB cannot tell."""
+    for column in columns:
+        if column.type in NOTED:
+            yield prefix + column.name, column.type
+        yield from noted_types(column.fields, f"{prefix}{column.name}.")
+
+
+def column_of(name: str, duckdb: Any, not_null: bool, noted: Mapping[str, str], prefix: str = "") -> Column:
+    """The column of a DuckDB type (`DuckDBPyType`). A type KBQ does not write keeps DuckDB's name."""
+    path, mode = prefix + name, "REQUIRED" if not_null else "NULLABLE"
+    if duckdb.id == "list":
+        duckdb, mode = duckdb.children[0][1], "REPEATED"
+    if duckdb.id == "struct":
+        members = (column_of(n, t, False, noted, f"{path}.") for n, t in duckdb.children)
+        return Column(name, "STRUCT", mode, tuple(members))
+    text = str(duckdb)
+    return Column(name, noted.get(path, _BIGQUERY.get(text, text)), mode)

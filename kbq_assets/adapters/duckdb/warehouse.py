@@ -1,0 +1,243 @@
+"""The warehouse port on one DuckDB file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb.database import Database
+from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
+from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
+from kbq_assets.adapters.duckdb.types import definition
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    JobAlreadyExists,
+    Unavailable,
+    UnknownOutcome,
+)
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column, TableOptions
+from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob
+
+Result = TypeVar("Result")
+
+LOCAL: Final = "local"
+
+
+class DuckDbWarehouse:
+    """A DuckDB file with BigQuery's load-job semantics.
+
+    `insert_job` runs the load before it returns: job row and data are one transaction, so a job is DONE or
+    was never inserted, whenever the process is killed. The file is opened per call and closed at once. A lock
+    held by another process is waited for up to ``lock_timeout_seconds``, then Unavailable names its holder.
+    ``open_uri`` opens source files. ``memory_limit`` bounds DuckDB's own memory.
+    """
+
+    project: str = LOCAL
+    location: str = LOCAL
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        lock_timeout_seconds: float = 60,
+        memory_limit: str = "1GB",
+        open_uri: OpenUri = open_file_uri,
+    ) -> None:
+        self.path = path
+        self._database = Database(path, lock_timeout_seconds, memory_limit)
+        self._open_uri = open_uri
+
+    def insert_job(self, job: LoadJob) -> None:
+        """Run a load job.
+
+        One that its files make fail ends DONE with an error. A full disk, or a lock, raises Unavailable and
+        leaves the id free.
+        """
+        _check_place(job.project, job.location)
+        with self._writing() as connection:
+            _check_unused(connection, job.job_id)
+            try:
+                with _transaction(connection, job.job_id):
+                    rows = self._load(connection, job)
+                    done = JobStatus(job.job_id, "DONE", job.source_uris, rows)
+                    jobs.record(connection, done, job.table, job.labels)
+            except LoadError as error:
+                failed = JobStatus(job.job_id, "DONE", job.source_uris, error=_job_error(error))
+                with _transaction(connection, job.job_id):
+                    jobs.record(connection, failed, job.table, job.labels)
+
+    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+        """A job's status, None when no such id was inserted."""
+        _check_place(project, location)
+        return self._read(lambda connection: jobs.find(connection, job_id), None)
+
+    def burn_job(self, job_id: str, project: str, location: str) -> None:
+        """Use an id up with a job that does nothing."""
+        _check_place(project, location)
+        with self._writing() as connection:
+            _check_unused(connection, job_id)
+            with _transaction(connection, job_id):
+                jobs.record(connection, JobStatus(job_id, "DONE", ()))
+
+    def probe(self, job: LoadJob) -> JobError | None:
+        """Try a job's files in a scratch table in memory; the warehouse is read for the columns only."""
+        columns = self.columns(job.table)
+        if columns is None:
+            return _job_error(_no_table(job.table))
+        with _storage_errors(), duckdb.connect(":memory:") as scratch:
+            scratch.execute(f"CREATE TABLE scratch ({', '.join(map(definition, columns))})")
+            try:
+                Loader(scratch, "scratch", columns, self._open_uri, keep=False).load(job.source_uris)
+            except LoadError as error:
+                return _job_error(error)
+        return None
+
+    def columns(self, table: TableReference) -> tuple[Column, ...] | None:
+        """A table's columns, None when it does not exist. Nested fields are NULLABLE or REPEATED."""
+        return self._read(lambda connection: schema.columns(connection, table), None)
+
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        """Create a table and its schema. ``options`` have no meaning for a local file."""
+        wanted = tuple(columns)
+        with self._writing() as connection, _transaction(connection, str(table)):
+            if not schema.exists(connection, table):
+                schema.create(connection, table, wanted)
+
+    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
+        """Add missing columns and nested fields; drop NOT NULL where a column is now NULLABLE."""
+        wanted = tuple(columns)
+        with self._writing() as connection, _transaction(connection, str(table)):
+            schema.update(connection, table, wanted)
+
+    def tables(self) -> tuple[TableReference, ...]:
+        """All tables with Kafka positions, sorted."""
+        return self._read(schema.kafka_tables, ())
+
+    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+        """Rows per offset; empty when there is no such table."""
+
+        def read(connection: duckdb.DuckDBPyConnection) -> Mapping[int, int]:
+            if not schema.exists(connection, table):
+                return {}
+            found = connection.execute(
+                f"SELECT _kafka_offset, count(*) FROM {schema.name_of(connection, table)}"
+                " WHERE _kafka_topic = ? AND _kafka_partition = ? AND _kbq_epoch = ? GROUP BY 1 ORDER BY 1",
+                [range_.topic, range_.partition, range_.epoch],
+            ).to_arrow_table()
+            return dict(zip(found[0].to_pylist(), found[1].to_pylist(), strict=True))
+
+        return self._read(read, {})
+
+    def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
+        """Rows per topic, partition and epoch; empty when there is no such table."""
+
+        def read(connection: duckdb.DuckDBPyConnection) -> Mapping[KafkaRange, int]:
+            if not schema.exists(connection, table):
+                return {}
+            rows = connection.execute(
+                "SELECT _kafka_topic, _kafka_partition, _kbq_epoch, count(*)"
+                f" FROM {schema.name_of(connection, table)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+            ).fetchall()
+            return {KafkaRange(topic, partition, epoch): count for topic, partition, epoch, count in rows}
+
+        return self._read(read, {})
+
+    @contextmanager
+    def connect_readonly(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A read-only connection for queries, after the same wait for the lock. It excludes loads: be short.
+
+        Raises NotFound when nothing was ever loaded, Unavailable.
+        """
+        with self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with _storage_errors(), self._database.writing() as connection:
+            jobs.create_tables(connection)
+            yield connection
+
+    def _read(self, query: Callable[[duckdb.DuckDBPyConnection], Result], default: Result) -> Result:
+        """Run a query, or return ``default`` when there is no file yet."""
+        if not self.path.exists():
+            return default
+        with _storage_errors(), self._database.reading() as connection:
+            return query(connection)
+
+    def _load(self, connection: duckdb.DuckDBPyConnection, job: LoadJob) -> int:
+        columns = schema.columns(connection, job.table)
+        if columns is None:
+            raise _no_table(job.table)
+        target = schema.name_of(connection, job.table)
+        return Loader(connection, target, columns, self._open_uri).load(job.source_uris)
+
+
+@contextmanager
+def _transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
+    """All of a block or nothing. Raises JobAlreadyExists for a job id taken meanwhile, UnknownOutcome."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise
+    try:
+        connection.execute("COMMIT")
+    except duckdb.ConstraintException as error:  # the only keys are job ids
+        raise _taken(what) from error
+    except duckdb.Error as error:
+        raise UnknownOutcome(
+            f"{what}: the commit failed: {error}",
+            next_step="check the disk; the next run looks what happened",
+        ) from error
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Errors of DuckDB and of the disk as KBQ's."""
+    try:
+        yield
+    except (duckdb.ProgrammingError, duckdb.IntegrityError, duckdb.NotSupportedError) as error:
+        raise ConfigurationError(
+            f"the local warehouse refuses this: {error}", next_step="see what was changed in the file by hand"
+        ) from error
+    except (duckdb.Error, OSError, MemoryError) as error:
+        raise Unavailable(
+            f"the local warehouse failed: {error}",
+            next_step="check disk space and permissions, then run again",
+        ) from error
+
+
+def _check_unused(connection: duckdb.DuckDBPyConnection, job_id: str) -> None:
+    """Raise JobAlreadyExists before the work is done; the primary key is what guarantees it."""
+    if jobs.find(connection, job_id) is not None:
+        raise _taken(job_id)
+
+
+def _taken(job_id: str) -> JobAlreadyExists:
+    return JobAlreadyExists(f"job {job_id} exists", next_step="get the job and compare its files")
+
+
+def _check_place(project: str, location: str) -> None:
+    """A job submitted elsewhere must not be taken for one that was never inserted."""
+    if (project, location) != (LOCAL, LOCAL):
+        raise ConfigurationError(
+            f"a job of project {project!r}, location {location!r} is not in a local warehouse",
+            next_step="configure the warehouse it was submitted to, until no job is open",
+        )
+
+
+def _no_table(table: TableReference) -> MissingSource:
+    return MissingSource(f"table {table} does not exist", next_step="create it first")
+
+
+def _job_error(error: LoadError) -> JobError:
+    return JobError(error.reason, error.message, transient=False)
