@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kbq_assets.adapters.clock import SystemClock
@@ -64,9 +65,9 @@ def _open_warehouse(settings: Settings) -> Warehouse:
     scheme, _, path = settings.warehouse_url.partition(":")
     if scheme != "duckdb":
         raise ConfigurationError(f"warehouse {scheme}: is not supported", next_step="duckdb:PATH")
-    from kbq_assets.adapters.duckdb_warehouse import DuckDbWarehouse
+    from kbq_assets.adapters.duckdb import DuckDbWarehouse
 
-    return DuckDbWarehouse(path)
+    return DuckDbWarehouse(Path(path))
 
 
 @contextmanager

@@ -40,6 +40,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 #: How often a read-modify-write is tried again when others are faster.
 _SWAP_ATTEMPTS = 20
+#: Fewer reads than this are made one after another: threads cost more than they save.
+_PARALLEL_FROM = 32
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
 def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
     """Apply a reading function to items, several at a time where there are many."""
     items = list(items)
-    if len(items) < 8:
+    if len(items) < _PARALLEL_FROM:
         return [function(item) for item in items]
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(function, items))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kbq_assets.adapters.local_stack.java import find_java
+from kbq_assets.adapters.local_stack import find_java
 from kbq_assets.core.settings import SparkSettings
 
 _LOOPBACK = "127.0.0.1"
@@ -35,15 +35,15 @@ def spark_config(settings: SparkSettings, home: Path) -> dict[str, str]:
     return config | dict(settings.options)
 
 
-def use_java() -> None:
+def use_java(home: Path) -> None:
     """Point JAVA_HOME at a runtime that Spark can use, before its JVM starts. Raises ConfigurationError."""
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["JAVA_HOME"] = str(find_java(home / "java").home)
 
 
 @contextmanager
 def spark_session(settings: SparkSettings, home: Path) -> Iterator[SparkSession]:
     """A session for one run, stopped after it."""
-    use_java()
+    use_java(home)
     builder = SparkSession.builder
     for key, value in spark_config(settings, home).items():
         builder = builder.config(key, value)

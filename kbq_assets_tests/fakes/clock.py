@@ -1,0 +1,16 @@
+"""A clock that only moves when told to."""
+
+from __future__ import annotations
+
+
+class FakeClock:
+    """The `Clock` port: sleeping moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds

@@ -1,0 +1,45 @@
+"""A schema registry in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kbq_assets.core.errors import NotFound, Unavailable
+from kbq_assets.ports.registry import RegisteredSchema
+from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+
+
+class FakeRegistry:
+    """The `SchemaRegistry` port. ``down``: every call raises Unavailable."""
+
+    def __init__(self, schemas: Mapping[int, str]) -> None:
+        self.schemas = dict(schemas)
+        self.down = False
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        if self.down:
+            raise Unavailable("the registry is down", next_step="start it")
+        if schema_id not in self.schemas:
+            raise NotFound(f"schema {schema_id} is not in the registry", next_step="check the registry's URL")
+        return RegisteredSchema(schema_id, self.schemas[schema_id])
+
+    def view(self, process: str, faults: Callable[[Call], Outcome]) -> RegistryView:
+        """The registry as one process sees it: its calls can fail."""
+        return RegistryView(self, process, faults)
+
+
+class RegistryView:
+    """One process's registry."""
+
+    def __init__(self, registry: FakeRegistry, process: str, faults: Callable[[Call], Outcome]) -> None:
+        self._registry = registry
+        self._process = process
+        self._faults = faults
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        outcome = self._faults(Call(self._process, "schema", str(schema_id), writes=False))
+        if outcome in (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE):
+            raise Crash(f"{self._process} dies asking for schema {schema_id}")
+        if outcome is not Outcome.OK:
+            raise Unavailable(f"schema {schema_id}: no answer", next_step="try again")
+        return self._registry.schema(schema_id)

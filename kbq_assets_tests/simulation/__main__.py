@@ -1,0 +1,36 @@
+"""Run many schedules, or one with its trace."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule
+
+
+def main() -> int:
+    """Run schedules; print the first seed that fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run this one alone")
+    parser.add_argument("--trace", action="store_true")
+    options = parser.parse_args()
+    seeds = range(options.first, options.first + options.schedules) if options.seed is None else [options.seed]
+    started, rows = time.monotonic(), 0
+    for seed in seeds:
+        try:
+            world = run_schedule(seed)
+        except ScheduleFailed as failure:
+            print(failure)
+            return 1
+        rows += len(world.warehouse.log)
+        if options.trace:
+            print("\n".join(world.scheduler.trace))
+    print(f"{len(seeds)} schedules kept every promise, {rows} rows, {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What must hold after every schedule (PROTOCOL, Promises)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+from kbq_assets.core.names import BACKLOG, STAGING, TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.pipelines import state
+from kbq_assets.pipelines.done_files import list_done_files
+from kbq_assets_tests.fakes.warehouse import Row
+from kbq_assets_tests.simulation.world import World
+
+
+class PromiseBroken(AssertionError):
+    """A promise of the protocol does not hold."""
+
+
+def check_no_duplicate(world: World) -> None:
+    """No record is visible twice, in one table or in two."""
+    doubled = [row for row, count in Counter(row for _, row in world.warehouse.log).items() if count > 1]
+    if doubled:
+        raise PromiseBroken(f"NO DUPLICATE: {doubled[:5]}")
+
+
+def check_order(world: World) -> None:
+    """Per table, partition, epoch and schema id, rows become visible in offset order."""
+    last: dict[tuple[object, ...], int] = {}
+    schema_of = _schema_ids(world)
+    for table, row in world.warehouse.log:
+        key = (table, row.topic, row.partition, row.epoch, schema_of(row))
+        if last.get(key, -1) >= row.offset:
+            raise PromiseBroken(f"ORDER: {table} {row} after offset {last[key]}")
+        last[key] = row.offset
+
+
+def _schema_ids(world: World) -> Callable[[Row], object]:
+    """The schema id of a row. Where the topic was recreated, an offset has had several: each row is its own kind."""
+    if world.recreated:
+        return lambda row: row.offset
+    return lambda row: world.schema_ids[TopicPartition(row.topic, row.partition), row.offset]
+
+
+def check_no_loss(world: World) -> None:
+    """Every record below a partition's position is in its table, in quarantine, skipped or given up on purpose."""
+    quarantined = _quarantined(world)
+    stored: dict[TopicPartition, dict[int, TableReference]] = defaultdict(dict)
+    for commit in world.commits():
+        for table, row in world.warehouse.log:
+            if row.epoch == commit.epoch:
+                stored[TopicPartition(row.topic, row.partition)][row.offset] = table
+        for partition, position in commit.partitions.items():
+            tp = commit.topic_partition(partition)
+            expected = world.expected[tp, commit.topic_id]
+            gaps = [range(gap.first, gap.until) for gap in position.accepted_gaps]
+            for offset, wanted in expected.items():
+                excused = offset in quarantined[commit.epoch, tp] or any(offset in gap for gap in gaps)
+                if position.start <= offset < position.next and wanted and not excused:
+                    found = stored[tp].get(offset)
+                    if found != wanted:
+                        raise PromiseBroken(f"NO LOSS: {tp} offset {offset} is in {found}, not in {wanted}")
+            unknown = {o for o in stored[tp] if o not in expected}
+            if unknown:
+                raise PromiseBroken(f"NO LOSS: {tp} has rows at {unknown} that were never produced")
+
+
+def _quarantined(world: World) -> dict[tuple[int, TopicPartition], set[int]]:
+    offsets: dict[tuple[int, TopicPartition], set[int]] = defaultdict(set)
+    states = state.read_table_states(world.store, state.table_registry(world.store))
+    for table in states.values():
+        for bad in table.value.quarantined:
+            name = bad.file.name
+            offsets[name.epoch, name.topic_partition].update(range(name.first_offset, bad.file.until))
+            world.store.get(bad.file.path.replace("staging/", "quarantine/"))
+    return offsets
+
+
+def check_progress(world: World) -> None:
+    """Nothing is left to do: positions at the end, no pending file, flight, backlog, orphan."""
+    problems = []
+    for commit in world.commits():
+        for partition, position in commit.partitions.items():
+            end = world.kafka.log(commit.topic_partition(partition)).last_stable
+            if position.next != end or position.stop is not None:
+                problems.append(f"[{partition}] stands at {position.next} of {end}: {position.stop}")
+            if position.windows:
+                problems.append(f"[{partition}] has pending windows {position.windows}")
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        if found.value.flight or found.value.parked:
+            problems.append(f"{table}: flight {found.value.flight}, parked {found.value.parked}")
+    problems += [e.path for prefix in (STAGING, BACKLOG) for e in world.store.list(prefix)]
+    if problems:
+        raise PromiseBroken("PROGRESS: " + "; ".join(problems))
+
+
+def check_highest_done_files(world: World) -> None:
+    """The highest done file of a partition that has rows is never missing (L7)."""
+    highest: dict[TopicPartition, int] = defaultdict(lambda: -1)
+    for name in list_done_files(world.store):
+        highest[name.topic_partition] = max(highest[name.topic_partition], name.last_offset)
+    for commit in world.commits():
+        for _, row in world.warehouse.log:
+            tp = TopicPartition(row.topic, row.partition)
+            if row.epoch == commit.epoch and highest[tp] < row.offset:
+                raise PromiseBroken(f"DONE FILES: {tp} has a row at {row.offset}, its highest done file ends at {highest[tp]}")
+
+
+def check_all(world: World) -> None:
+    """All promises."""
+    check_no_duplicate(world)
+    check_order(world)
+    check_no_loss(world)
+    check_progress(world)
+    check_highest_done_files(world)

@@ -1,0 +1,218 @@
+"""The fakes joined, and the processes that work on them: extractors, loaders, janitors and operators at once."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets.core.units import WindowLimits
+from kbq_assets.pipelines import state
+from kbq_assets.pipelines.clean import clean
+from kbq_assets.pipelines.extract import ExtractionLimits, ExtractionPorts, ExtractionReport, extract
+from kbq_assets.pipelines.load import LoadOptions, LoadPorts, load
+from kbq_assets.pipelines.operate import (
+    Proposal,
+    propose_accept_gap,
+    propose_reset,
+    propose_resume,
+    propose_resume_table,
+)
+from kbq_assets.ports.warehouse import JobError, LoadJob
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.clock import FakeClock
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse
+from kbq_assets_tests.simulation.scheduler import Scheduler
+
+TOPIC = "shop.events"
+SCHEMAS = {
+    1: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"}]}',
+    2: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"},{"name":"y","type":["null","long"]}]}',
+    3: '{"type":"record","name":"B","fields":[{"name":"x","type":"long"}]}',
+}
+TABLES = {1: TableReference("d", "A"), 2: TableReference("d", "A"), 3: TableReference("d", "B")}
+ERRORS = TableReference("d", "kbq_errors")
+_BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02"}
+PERMANENT = JobError("invalid", "the table does not take it", transient=False)
+
+
+class YieldingClock(FakeClock):
+    """Waiting lets others run."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        super().__init__()
+        self._pause = pause
+
+    def sleep(self, seconds: float) -> None:
+        """Move the clock and yield."""
+        super().sleep(seconds)
+        self._pause()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a world is made of."""
+
+    partitions: int = 2
+    settings: TopicSettings = TopicSettings(dataset="d", route="record_name", error_share=1.0)
+    window_records: int = 4
+    chunk_records: int = 2
+
+
+class World:
+    """One broker, store, warehouse and registry, and the processes of a schedule."""
+
+    def __init__(self, seed: int, recipe: Recipe | None = None) -> None:
+        self.recipe = recipe or Recipe()
+        self.random = random.Random(seed)
+        self.scheduler = Scheduler(self.random)
+        decide = self.scheduler.decide
+        self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
+        self.store = FaultyMemoryStore(faults=decide)
+        self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=False, faults=decide)
+        self.registry = FakeRegistry(SCHEMAS)
+        self.clock = YieldingClock(self.scheduler.pause)
+        self.warehouse.job_errors = self._job_error
+        self.job_error_rate = 0.0
+        self.kafka.create_topic(TOPIC, self.recipe.partitions)
+        self.expected: dict[tuple[TopicPartition, str], dict[int, TableReference | None]] = defaultdict(dict)
+        self.schema_ids: dict[tuple[TopicPartition, int], str] = {}
+        self.recreated = False
+        self._attempts = 0
+
+    # What happens on its own ------------------------------------------------------------------------------------
+
+    def produce(self) -> None:
+        """Append a few records, of any schema, poison and gaps among them."""
+        for _ in range(self.random.randint(1, 4)):
+            tp = TopicPartition(TOPIC, self.random.randrange(self.partitions))
+            self._produce(tp, self.random.choice("1122333gpt"))
+
+    def _produce(self, tp: TopicPartition, kind: str) -> None:
+        if kind == "g":
+            self.kafka.gap(tp)
+            return
+        tombstones = self.recipe.settings.tombstones
+        if kind == "t":
+            offset = self.kafka.produce(tp, None, key=b"k")
+            table = ERRORS if tombstones == "error_table" else None
+        elif kind == "p":
+            offset, table = self.kafka.produce(tp, b"\x01poison"), ERRORS
+        else:
+            schema_id = int(kind)
+            value = struct.pack(">bI", 0, schema_id) + _BODIES[schema_id]
+            offset, table = self.kafka.produce(tp, value), TABLES[schema_id]
+        self.expected[tp, self.topic_id][offset] = table
+        self.schema_ids[tp, offset] = kind
+
+    def run_job(self) -> None:
+        """Let one pending job of the warehouse run."""
+        if self.warehouse.pending:
+            job_id = self.random.choice(self.warehouse.pending)
+            self.scheduler.trace.append(f"warehouse: {self.warehouse.run_pending(job_id)}"[:200])
+
+    def land_late_call(self) -> None:
+        """Let one call arrive that its caller gave up."""
+        for fake in self.random.sample([self.store, self.warehouse], 2):
+            if fake.late:
+                index = self.random.randrange(len(fake.late))
+                self.scheduler.trace.append(f"late: {fake.late[index].call}")
+                fake.land_late(index)
+                return
+
+    def spoil_a_file(self) -> None:
+        """Make one staged file fail in every load."""
+        staged = [e.path for e in self.store.list("staging/") if ".kbq_errors." not in e.path]
+        if staged:
+            self.warehouse.bad_paths.add(self.random.choice(staged))
+
+    def lose_to_retention(self) -> None:
+        """Delete the oldest records of a partition."""
+        tp = TopicPartition(TOPIC, self.random.randrange(self.partitions))
+        self.kafka.delete_before(tp, self.kafka.log(tp).start + self.random.randint(1, 3))
+
+    def _job_error(self, job: LoadJob) -> JobError | None:
+        if self.random.random() < self.job_error_rate:
+            return self.random.choice([TRANSIENT, TRANSIENT, PERMANENT])
+        return None
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has now."""
+        return len(self.kafka.topics_by_name[TOPIC].partitions)
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's incarnation."""
+        return self.kafka.topics_by_name[TOPIC].topic_id
+
+    # Processes --------------------------------------------------------------------------------------------------
+
+    def extract(self, name: str) -> ExtractionReport:
+        """One extraction, as a process of this name."""
+        store, kafka = self.store.view(name), self.kafka.view(name)
+        worker = WorkerPorts(store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt)
+        engine = InProcessEngine(worker, slots=2, choose=self.random.randrange)
+        limits = ExtractionLimits(slice_positions=6, packed_positions=3, window=WindowLimits(records=self.recipe.window_records))
+        return extract(
+            ExtractionPorts(store, kafka, engine, self.clock), [SourceEntry(TOPIC, self.recipe.settings)], limits=limits
+        )
+
+    def load(self, name: str) -> None:
+        """One load; sometimes it does not wait for its jobs (L8)."""
+        ports = LoadPorts(self.store.view(name), self.warehouse.view(name), self.clock, self._attempt)
+        load(ports, LoadOptions(wait_seconds=self.random.choice([0.0, 1000.0]), poll_seconds=100.0))
+
+    def clean(self, name: str) -> None:
+        """One clean-up."""
+        clean(self.store.view(name))
+
+    def operate(self, name: str) -> None:
+        """An operator looks at what is stopped or parked and does one thing about it; sometimes resets."""
+        proposals = list(self._proposals(name))
+        if proposals:
+            self.random.choice(proposals)().apply()
+
+    def _proposals(self, name: str) -> Iterator[Callable[[], Proposal]]:
+        store, kafka = self.store.view(name), self.kafka.view(name)
+        yield lambda: propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7)
+        yield from self._repairs(store, kafka)
+
+    def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
+        for table in (*set(TABLES.values()), ERRORS):
+            yield lambda t=table: propose_resume_table(store, t)  # type: ignore[misc, arg-type]
+        for partition in range(self.partitions):
+            tp = TopicPartition(TOPIC, partition)
+            yield lambda p=tp: propose_accept_gap(store, kafka, p)  # type: ignore[misc, arg-type]
+        yield lambda: propose_resume(store, TOPIC)  # type: ignore[arg-type]
+
+    def repair(self) -> None:
+        """A patient operator mends what can be mended without losing more (not a reset)."""
+        for propose in self._repairs(self.store.view("operator"), self.kafka.view("operator")):
+            try:
+                propose().apply()
+            except KbqError:
+                continue
+
+    def recreate(self) -> None:
+        """Delete the topic and create it anew."""
+        self.kafka.recreate_topic(TOPIC)
+        self.recreated = True
+
+    def _attempt(self) -> str:
+        self._attempts += 1
+        return f"a{self._attempts}"
+
+    def commits(self) -> list[state.Commit]:
+        """The commits as they are."""
+        return [c.value for c in state.read_commits(self.store, state.topic_registry(self.store))]
