@@ -1,12 +1,12 @@
 """A warehouse in memory whose calls can fail in every way the port allows, and whose jobs run when told to.
 
 A job is inserted PENDING. With ``auto_run`` it runs inside the insert; without, the simulator runs it by
-`run_pending` or `step`, and may meanwhile delete its files, crash its loader or insert other jobs. Rows are kept as
-`Row`, in the order in which they became visible (``log``).
+`run_pending` or `step`, and may meanwhile delete its files, crash its loader or insert other jobs. Rows are
+kept as `Row`, in the order in which they became visible (``log``).
 
 Faults: ``faults`` is asked before every call made through a view that names its process, and answers with an
-`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `land_late` applies it, or for
-ever.
+`Outcome`. A late call (`Outcome.LATE`, `Outcome.CRASH_LATE`) waits in ``late`` until `land_late` applies it,
+or for ever.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class LateCall:
 class FakeWarehouse:
     """The `Warehouse` port in memory.
 
-    ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths`` are files
-    on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with an error.
-    ``keep_records`` keeps whole rows, not just their identity.
+    ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths``
+    are files on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with
+    an error. ``keep_records`` keeps whole rows, not just their identity.
     """
 
     def __init__(
@@ -219,12 +219,11 @@ class FakeWarehouse:
         return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self.rows(table))
 
     def _insert(self, key: tuple[str, str, str], status: JobStatus, load: LoadJob | None) -> None:
-        if key in self.jobs:
+        job = FakeJob(status, load)
+        if self.jobs.setdefault(key, job) is not job:
             raise JobAlreadyExists(
-                f"job {status.job_id} exists",
-                next_step="get the job and compare its files",
+                f"job {status.job_id} exists", next_step="get the job and compare its files"
             )
-        self.jobs[key] = FakeJob(status, load)
         if self.auto_run:
             self.run_pending(status.job_id)
 
@@ -276,14 +275,8 @@ class WarehouseView:
     def __init__(self, warehouse: FakeWarehouse, process: str) -> None:
         self._warehouse = warehouse
         self._process = process
-
-    @property
-    def project(self) -> str:
-        return self._warehouse.project
-
-    @property
-    def location(self) -> str:
-        return self._warehouse.location
+        self.project = warehouse.project
+        self.location = warehouse.location
 
     def insert_job(self, job: LoadJob) -> None:
         self._write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))

@@ -1,0 +1,410 @@
+"""What every warehouse adapter promises (`kbq_assets.ports.warehouse`). Subclass it and give the fixtures.
+
+`WarehouseContract` is for any warehouse; `SharedWarehouseContract` adds what only several processes can show.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import fastavro
+import pytest
+
+from kbq_assets.core.errors import JobAlreadyExists
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column, TableOptions, columns_of, plan_table_change
+from kbq_assets.ports.warehouse import JobStatus, KafkaRange, LoadJob, Warehouse
+
+#: Writes an object of this name with these bytes where the warehouse can read it; returns its URI.
+Stage: TypeAlias = Callable[[str, bytes], str]
+Opener: TypeAlias = Callable[[], Warehouse]
+
+TABLE = TableReference("shop", "orders-v1")
+METADATA: tuple[tuple[str, Any], ...] = (
+    ("_kafka_topic", "string"),
+    ("_kafka_partition", "int"),
+    ("_kafka_offset", "long"),
+    ("_kbq_epoch", "int"),
+    ("event_date", {"type": "int", "logicalType": "date"}),
+)
+
+
+def schema_of(*fields: tuple[str, Any]) -> str:
+    """A staged schema: these fields and KBQ's."""
+    pairs = (*fields, *METADATA)
+    return json.dumps(
+        {"type": "record", "name": "r", "fields": [{"name": n, "type": t} for n, t in pairs]}, sort_keys=True
+    )
+
+
+SCHEMA = schema_of(("id", "long"), ("note", ["null", "string"]))
+
+
+def record(
+    offset: int, *, topic: str = "t", partition: int = 0, epoch: int = 0, **fields: Any
+) -> dict[str, Any]:
+    """A staged record of `SCHEMA`."""
+    own = {"_kafka_topic": topic, "_kafka_partition": partition, "_kafka_offset": offset, "_kbq_epoch": epoch}
+    return {"id": offset, "note": None, "event_date": 19_000, **own, **fields}
+
+
+def records(offsets: Iterable[int], **fields: Any) -> list[dict[str, Any]]:
+    """Staged records at these offsets."""
+    return [record(offset, **fields) for offset in offsets]
+
+
+def avro_file(rows: Iterable[Mapping[str, Any]], schema: str = SCHEMA, codec: str = "snappy") -> bytes:
+    """An Avro container file."""
+    stream = io.BytesIO()
+    fastavro.writer(stream, json.loads(schema), rows, codec=codec)
+    return stream.getvalue()
+
+
+def load_job(
+    job_id: str,
+    *uris: str,
+    table: TableReference = TABLE,
+    schema: str = SCHEMA,
+    project: str = "local",
+    location: str = "local",
+) -> LoadJob:
+    """A load job."""
+    return LoadJob(job_id, project, location, table, uris, schema, {"kbq": "test"})
+
+
+def insert_or_lose(opener: Opener, job: LoadJob) -> bool:
+    """Insert a job in a process of its own: whether it was the one."""
+    try:
+        opener().insert_job(job)
+    except JobAlreadyExists:
+        return False
+    return True
+
+
+class WarehouseContract:
+    """Give a ``warehouse`` fixture, and `reopened` and `finish` where the defaults do not do."""
+
+    @pytest.fixture
+    def warehouse(self) -> Warehouse:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        folder = tmp_path / "staging of %this% test"  # a URI must quote some of it
+        folder.mkdir()
+
+        def write(name: str, data: bytes) -> str:
+            (folder / name).write_bytes(data)
+            return (folder / name).as_uri()
+
+        return write
+
+    @pytest.fixture
+    def table(self, warehouse: Warehouse) -> TableReference:
+        """`TABLE`, created with the columns of `SCHEMA`."""
+        warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+        return TABLE
+
+    def reopened(self, warehouse: Warehouse) -> Warehouse:
+        """The same warehouse, as a fresh process sees it."""
+        return warehouse
+
+    def finish(self, warehouse: Warehouse, job_id: str) -> JobStatus:
+        """Wait for a job to be DONE."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            status = self.status(warehouse, job_id)
+            if status.state == "DONE":
+                return status
+            time.sleep(0.05)
+        raise AssertionError(f"{job_id} is not DONE")
+
+    def status(self, warehouse: Warehouse, job_id: str) -> JobStatus:
+        status = warehouse.get_job(job_id, warehouse.project, warehouse.location)
+        assert status is not None
+        return status
+
+    def run(self, warehouse: Warehouse, job: LoadJob) -> JobStatus:
+        warehouse.insert_job(job)
+        return self.finish(warehouse, job.job_id)
+
+    # Jobs
+
+    def test_a_job_loads_all_rows_of_all_its_files(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        uris = (
+            stage("a.avro", avro_file(records(range(3)))),
+            stage("b.avro", avro_file(records(range(3, 7)))),
+        )
+        status = self.run(warehouse, load_job("j1", *uris))
+        assert status == JobStatus("j1", "DONE", uris, 7)
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == dict.fromkeys(range(7), 1)
+
+    def test_an_id_never_inserted_has_no_job(self, warehouse: Warehouse) -> None:
+        assert warehouse.get_job("j1", warehouse.project, warehouse.location) is None
+
+    def test_an_id_inserted_again_conflicts_and_loads_nothing(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        first, second = stage("a.avro", avro_file(records([0]))), stage("b.avro", avro_file(records([1])))
+        done = self.run(warehouse, load_job("j1", first))
+        for uri in (first, second):
+            with pytest.raises(JobAlreadyExists, match="j1"):
+                warehouse.insert_job(load_job("j1", uri))
+        assert self.status(warehouse, "j1") == done
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1}
+
+    def test_of_eight_threads_with_one_id_one_wins(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        uri = stage("a.avro", avro_file(records(range(100))))
+        start = threading.Barrier(8)
+
+        def insert(_: int) -> bool:
+            start.wait()
+            return insert_or_lose(lambda: warehouse, load_job("j1", uri))
+
+        with ThreadPoolExecutor(8) as pool:
+            assert Counter(pool.map(insert, range(8))) == {True: 1, False: 7}
+        self.finish(warehouse, "j1")
+        assert warehouse.kafka_ranges(table) == {KafkaRange("t", 0, 0): 100}
+
+    def test_other_ids_load_the_same_file_again(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        uri = stage("a.avro", avro_file(records([5, 6])))
+        for job_id in ("j1", "j2"):
+            assert self.run(warehouse, load_job(job_id, uri)).output_rows == 2
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {5: 2, 6: 2}
+
+    def test_a_file_without_records_loads_none(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        status = self.run(warehouse, load_job("j1", stage("a.avro", avro_file([]))))
+        assert (status.state, status.output_rows, status.error) == ("DONE", 0, None)
+
+    def test_jobs_and_rows_are_there_after_a_restart(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        good = self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0, 1])))))
+        bad = self.run(warehouse, load_job("j2", stage("b.avro", b"not Avro")))
+        again = self.reopened(warehouse)
+        assert [self.status(again, "j1"), self.status(again, "j2")] == [good, bad]
+        assert again.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1}
+        with pytest.raises(JobAlreadyExists):
+            again.insert_job(load_job("j1"))
+
+    # Atomicity
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_a_bad_file_among_good_ones_keeps_all_out(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, place: int
+    ) -> None:
+        good = [stage(f"good{i}.avro", avro_file(records(range(i * 10, i * 10 + 10)))) for i in range(2)]
+        bad = stage("bad.avro", avro_file(records(range(90, 99)))[:-20])
+        status = self.run(warehouse, load_job("j1", *good[:place], bad, *good[place:]))
+        assert status.error is not None
+        assert (status.error.reason, status.error.transient, status.output_rows) == ("invalid", False, 0)
+        assert "bad.avro" in status.error.message
+        assert warehouse.kafka_ranges(table) == {}
+        with pytest.raises(JobAlreadyExists):
+            warehouse.insert_job(load_job("j1", *good))
+        assert self.run(warehouse, load_job("j2", *good)).output_rows == 20
+
+    def test_a_missing_file_keeps_all_out(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        good = stage("good.avro", avro_file(records([0])))
+        status = self.run(warehouse, load_job("j1", good, good.replace("good", "gone")))
+        assert status.error is not None
+        assert (status.error.reason, status.error.transient) == ("notFound", False)
+        assert "gone.avro" in status.error.message
+        assert warehouse.kafka_ranges(table) == {}
+
+    def test_a_job_for_a_missing_table_fails(self, warehouse: Warehouse, stage: Stage) -> None:
+        status = self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0])))))
+        assert status.error is not None
+        assert (status.error.reason, status.error.transient) == ("notFound", False)
+        assert str(TABLE.table) in status.error.message
+        assert warehouse.columns(TABLE) is None
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            schema_of(("id", "string"), ("note", ["null", "string"])),
+            schema_of(("id", ["null", "long"]), ("note", ["null", "string"])),
+            schema_of(("id", "long"), ("note", ["null", "string"]), ("extra", "int")),
+            schema_of(("note", ["null", "string"])),
+        ],
+        ids=["another type", "nullable in a required column", "a column more", "a required column less"],
+    )
+    def test_a_schema_that_does_not_fit_the_table_is_refused(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, schema: str
+    ) -> None:
+        row = record(0) | {"extra": 1, "id": "x" if '"name": "id", "type": "string"' in schema else 1}
+        uri = stage("a.avro", avro_file([row], schema))
+        status = self.run(warehouse, load_job("j1", uri, schema=schema))
+        assert status.error is not None
+        assert (status.error.reason, status.error.transient) == ("invalid", False)
+        assert warehouse.kafka_ranges(table) == {}
+
+    # Burning and probing
+
+    def test_a_burned_id_cannot_be_inserted(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        warehouse.burn_job("j1", warehouse.project, warehouse.location)
+        assert self.finish(warehouse, "j1") == JobStatus("j1", "DONE", ())
+        with pytest.raises(JobAlreadyExists):
+            warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0])))))
+        assert warehouse.kafka_ranges(table) == {}
+
+    def test_an_id_in_use_cannot_be_burned(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        done = self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0])))))
+        with pytest.raises(JobAlreadyExists):
+            warehouse.burn_job("j1", warehouse.project, warehouse.location)
+        assert self.status(warehouse, "j1") == done
+
+    def test_probing_good_files_leaves_no_trace(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        job = load_job("j1", stage("a.avro", avro_file(records([0]))))
+        assert warehouse.probe(job) is None
+        assert warehouse.kafka_ranges(table) == {}
+        assert warehouse.tables() == (table,)
+        assert warehouse.get_job("j1", warehouse.project, warehouse.location) is None
+        assert self.run(warehouse, job).output_rows == 1
+
+    def test_probing_finds_the_bad_file(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        uris = [stage(f"{i}.avro", avro_file(records([i]))[: None if i != 2 else -3]) for i in range(4)]
+        errors = [warehouse.probe(load_job("j1", uri)) for uri in uris]
+        assert [error is None for error in errors] == [True, True, False, True]
+        assert errors[2] is not None
+        assert not errors[2].transient
+        assert warehouse.kafka_ranges(table) == {}
+
+    # Tables
+
+    def test_a_missing_table_has_nothing(self, warehouse: Warehouse) -> None:
+        assert warehouse.columns(TABLE) is None
+        assert warehouse.tables() == ()
+        assert warehouse.kafka_ranges(TABLE) == {}
+        assert warehouse.positions(TABLE, KafkaRange("t", 0, 0)) == {}
+
+    def test_creating_a_table_again_changes_nothing(
+        self, warehouse: Warehouse, table: TableReference
+    ) -> None:
+        warehouse.create_table(table, [Column("other", "STRING")], TableOptions())
+        assert warehouse.columns(table) == columns_of(SCHEMA)
+
+    def test_only_tables_with_positions_are_listed(self, warehouse: Warehouse, table: TableReference) -> None:
+        warehouse.create_table(TableReference("shop", "plain"), [Column("a", "STRING")], TableOptions())
+        other = TableReference("other", "orders")
+        warehouse.create_table(other, columns_of(SCHEMA), TableOptions())
+        assert warehouse.tables() == (other, table)
+
+    def test_columns_are_added_and_relaxed_as_planned(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0])))))
+        inner = {"type": "record", "name": "i", "fields": [{"name": "x", "type": "int"}]}
+        schema = schema_of(
+            ("id", ["null", "long"]), ("more", inner), ("tags", {"type": "array", "items": "string"})
+        )
+        change = plan_table_change(schema, warehouse.columns(table))
+        assert (change.added, change.relaxed) == (("more", "tags"), ("id",))
+        for _ in range(2):
+            warehouse.update_columns(table, change.columns)
+            assert warehouse.columns(table) == change.columns
+        row = record(1, more={"x": 7}, tags=["a", "b"]) | {"id": None}
+        uri = stage("b.avro", avro_file([row], schema))
+        assert self.run(warehouse, load_job("j2", uri, schema=schema)).error is None
+        old = stage("c.avro", avro_file(records([2])))
+        assert self.run(warehouse, load_job("j3", old)).error is None
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 1}
+
+    def test_nested_fields_are_added_as_planned(self, warehouse: Warehouse, stage: Stage) -> None:
+        def nested(*names: str) -> Any:
+            return {
+                "type": "record",
+                "name": "n",
+                "fields": [{"name": n, "type": ["null", "int"]} for n in names],
+            }
+
+        def both(*names: str) -> str:
+            return schema_of(("one", ["null", nested(*names)]), ("many", {"type": "array", "items": "n"}))
+
+        warehouse.create_table(TABLE, columns_of(both("x")), TableOptions())
+        before = avro_file([record(0, one={"x": 1}, many=[{"x": 2}])], both("x"))
+        self.run(warehouse, load_job("j1", stage("a.avro", before), schema=both("x")))
+        change = plan_table_change(both("y", "x"), warehouse.columns(TABLE))
+        assert change.added == ("one.y", "many.y")
+        for _ in range(2):
+            warehouse.update_columns(TABLE, change.columns)
+            assert warehouse.columns(TABLE) == change.columns
+        after = avro_file([record(1, one={"y": 1, "x": 2}, many=[])], both("y", "x"))
+        status = self.run(warehouse, load_job("j2", stage("b.avro", after), schema=both("y", "x")))
+        assert (status.error, status.output_rows) == (None, 1)
+
+    # Positions
+
+    def test_rows_are_counted_by_topic_partition_and_epoch(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        rows = [
+            *records([1, 2], topic="a.b", partition=1),
+            *records([1], topic="a.b", partition=2),
+            *records([1], topic="a.b", partition=1, epoch=3),
+            *records([9], topic="c", partition=1),
+        ]
+        self.run(warehouse, load_job("j1", stage("a.avro", avro_file(rows))))
+        assert warehouse.kafka_ranges(table) == {
+            KafkaRange("a.b", 1, 0): 2,
+            KafkaRange("a.b", 2, 0): 1,
+            KafkaRange("a.b", 1, 3): 1,
+            KafkaRange("c", 1, 0): 1,
+        }
+        assert warehouse.positions(table, KafkaRange("a.b", 1, 0)) == {1: 1, 2: 1}
+        assert warehouse.positions(table, KafkaRange("a.b", 1, 3)) == {1: 1}
+        assert warehouse.positions(table, KafkaRange("nowhere", 1, 3)) == {}
+
+    def test_a_row_that_is_there_twice_is_counted_twice(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        for job_id, offsets in (("j1", [0, 1, 2]), ("j2", [2, 3])):
+            self.run(warehouse, load_job(job_id, stage(f"{job_id}.avro", avro_file(records(offsets)))))
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 2, 3: 1}
+
+
+class SharedWarehouseContract(WarehouseContract):
+    """Adds races of processes. Give an ``opener`` fixture: a picklable callable that opens the warehouse."""
+
+    @pytest.fixture
+    def opener(self) -> Opener:
+        raise NotImplementedError
+
+    def test_of_four_processes_with_one_id_one_wins(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, opener: Opener
+    ) -> None:
+        uri = stage("a.avro", avro_file(records(range(100))))
+        jobs = [load_job(f"j{i // 4}", uri) for i in range(12)]
+        with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+            won = list(pool.map(insert_or_lose, [opener] * 12, jobs))
+        assert [sum(won[i : i + 4]) for i in (0, 4, 8)] == [1, 1, 1]
+        for job_id in ("j0", "j1", "j2"):
+            self.finish(warehouse, job_id)
+        assert warehouse.kafka_ranges(table) == {KafkaRange("t", 0, 0): 300}
