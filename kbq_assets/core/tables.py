@@ -3,9 +3,8 @@
 Types are BigQuery's names; the local warehouse maps them to its own. The mapping is BigQuery's for Avro with
 ``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC]``:
 https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of
-several types is a STRUCT of which one field is set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES,
-``uuid`` a STRING; fields, unions and arrays of nothing but null have no column; arrays of arrays have no
-type.
+several types is a STRUCT of which one field is set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid``
+a STRING; fields, unions and arrays of nothing but null have no column; arrays of arrays have no type.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ MAX_STRUCT_DEPTH = 15
 
 @dataclass(frozen=True)
 class Column:
-    """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; ``fields`` are set for STRUCT (BigQuery:
-    RECORD)."""
+    """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; a STRUCT (BigQuery: RECORD) has ``fields``."""
 
     name: str
     type: str
@@ -181,8 +179,8 @@ class _SchemaReader:
         return Column(name, self._scalar(kind, schema, namespace), "REQUIRED")
 
     def _resolved(self, schema: Any, namespace: str, place: str) -> tuple[Any, str]:
-        """Follow names, and types in two coats (``{"type": {"type": …}}``), to a definition and its
-        namespace.""" while True:
+        """Follow names, and types in two coats (``{"type": {…}}``), to a definition and its namespace."""
+        while True:
             if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
                 full = f"{namespace}.{schema}" if namespace and "." not in schema else schema
                 found = self._named.get(full) or self._named.get(schema)
@@ -254,9 +252,12 @@ def branch_name(branch: Any) -> str:
 
 
 def _decimal(details: Mapping[str, Any]) -> str:
-    """NUMERIC has 29 digits before the point and 9 after it. A decimal without a valid precision is plain
-    bytes, as Avro's specification says.""" precision, scale = details.get("precision", 0),
-    details.get("scale", 0) if (
+    """NUMERIC has 29 digits before the point and 9 after it.
+
+    A decimal without a valid precision is plain bytes, as Avro's specification says.
+    """
+    precision, scale = details.get("precision", 0), details.get("scale", 0)
+    if (
         not isinstance(precision, int)
         or not isinstance(scale, int)
         or not 0 <= scale <= precision
