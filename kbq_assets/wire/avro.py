@@ -100,7 +100,7 @@ def load_schema(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
     try:
         return json.loads(schema)
     except (ValueError, RecursionError) as error:
-        raise UnstageableSchema(f"the writer schema is not JSON: {error}") from error
+        raise _refusal("", f"it is not JSON: {error}") from error
 
 
 def parse(schema: Any) -> Node:

@@ -36,7 +36,7 @@ _HEX = np.array([int(chr(b), 16) if chr(b) in "0123456789abcdefABCDEF" else -1 f
 
 @inlined
 def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
-    """The reason (0: good) and where it was found, of a text known to be UTF-8; ``stack`` bounds its depth."""
+    """The reason (0: good) and where it was found, of text known to be UTF-8; ``stack`` bounds its depth."""
     position = start
     depth = 0
     expected = _VALUE

@@ -193,10 +193,8 @@ def _block(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
     size, position = read_long(buffer, position, end)
     if position < 0:
         return 0, -1, position
-    if size < 0 or count == _LEAST_LONG:
+    if size < 0 or size > end - position or count == _LEAST_LONG:
         return 0, -1, -_BAD_BLOCK
-    if size > end - position:
-        return 0, -1, -_TRUNCATED
     return -count, position + size, position
 
 
