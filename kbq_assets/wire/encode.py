@@ -354,7 +354,7 @@ class WindowEncoder:
         elif self._tombstones is not None:
             self._append(chunk, self._tombstones, JSON_SCHEMA_ID, rows, _no_captures(len(rows)))
         else:
-            keyless = chunk.keys is not None and chunk.keys.starts[rows] < 0
+            keyless = np.zeros(len(rows), np.bool_) if chunk.keys is None else chunk.keys.starts[rows] < 0
             rejected.some(rows, np.where(keyless, Reason.NULL_VALUE, Reason.TOMBSTONE))
 
     def _append(self, chunk: Chunk, route: Route, schema_id: int, rows: Longs, captures: Captures) -> None:
