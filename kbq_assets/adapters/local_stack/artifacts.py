@@ -35,6 +35,7 @@ from kbq_assets.adapters.local_stack.java import JavaRuntime
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 RETRIEVE_PATTERN = "[organisation]/[artifact]-[revision](-[classifier]).[ext]"
+CACHE = "ivy-cache"
 INSTALL_MARKER = "-Dkbq.local.install="
 # Silence is what a dead mirror looks like; the largest file takes seconds on a slow line's first byte.
 STALL_SECONDS = 180
@@ -43,7 +44,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file of a Maven repository, such as ``org.apache.kafka:kafka_2.13:4.3.1:jar``; ``size`` in bytes."""
+    """A file of a Maven repository, such as ``org.apache.kafka:kafka_2.13:4.3.1:jar``; ``size`` in bytes."""
 
     package: str
     organisation: str
@@ -139,11 +140,11 @@ def install(
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=root))
     _fetch(partial, artifacts, java, console, root, ivy_settings)
     console.print("  checking sha256 and unpacking")
-    _verify(partial / "retrieved", artifacts)
+    _verify(partial / "retrieved", artifacts, root / CACHE)
     _unpack(partial, artifacts)
     final = root / _digest(artifacts)
     partial.rename(final)
-    shutil.rmtree(root / "ivy-cache")
+    shutil.rmtree(root / CACHE)
     return Installation(final)
 
 
@@ -177,11 +178,11 @@ def _fetch(
 ) -> None:
     module = partial / "ivy.xml"
     module.write_text(_ivy_module(artifacts), encoding="utf-8")
-    cache, log = root / "ivy-cache", partial / "ivy.log"
+    cache, log = root / CACHE, partial / "ivy.log"
     arguments: list[str | Path] = [
         java.executable,
         f"{INSTALL_MARKER}{root}",
-        f"-Divy.default.ivy.user.dir={root / 'ivy-cache'}",
+        f"-Divy.default.ivy.user.dir={cache}",
         *("-jar", ivy_jar()),
         *("-settings", ivy_settings or _own_file("ivysettings.xml")),
         *("-cache", cache),
@@ -257,9 +258,11 @@ def _ivy_module(artifacts: Iterable[Artifact]) -> str:
 """
 
 
-def _verify(retrieved: Path, artifacts: Iterable[Artifact]) -> None:
+def _verify(retrieved: Path, artifacts: Iterable[Artifact], cache: Path) -> None:
     wrong = [artifact.file_name for artifact in artifacts if not _is_expected(retrieved, artifact)]
     if wrong:
+        # Ivy would serve the same files from its cache again, whatever the repository has by then.
+        shutil.rmtree(cache)
         raise ConfigurationError(
             f"not the files that were expected (sha256 differs or missing): {', '.join(wrong)}",
             next_step="the repository or mirror serves other files: use another, or see artifacts.txt",

@@ -2,8 +2,8 @@
 
 A daemon carries a marker on its command line, ``-Dkbq.local.<service>=<home>``. The record of its pid is only
 the quick way to it: a process is ours when its pid and start time are the recorded ones *and* it carries the
-marker; when the record is missing or stale (``kill -9`` between start and record), the marker alone finds it. So
-a recycled pid is never signalled, and no daemon is orphaned for good.
+marker; when the record is missing or stale (``kill -9`` between start and record), the marker alone finds it.
+So a recycled pid is never signalled, and no daemon is orphaned for good.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ import psutil
 
 # Both are /proc's clock ticks added to the boot time, which steps when the clock is set.
 START_TIME_TOLERANCE = 2.0
+# Linux shows no arguments between closing the old program's files and setting up the new one's stack.
+EXECUTING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ def start_daemon(daemon: Daemon) -> psutil.Process:
     started.returncode = 0
     process = psutil.Process(started.pid)
     _write_record(daemon.record_path, process, daemon.port)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        _settled_arguments_of(process)
     return process
 
 
@@ -163,7 +168,7 @@ def _recorded_process(record: DaemonRecord, marker: str) -> psutil.Process | Non
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(record.pid)
         same_start = abs(process.create_time() - record.started_at) < START_TIME_TOLERANCE
-        if same_start and _is_marked(process, marker):
+        if same_start and marker in _settled_arguments_of(process):
             return process
     return None
 
@@ -171,6 +176,16 @@ def _recorded_process(record: DaemonRecord, marker: str) -> psutil.Process | Non
 def _is_marked(process: psutil.Process, marker: str) -> bool:
     """False for zombies, which have no command line, and for other users' processes."""
     return marker in _arguments_of(process)
+
+
+def _settled_arguments_of(process: psutil.Process) -> Sequence[str]:
+    """The arguments, waiting out the moment in which a program that is being executed has none yet."""
+    deadline = time.monotonic() + EXECUTING_SECONDS
+    while not (arguments := _arguments_of(process)):
+        if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    return arguments
 
 
 def _arguments_of(process: psutil.Process) -> Sequence[str]:

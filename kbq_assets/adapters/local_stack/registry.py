@@ -10,7 +10,7 @@ from pathlib import Path
 from kbq_assets.adapters.local_stack.artifacts import Installation
 from kbq_assets.adapters.local_stack.daemons import Daemon
 from kbq_assets.adapters.local_stack.java import JavaRuntime
-from kbq_assets.adapters.local_stack.kafka import HOST
+from kbq_assets.adapters.local_stack.ports import HOST
 
 # The environment's proxies are for other hosts than loopback.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-import psutil
 from rich.console import Console
 
 from kbq_assets.adapters.local_stack.artifacts import (
@@ -30,8 +28,9 @@ from kbq_assets.adapters.local_stack.daemons import (
     stop_processes,
 )
 from kbq_assets.adapters.local_stack.java import find_java
-from kbq_assets.adapters.local_stack.kafka import HOST, Kafka
+from kbq_assets.adapters.local_stack.kafka import Kafka
 from kbq_assets.adapters.local_stack.locks import exclusive
+from kbq_assets.adapters.local_stack.ports import can_listen, holder_of
 from kbq_assets.adapters.local_stack.registry import Registry
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
@@ -118,7 +117,7 @@ class LocalStack:
     def install(self) -> Installation:
         """The programs, fetched if need be.
 
-        Raises Unavailable when they cannot be fetched, ConfigurationError when they are not what was expected.
+        Raises Unavailable when they cannot be fetched, ConfigurationError when they are not as listed.
         """
         root = (self.installed or self.home / "installed").resolve()
         artifacts = required_artifacts()
@@ -133,8 +132,8 @@ class LocalStack:
     def up(self) -> None:
         """Have both services running and serving. What already runs stays as it is.
 
-        Raises ConfigurationError for a taken port, a service that runs on another port, or no Java; Unavailable
-        when a service does not come up, with the end of its log.
+        Raises ConfigurationError for a taken port, a service that runs on another port, or no Java;
+        Unavailable, with the end of its log, when a service does not come up.
         """
         with self._locked():
             missing = [service for service in self._services if not self._runs(service)]
@@ -154,6 +153,8 @@ class LocalStack:
                 for service in self._services
                 if (process := find_daemon(service.service, self.home)) is not None
             ]
+            if not running:
+                self._say("nothing of the local stack is running")
             for service, process in running:
                 self._say(f"stopping {service.service} (process {process.pid})")
             grace = max((service.grace_seconds for service, _ in running), default=0.0)
@@ -186,11 +187,10 @@ class LocalStack:
 
     def _require_free_ports(self, service: Kafka | Registry) -> None:
         for option, port in service.ports.items():
-            if not _can_listen(port):
-                flag, variable = f"--{option.replace('_', '-')}", f"KBQ_LOCAL_{option.upper()}"
+            if not can_listen(port):
                 raise ConfigurationError(
-                    f"port {port}, wanted for {service.service}, is taken by {_holder_of(port)}",
-                    next_step=f"end that program, or choose another port: {flag} or {variable}",
+                    f"port {port}, wanted for {service.service}, is taken by {holder_of(port)}",
+                    next_step=f"end that program, or choose another port: KBQ_LOCAL_{option.upper()}=…",
                 )
 
     def _start(self, services: Sequence[Kafka | Registry]) -> None:
@@ -257,24 +257,3 @@ def _user_ivy_settings() -> Path | None:
     """Where Ivy's users keep their own settings, if they have any."""
     path = Path.home() / ".ivy2" / "ivysettings.xml"
     return path if path.is_file() else None
-
-
-def _can_listen(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        # As Java does: a connection that lingers in TIME_WAIT does not matter, a listener does.
-        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            candidate.bind((HOST, port))
-            candidate.listen()
-        except OSError:
-            return False
-    return True
-
-
-def _holder_of(port: int) -> str:
-    """Example: ``nginx (process 123)``; needs rights that a user may not have."""
-    with contextlib.suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections("tcp"):
-            if connection.laddr and connection.laddr.port == port and connection.pid is not None:
-                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
-    return "another program (which one cannot be seen from here)"

@@ -1,0 +1,108 @@
+"""``kbq local``: the broker and the registry on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from kbq_assets.adapters.local_stack import LocalStack, ServiceStatus
+from kbq_assets.core.settings import Settings
+
+
+class HasSettings(Protocol):
+    """What these commands need of the platform."""
+
+    @property
+    def settings(self) -> Settings:
+        """Where things are."""
+
+
+def stack_of(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
+    """The local stack that ``settings`` describe."""
+    ports = settings.local
+    return LocalStack(
+        settings.home,
+        ports.kafka_port,
+        ports.controller_port,
+        ports.registry_port,
+        ivy_settings=ivy_settings,
+    )
+
+
+@click.group()
+def local() -> None:
+    """A real Kafka broker and schema registry on this machine, without Docker.
+
+    Everything is kept below KBQ_HOME (.kbq). Ports: KBQ_LOCAL_KAFKA_PORT, KBQ_LOCAL_CONTROLLER_PORT,
+    KBQ_LOCAL_REGISTRY_PORT.
+    """
+
+
+@local.command()
+@click.option(
+    "--ivy-settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Your own Ivy settings, where a mirror must be used (default: ~/.ivy2/ivysettings.xml if there).",
+)
+@click.pass_obj
+def up(platform: HasSettings, ivy_settings: Path | None) -> None:
+    """Install what is missing, start what is not running, wait until both serve."""
+    stack_of(platform.settings, ivy_settings).up()
+
+
+@local.command()
+@click.pass_obj
+def down(platform: HasSettings) -> None:
+    """Stop what `up` started, and nothing else. Data stays."""
+    stack_of(platform.settings).down()
+
+
+@local.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.pass_obj
+def status(platform: HasSettings, as_json: bool) -> None:
+    """Show both services; exit code 1 unless both serve."""
+    services = stack_of(platform.settings).status()
+    if as_json:
+        click.echo(json.dumps([_as_json(service) for service in services], indent=2))
+    else:
+        Console().print(_table(services))
+    sys.exit(0 if all(service.healthy for service in services) else 1)
+
+
+def _as_json(service: ServiceStatus) -> dict[str, object]:
+    return dataclasses.asdict(service) | {"log": str(service.log), "healthy": service.healthy}
+
+
+def _table(services: Sequence[ServiceStatus]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("service", "state", "serves", "pid", "since", "address", "log"):
+        table.add_column(title, overflow="fold")
+    for service in services:
+        table.add_row(
+            service.service,
+            str(service.state),
+            _serves(service),
+            str(service.pid or ""),
+            _local_time(service.since),
+            service.address,
+            str(service.log),
+        )
+    return table
+
+
+def _serves(service: ServiceStatus) -> str:
+    return "yes" if service.healthy else service.problem or "no"
+
+
+def _local_time(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
