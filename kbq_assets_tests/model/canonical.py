@@ -10,10 +10,13 @@ Each is off while the rule it leans on is removed.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from functools import cache, partial
+from itertools import chain
+from typing import Any
 
 from kbq_assets_tests.model.extractor import is_epoch_current
-from kbq_assets_tests.model.program import IDLE, collect_nonces
+from kbq_assets_tests.model.program import IDLE, names_in
 from kbq_assets_tests.model.rules import Rule
 from kbq_assets_tests.model.world import (
     ATTEMPT,
@@ -25,8 +28,6 @@ from kbq_assets_tests.model.world import (
     TableState,
     World,
 )
-
-T = TypeVar("T")
 
 _DOOMED = frozenset({"intend", "record", "drop", "retry", "set aside"})
 _BY_JOB = frozenset({"submit", "poll"})
@@ -52,10 +53,11 @@ def _forget_stale_commit(scope: Scope, world: World) -> World:
     gen = world.commit.gen
     extractors = tuple(_extractor_on(scope, world, pc) for pc in world.extractors)
     operators = tuple(
-        (pc[3] if pc[1] != gen else (pc[0], 0, *pc[2:])) if pc[0] == "swap" else pc for pc in world.operators
+        (pc[3] if pc[1] != gen else (pc[0], 0, pc[2]._replace(gen=0), pc[3])) if pc[0] == "swap" else pc
+        for pc in world.operators
     )
     in_flight = tuple(
-        (op[0], 0, op[2]) if op[0] == "swap commit" else op
+        (op[0], 0, op[2]._replace(gen=0)) if op[0] == "swap commit" else op
         for op in world.in_flight
         if op[0] != "swap commit" or op[1] == gen
     )
@@ -67,12 +69,12 @@ def _extractor_on(scope: Scope, world: World, pc: Pc) -> Pc:
     """Where the extractor stands once the fate of its swap is considered."""
     name, gen = pc[0], world.commit.gen
     if name == "publish":
-        pc = ("publish", 0, *pc[2:]) if pc[1] == gen else pc[3]
+        pc = ("publish", 0, pc[2]._replace(gen=0), pc[3]) if pc[1] == gen else pc[3]
     elif name == "swap":
-        return ("swap", 0, pc[2]) if pc[1] == gen else IDLE
+        return ("swap", 0, pc[2]._replace(gen=0)) if pc[1] == gen else IDLE
     elif name == "move" and pc[3]:
         if pc[2] == gen:
-            return ("move", pc[1], 0, pc[3])
+            return ("move", pc[1], 0, pc[3]._replace(gen=0))
         return ("move", pc[1], -1, ()) if pc[1] else IDLE
     if pc[0] == "rebase" and not scope.with_done and scope.keeps(Rule.UPLOAD_BEFORE_COMMIT):
         return pc if _may_win(scope, world.commit, pc) else IDLE
@@ -106,7 +108,7 @@ def _table_user_on(world: World, gens: tuple[int, ...], pc: Pc) -> Pc:
         return (name, index, table._replace(gen=0), *pc[3:]) if table.gen else pc
     if name in _DOOMED or name == "end flight":
         return IDLE
-    if name in _BY_JOB and any(job[0] == _job_of(pc) for job in world.jobs):
+    if name in _BY_JOB and any(job[0] == _job_of(pc) and job[2] != "running" for job in world.jobs):
         return IDLE
     return (name, index, table._replace(gen=-1), *pc[3:]) if table.gen != -1 else pc
 
@@ -189,45 +191,64 @@ def _shift(world: World, index: int, by: int) -> World:
 
 
 def _rename(scope: Scope, world: World) -> World:
-    """Number the unique names by first appearance, and sort what has no order."""
-    names: dict[int, None] = {}
-    collect_nonces(
-        (world.commit, world.tables, tuple(sorted(world.files)), tuple(sorted(world.backlog))), names
-    )
-    partial = {name: FIRST_NONCE + i for i, name in enumerate(names)}
-    unknown = dict.fromkeys(_all_names(world), FIRST_NONCE - 1) | partial
-
-    def key(value: Any) -> Any:
-        return _renamed(value, unknown)
-
-    world = world._replace(in_flight=tuple(sorted(world.in_flight, key=key)))
-    if scope.extractors > 1:
-        world = world._replace(extractors=tuple(sorted(world.extractors, key=key)))
-    if scope.loaders > 1 and scope.keeps(Rule.JOB_ID_FROM_STATE):
-        world = world._replace(loaders=tuple(sorted(world.loaders, key=key)))
+    """Sort what has no order, and number the unique names by first appearance."""
+    names = dict.fromkeys(chain(names_in(world.commit), names_in(world.tables)))
+    world = _sorted(scope, world, _numbered(names))
     for part in (world.extractors, world.loaders, world.janitors, world.operators, world.in_flight):
-        collect_nonces(part, names)
-    collect_nonces(sorted(world.jobs), names)
-    mapping = {name: FIRST_NONCE + i for i, name in enumerate(names)}
-    if all(old == new for old, new in mapping.items()):
+        names.update(dict.fromkeys(names_in(part)))
+    for members in (world.backlog, world.files, world.jobs):
+        names.update(dict.fromkeys(_names_in_set(members, tuple(names))))
+    changed = {name: number for name, number in _numbered(names).items() if name != number}
+    if not changed:
         return world
-    return World._make(_renamed(part, mapping) for part in world)
+    return World._make(_renamed_part(part, changed) for part in world)
 
 
-def _all_names(world: World) -> dict[int, None]:
-    found: dict[int, None] = {}
-    for part in (world.extractors, world.loaders, world.in_flight):
-        collect_nonces(part, found)
-    return found
+def _numbered(names: Iterable[int]) -> dict[int, int]:
+    return {name: FIRST_NONCE + i for i, name in enumerate(names)}
 
 
-def _renamed(value: Any, mapping: dict[int, int]) -> Any:
-    """The value with every unique name replaced."""
+def _sorted(scope: Scope, world: World, numbers: dict[int, int]) -> World:
+    """Sort late calls and like processes, by content in which a name that only they know has no number."""
+    key = partial(_without_own_names, numbers)
+    if len(world.in_flight) > 1:
+        world = world._replace(in_flight=tuple(sorted(world.in_flight, key=key)))
+    if len(world.extractors) > 1:
+        world = world._replace(extractors=tuple(sorted(world.extractors, key=key)))
+    if len(world.loaders) > 1 and scope.keeps(Rule.JOB_ID_FROM_STATE):
+        world = world._replace(loaders=tuple(sorted(world.loaders, key=key)))
+    return world
+
+
+def _without_own_names(numbers: dict[int, int], value: tuple[Any, ...]) -> Any:
+    return _with_names(value, tuple(numbers.get(name, FIRST_NONCE - 1) for name in names_in(value)))
+
+
+@cache
+def _names_in_set(members: frozenset[tuple[Any, ...]], known: tuple[int, ...]) -> tuple[int, ...]:
+    return names_in(tuple(sorted(members, key=partial(_without_own_names, _numbered(known)))))
+
+
+def _renamed_part(part: Any, mapping: dict[int, int]) -> Any:
+    """The part of the world with the unique names of the mapping replaced."""
+    if isinstance(part, frozenset):
+        return frozenset(_renamed_part(item, mapping) for item in part)
+    if not isinstance(part, tuple):
+        return part
+    return _with_names(part, tuple(mapping.get(name, name) for name in names_in(part)))
+
+
+@cache
+def _with_names(value: tuple[Any, ...], names: tuple[int, ...]) -> Any:
+    """The value with its unique names, in order of appearance, replaced by these."""
+    old = names_in(value)
+    return value if old == names else _substituted(value, dict(zip(old, names, strict=True)))
+
+
+def _substituted(value: Any, mapping: dict[int, int]) -> Any:
     if type(value) is int:
         return mapping[value] if value >= FIRST_NONCE else value
-    if type(value) is frozenset:
-        return frozenset(_renamed(item, mapping) for item in value)
     if not isinstance(value, tuple):
         return value
-    items = [_renamed(item, mapping) for item in value]
+    items = [_substituted(item, mapping) for item in value]
     return tuple(items) if type(value) is tuple else type(value)(*items)

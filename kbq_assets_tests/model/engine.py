@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -26,6 +26,9 @@ class Model(Protocol[StateT]):
 
     def is_goal(self, state: StateT) -> bool: ...
 
+    def compact(self, state: StateT) -> StateT:
+        """Return an equal state that shares its parts with others: it is kept to the end."""
+
 
 @dataclass(frozen=True)
 class Exploration(Generic[StateT]):
@@ -44,7 +47,8 @@ class Exploration(Generic[StateT]):
 class _Graph(Generic[StateT]):
     """The states found so far, in breadth-first order, with the edge by which each was found first."""
 
-    def __init__(self, initial: StateT) -> None:
+    def __init__(self, initial: StateT, compact: Callable[[StateT], StateT]) -> None:
+        self.compact = compact
         self.number = {initial: 0}
         self.order = [initial]
         self.parent = array("l", [-1])
@@ -53,18 +57,21 @@ class _Graph(Generic[StateT]):
 
     def add(self, state: StateT, parent: int) -> int:
         """Number the state; a new one gets the highest number so far."""
-        number = self.number.setdefault(state, len(self.order))
-        if number == len(self.order):
-            self.order.append(state)
-            self.parent.append(parent)
-            self.depth.append(self.depth[parent] + 1)
+        number = self.number.get(state)
+        if number is not None:
+            return number
+        state = self.compact(state)
+        number = self.number[state] = len(self.order)
+        self.order.append(state)
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + 1)
         return number
 
 
 class _Search(Generic[StateT]):
     def __init__(self, model: Model[StateT]) -> None:
         self.model = model
-        self.graph = _Graph(model.initial())
+        self.graph = _Graph(model.initial(), model.compact)
         self.started = time.monotonic()
 
     def result(

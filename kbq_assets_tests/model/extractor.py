@@ -59,6 +59,8 @@ def _plan(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
         attempt = fresh_nonce(world) if scope.keeps(Rule.ATTEMPT_IN_PATH) else FIRST_NONCE
         window = (commit.epoch, commit.next, until, attempt)
         yield reads(("plan window", *window), _start_window(scope, window))
+    if scope.split_reads:
+        yield reads(("read commit: plan nothing",), IDLE)
 
 
 def _unpruned(scope: Scope, view: View, pending: Files) -> Files:

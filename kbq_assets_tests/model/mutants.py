@@ -24,6 +24,12 @@ class Mutant:
         """The scope with the rule removed."""
         return replace(self.scope, removed=frozenset({self.rule}))
 
+    def is_outcome(self, violation: str | None) -> bool:
+        """Is this the violation that removing the rule should lead to?"""
+        if self.breaks is None or violation is None:
+            return self.breaks == violation
+        return violation.startswith(f"{self.breaks}")
+
 
 def _mutant(rule: Rule, breaks: str | None, log: str, **scope: int | bool | str | Budget) -> Mutant:
     return Mutant(rule, Scope(log, **scope), breaks)  # type: ignore[arg-type]

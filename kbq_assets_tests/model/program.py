@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 from kbq_assets_tests.model.world import FIRST_NONCE, Flight, Job, JobId, Op, Pc, TableState, World
@@ -36,23 +36,23 @@ def calls(label: tuple[Any, ...], op: Op, done: Pc, refused: Pc = IDLE, unknown:
     return Step(label, op, done, refused, unknown)
 
 
-def collect_nonces(value: Any, found: dict[int, None]) -> None:
-    """Gather the unique names inside a value, in order of appearance."""
+@cache
+def names_in(value: tuple[Any, ...]) -> tuple[int, ...]:
+    """Every unique name inside the value, in order of first appearance."""
+    found: dict[int, None] = {}
     for item in value:
         if type(item) is int:
             if item >= FIRST_NONCE:
                 found[item] = None
-        elif type(item) is tuple or isinstance(item, tuple):
-            collect_nonces(item, found)
+        elif isinstance(item, tuple):
+            found.update(dict.fromkeys(names_in(item)))
+    return tuple(found)
 
 
 def fresh_nonce(world: World) -> int:
     """A name that nothing in the world carries."""
-    found: dict[int, None] = {}
-    for part in world:
-        if isinstance(part, Iterable):
-            collect_nonces(part, found)
-    return max(found, default=FIRST_NONCE - 1) + 1
+    names = [n for part in world if isinstance(part, (tuple, frozenset)) for n in names_in(tuple(part))]
+    return max(names, default=FIRST_NONCE - 1) + 1
 
 
 def find_job(world: World, job_id: JobId) -> Job | None:

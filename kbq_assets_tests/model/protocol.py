@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -41,9 +41,14 @@ PROGRAMS: dict[str, ModuleType] = {
 
 @dataclass(frozen=True)
 class StagingAndLoading:
-    """The model of one partition within a scope; see `engine.Model`."""
+    """The model of one partition within a scope; see `engine.Model`.
+
+    `reduce=False` keeps every state as it comes: for testing the reductions in small scopes.
+    """
 
     scope: Scope
+    reduce: bool = True
+    parts: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def initial(self) -> World:
         return initial_world(self.scope)
@@ -54,10 +59,13 @@ class StagingAndLoading:
     def is_goal(self, state: World) -> bool:
         return promises.is_goal(self.scope, state)
 
+    def compact(self, state: World) -> World:
+        return World._make(self.parts.setdefault(part, part) for part in state)
+
     def successors(self, state: World) -> Iterator[Transition]:
         """Every single step: of a process, of the warehouse, of a late call, of bad luck."""
         for label, world, is_fault in self._raw_successors(state):
-            yield label, canonical(self.scope, world), is_fault
+            yield label, canonical(self.scope, world) if self.reduce else world, is_fault
 
     def _raw_successors(self, world: World) -> Iterator[Transition]:
         for role, program in PROGRAMS.items():

@@ -75,7 +75,7 @@ NO_FAULTS = Budget()
 
 
 class World(NamedTuple):
-    """One state of everything. `rows[column][epoch]` are the offsets of a (table, schema id), as they came."""
+    """One state of everything. `rows[column][epoch]` are a (table, schema id)'s offsets, as they came."""
 
     commit: Commit
     tables: tuple[TableState | tuple[()], ...]
