@@ -8,6 +8,7 @@ from typing import Final
 
 import duckdb
 
+from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.names import TableReference
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
@@ -67,20 +68,31 @@ def record(
     table: TableReference | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a job's row. Raises duckdb.ConstraintException when the id is taken."""
+    """Write a job's row. Raises JobAlreadyExists."""
     error = status.error
-    connection.execute(
-        f'INSERT INTO {JOBS} (job_id, state, "table", source_uris, output_rows, error_reason, error_message,'
-        " error_transient, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            status.job_id,
-            status.state,
-            None if table is None else str(table),
-            list(status.source_uris),
-            status.output_rows,
-            error and error.reason,
-            error and error.message,
-            error and error.transient,
-            json.dumps(dict(labels or {})),
-        ],
-    )
+    values = [
+        status.job_id,
+        status.state,
+        None if table is None else str(table),
+        list(status.source_uris),
+        status.output_rows,
+        error and error.reason,
+        error and error.message,
+        error and error.transient,
+        json.dumps(dict(labels or {})),
+    ]
+    try:
+        connection.execute(
+            f'INSERT INTO {JOBS} (job_id, state, "table", source_uris, output_rows, error_reason,'
+            " error_message, error_transient, labels) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+    except duckdb.ConstraintException as conflict:
+        raise JobAlreadyExists(
+            f"job {status.job_id} exists", next_step="get the job and compare its files"
+        ) from conflict
+
+
+def set_output_rows(connection: duckdb.DuckDBPyConnection, job_id: str, rows: int) -> None:
+    """Complete the row of a job that has loaded, in its transaction."""
+    connection.execute(f"UPDATE {JOBS} SET output_rows = ? WHERE job_id = ?", [rows, job_id])

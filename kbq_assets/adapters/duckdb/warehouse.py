@@ -17,7 +17,6 @@ from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import (
     ConfigurationError,
-    JobAlreadyExists,
     Unavailable,
     UnknownOutcome,
 )
@@ -62,12 +61,12 @@ class DuckDbWarehouse:
         """
         _check_place(job.project, job.location)
         with self._writing() as connection:
-            _check_unused(connection, job.job_id)
             try:
                 with _transaction(connection, job.job_id):
-                    rows = self._load(connection, job)
-                    done = JobStatus(job.job_id, "DONE", job.source_uris, rows)
-                    jobs.record(connection, done, job.table, job.labels)
+                    jobs.record(
+                        connection, JobStatus(job.job_id, "DONE", job.source_uris), job.table, job.labels
+                    )
+                    jobs.set_output_rows(connection, job.job_id, self._load(connection, job))
             except LoadError as error:
                 failed = JobStatus(job.job_id, "DONE", job.source_uris, error=_job_error(error))
                 with _transaction(connection, job.job_id):
@@ -81,10 +80,8 @@ class DuckDbWarehouse:
     def burn_job(self, job_id: str, project: str, location: str) -> None:
         """Use an id up with a job that does nothing."""
         _check_place(project, location)
-        with self._writing() as connection:
-            _check_unused(connection, job_id)
-            with _transaction(connection, job_id):
-                jobs.record(connection, JobStatus(job_id, "DONE", ()))
+        with self._writing() as connection, _transaction(connection, job_id):
+            jobs.record(connection, JobStatus(job_id, "DONE", ()))
 
     def probe(self, job: LoadJob) -> JobError | None:
         """Try a job's files in a scratch table in memory; the warehouse is read for the columns only."""
@@ -181,7 +178,10 @@ class DuckDbWarehouse:
 
 @contextmanager
 def _transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
-    """All of a block or nothing. Raises JobAlreadyExists for a job id taken meanwhile, UnknownOutcome."""
+    """All of a block or nothing. Raises UnknownOutcome when the commit fails.
+
+    It cannot be a conflict: the file is locked since before the transaction began.
+    """
     connection.execute("BEGIN")
     try:
         yield
@@ -191,8 +191,6 @@ def _transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[N
         raise
     try:
         connection.execute("COMMIT")
-    except duckdb.ConstraintException as error:  # the only keys are job ids
-        raise _taken(what) from error
     except duckdb.Error as error:
         raise UnknownOutcome(
             f"{what}: the commit failed: {error}",
@@ -214,16 +212,6 @@ def _storage_errors() -> Iterator[None]:
             f"the local warehouse failed: {error}",
             next_step="check disk space and permissions, then run again",
         ) from error
-
-
-def _check_unused(connection: duckdb.DuckDBPyConnection, job_id: str) -> None:
-    """Raise JobAlreadyExists before the work is done; the primary key is what guarantees it."""
-    if jobs.find(connection, job_id) is not None:
-        raise _taken(job_id)
-
-
-def _taken(job_id: str) -> JobAlreadyExists:
-    return JobAlreadyExists(f"job {job_id} exists", next_step="get the job and compare its files")
 
 
 def _check_place(project: str, location: str) -> None:
