@@ -71,8 +71,8 @@ class Decoder:
 
     def records(self, block: Block) -> list[dict[str, Any]]:
         """The records of a block, with raw values. Raises BadFile when they do not fill it exactly."""
-        if not block.count:
-            return []
+        if not block.count and not block.data:
+            return []  # an array that begins with an empty block is at its end
         stream = io.BytesIO(_zigzag(block.count) + block.data + b"\0")
         try:
             found = fastavro.schemaless_reader(stream, self._schema, None)
