@@ -233,7 +233,7 @@ class _Parser:
         branches = tuple(self.node(branch, namespace, place, depth + 1) for branch in schema)
         if not branches or any(isinstance(branch, Union) for branch in branches):
             raise _refusal(place, "a union is empty or directly inside another union")
-        keys = [_branch_key(branch) for branch in branches]
+        keys = [branch_name(branch) for branch in branches]
         if len(set(keys)) != len(keys):
             raise _refusal(place, f"a union has two branches of one type: {', '.join(keys)}")
         return Union((), branches)
@@ -293,7 +293,8 @@ class _Parser:
         return node
 
 
-def _branch_key(branch: Node) -> str:
+def branch_name(branch: Node) -> str:
+    """What tells a union's branches apart: a kind, or a full name."""
     match branch:
         case Primitive():
             return branch.kind

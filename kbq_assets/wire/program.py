@@ -89,7 +89,7 @@ def _seconds(per_second: int) -> tuple[int, int]:
 
 
 _INT64 = (-(2**63), 2**63 - 1)
-_RANGES = {
+RANGES = {
     ("int", "date"): (_FIRST_DAY, _LAST_DAY),
     ("int", "time-millis"): (0, _DAY * 1000 - 1),
     ("long", "time-micros"): (0, _DAY * 1_000_000 - 1),
@@ -210,7 +210,7 @@ class _Compiler:
                 self.record(node, place, targets)
 
     def primitive(self, node: avro.Primitive, place: str) -> None:
-        bounds = _RANGES.get((node.kind, str(node.attribute("logicalType"))))
+        bounds = RANGES.get((node.kind, str(node.attribute("logicalType"))))
         precision = _precision(node)
         if node.kind in _SIZES:
             self.skip(_SIZES[node.kind], place)

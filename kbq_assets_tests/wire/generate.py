@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from kbq_assets.wire import avro
-from kbq_assets.wire.program import _RANGES
+from kbq_assets.wire.program import RANGES
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL: tuple[dict[str, Any], ...] = (
@@ -148,7 +148,9 @@ def _primitive(node: avro.Primitive, rng: random.Random) -> Any:
 
 def _number(node: avro.Primitive, rng: random.Random) -> int:
     bits = 31 if node.kind == "int" else 63
-    low, high = _RANGES.get((node.kind, str(node.attribute("logicalType"))), (-(2**bits), 2**bits - 1))
+    low: int
+    high: int
+    low, high = RANGES.get((node.kind, str(node.attribute("logicalType"))), (-(2**bits), 2**bits - 1))
     if rng.random() < 0.2:
         return rng.choice((low, high))
     return max(low, min(high, rng.getrandbits(rng.randint(1, bits)) * rng.choice((1, 1, -1))))

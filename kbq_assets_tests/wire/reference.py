@@ -13,7 +13,7 @@ from typing import Any
 
 from kbq_assets.wire import avro
 from kbq_assets.wire.chunk import encode_bytes, encode_long
-from kbq_assets.wire.program import _RANGES
+from kbq_assets.wire.program import RANGES
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import Limits
 
@@ -138,7 +138,7 @@ class _Reader:
             case "string":
                 return self.string()
             case "bytes":
-                return self.decimal(node, self.bytes())
+                return self.decimal(node, self.octets())
         raise AssertionError(node.kind)
 
     def boolean(self) -> bool:
@@ -147,8 +147,8 @@ class _Reader:
         return self.take(1) == b"\x01"
 
     def number(self, node: avro.Primitive) -> int:
-        value = self.integer(5 if node.kind == "int" else 10)
-        low, high = _RANGES.get((node.kind, str(node.attribute("logicalType"))), (value, value))
+        value: int = self.integer(5 if node.kind == "int" else 10)
+        low, high = RANGES.get((node.kind, str(node.attribute("logicalType"))), (value, value))
         if not low <= value <= high:
             raise Invalid(Reason.OUT_OF_RANGE)
         return value
@@ -181,7 +181,7 @@ class _Reader:
             raise Invalid(reason)
         return index
 
-    def bytes(self) -> bytes:
+    def octets(self) -> bytes:
         length = self.integer(10)
         if length < 0:
             raise Invalid(Reason.INVALID_LENGTH)
@@ -189,7 +189,7 @@ class _Reader:
 
     def string(self) -> str:
         try:
-            return self.bytes().decode("utf-8")
+            return self.octets().decode("utf-8")
         except UnicodeDecodeError:
             raise Invalid(Reason.INVALID_UTF8) from None
 
@@ -258,7 +258,7 @@ def tagged(node: avro.Node, value: Any) -> Any:
             return node.symbols[value]
         case avro.Union():
             branch = node.branches[value[0]]
-            return avro._branch_key(branch), tagged(branch, value[1])
+            return avro.branch_name(branch), tagged(branch, value[1])
         case avro.Record():
             return {name: tagged(child, value[name]) for name, child in node.fields.items()}
         case avro.Array():

@@ -87,9 +87,9 @@ def numbers(*values: int) -> Any:
             np.frombuffer(bytes(20), np.uint8), numbers(0), numbers(1)
         ),  # read-only: another type to numba
         lambda: Spans(np.zeros(20, np.uint8)[::2], numbers(0), numbers(1)),
-        lambda: Spans(np.zeros(20, np.int8), numbers(0), numbers(1)),  # type: ignore[arg-type]
+        lambda: Spans(np.zeros(20, np.int8), numbers(0), numbers(1)),
         lambda: Spans(np.zeros(20, np.uint8), numbers(0), numbers(20 - PADDING + 1)),
-        lambda: Spans(np.zeros(20, np.uint8), np.zeros(1, np.int32), numbers(1)),  # type: ignore[arg-type]
+        lambda: Spans(np.zeros(20, np.uint8), np.zeros(1, np.int32), numbers(1)),
         lambda: Chunk(np.zeros(20, np.uint8), numbers(0), numbers(1), numbers(0, 1), numbers(0)),
         lambda: Chunk(np.zeros(20, np.uint8), numbers(0), numbers(1), numbers(0), numbers(0), Spans.of([])),
     ],

@@ -16,7 +16,7 @@ from kbq_assets_tests.wire.samples import chunk_of
 
 LIMITS = Limits(max_json_depth=10)
 SAMPLES = [
-    b'{"id": 17, "name": "Stra\xc3\x9fe \\u00e9 \\ud83c\\udf89", "tags": ["", null], "ok": true, "x": -1.5e+10}',
+    b'{"id": 17, "n": "Stra\xc3\x9fe \\u00e9 \\ud83c\\udf89", "tags": ["", null], "ok": true, "x": -1.5e+10}',
     b'[[], {}, {"a": {"b": [0, -0, 0.1, 1E9, 12e-3]}}, "\\"\\\\\\/\\b\\f\\n\\r\\t", false]',
     b' \t\r\n{"": [1 , 2] , "dup": 1, "dup": 2} ',
 ]

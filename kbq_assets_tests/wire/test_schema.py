@@ -224,7 +224,10 @@ def test_the_fingerprint_tells_apart_what_loads_differently(other: dict[str, Any
 
 def test_fingerprints_stay_what_they_are() -> None:
     # They are stored in commits: a new one makes a new batch of files, so a change must be meant.
-    assert schema_fingerprint(record_of(("a", ["null", {"type": "int", "logicalType": "date"}]))) == "7db0afa4c4419b5a"
+    assert (
+        schema_fingerprint(record_of(("a", ["null", {"type": "int", "logicalType": "date"}])))
+        == "7db0afa4c4419b5a"
+    )
 
 
 def test_json_and_tombstones_have_schemas_of_their_own() -> None:

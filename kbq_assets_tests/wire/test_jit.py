@@ -1,0 +1,104 @@
+"""Where compiled kernels are kept, and what the wire layer loads."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq_assets.wire import jit
+from kbq_assets.wire.warm import warm_up
+
+FOLDER = "kbq-wire-"
+
+
+def _one() -> int:
+    return 1
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    jit._cache_folder.cache_clear()
+    yield
+    jit._cache_folder.cache_clear()
+
+
+def test_the_callers_cache_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit._config, "CACHE_DIR", str(tmp_path))
+    folder = jit._cache_folder()
+    assert folder is not None and folder.parent == tmp_path and folder.name.startswith(FOLDER)
+
+
+def test_the_folder_is_private() -> None:
+    folder = jit._cache_folder()
+    assert folder is not None and stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    assert not jit._is_private_and_writable(tmp_path / "cache")
+
+
+def test_without_any_folder_kernels_are_compiled_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_is_private_and_writable", lambda folder: False)
+    assert jit._cache_folder() is None
+    double: Any = jit.kernel(lambda number: 2 * number)
+    assert double(21) == 42
+
+
+def test_a_fresh_folder_starts_with_what_was_shipped(tmp_path: Path) -> None:
+    shipped, folder = tmp_path / "shipped", tmp_path / "own"
+    (shipped / "sub").mkdir(parents=True)
+    (shipped / "sub" / "kernel.nbc").write_bytes(b"compiled")
+    folder.mkdir()
+    jit._copy_shipped(shipped, folder)
+    assert (folder / "sub" / "kernel.nbc").read_bytes() == b"compiled"
+
+
+def test_decorating_leaves_numbas_own_setting_alone() -> None:
+    before = jit._config.CACHE_DIR
+    jit.kernel(_one)
+    assert before == jit._config.CACHE_DIR
+
+
+def test_warming_up_compiles_every_kernel() -> None:
+    # What a first window would compile is compiled before it: no kernel gets a second signature.
+    warm_up()
+    from kbq_assets.wire import assemble, validate
+
+    kernels: list[Any] = [
+        assemble._append,
+        validate._split_prefix,
+        validate._validate_avro,
+        validate._validate_json,
+        validate._event_days,
+    ]
+    assert {kernel.__name__: len(kernel.signatures) for kernel in kernels} == {
+        kernel.__name__: 1 for kernel in kernels
+    }
+
+
+def test_schemas_are_understood_without_numba() -> None:
+    _run(
+        "import sys; import kbq_assets.wire.schema, kbq_assets.wire.reasons; assert 'numba' not in sys.modules"
+    )
+
+
+def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
+    script = (
+        "from kbq_assets.wire.warm import warm_up; from kbq_assets.wire import validate; warm_up();"
+        "print(sum(validate._validate_avro.stats.cache_hits.values()))"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    _run(script, environment)
+    assert _run(script, environment) == "1\n"
+
+
+def _run(script: str, environment: dict[str, str] | None = None) -> str:
+    command = [sys.executable, "-W", "error", "-c", script]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
