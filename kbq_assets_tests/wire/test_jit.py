@@ -84,9 +84,8 @@ def test_warming_up_compiles_every_kernel() -> None:
 
 
 def test_schemas_are_understood_without_numba() -> None:
-    _run(
-        "import sys; import kbq_assets.wire.schema, kbq_assets.wire.reasons; assert 'numba' not in sys.modules"
-    )
+    imports = "import sys, kbq_assets.wire.schema, kbq_assets.wire.reasons"
+    _run(f"{imports}; assert 'numba' not in sys.modules")
 
 
 def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
