@@ -1,11 +1,12 @@
-"""The loader: plans a batch, records the intent, submits, polls, records the outcome (L1 to L8)."""
+"""The loader: chooses a table, plans a batch (L1), follows its flight (`flights`), cleans up (L4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kbq_assets_tests.model.program import IDLE, Step, calls, find_job, flight_of, fresh_nonce, reads
+from kbq_assets_tests.model import flights
+from kbq_assets_tests.model.program import IDLE, Step, calls, flight_of, fresh_nonce, reads
 from kbq_assets_tests.model.rules import Rule
 from kbq_assets_tests.model.world import (
     EPOCH,
@@ -17,7 +18,6 @@ from kbq_assets_tests.model.world import (
     File,
     Files,
     Flight,
-    JobId,
     Pc,
     Scope,
     TableState,
@@ -28,7 +28,7 @@ from kbq_assets_tests.model.world import (
 def steps(scope: Scope, world: World, process: int, pc: Pc) -> Iterator[Step]:
     """What a loader standing at `pc` may do next."""
     if pc[0] == "submit":
-        return _submit(scope, world, process, pc)
+        return flights.submit(scope, world, process, pc)
     return _STEPS[pc[0]](scope, world, pc)
 
 
@@ -43,7 +43,7 @@ def _idle(scope: Scope, world: World, _pc: Pc) -> Iterator[Step]:
             continue
         flight = flight_of(table)
         if flight:
-            yield reads(("read state: a flight",), _at("submit", index, table, flight))
+            yield reads(("read state: a flight",), flights.place("submit", index, table, flight))
         if flight and scope.keeps(Rule.UNREADABLE_STATE_STOPS):
             continue
         if not table.parked:
@@ -137,136 +137,6 @@ def _pending(scope: Scope, table: TableState, candidates: Files) -> Files:
     return tuple(f for f in beyond if (f[EPOCH], f[SCHEMA]) == (oldest[EPOCH], oldest[SCHEMA]))
 
 
-# --- flights
-
-
-def _at(step: str, index: int, table: TableState, flight: Flight) -> Pc:
-    """A place in the life of a flight: the program remembers the state it read or wrote."""
-    return (step, index, table._replace(flight=()), flight)
-
-
-def _job_id(index: int, table: TableState) -> JobId:
-    """L2: a job id is the state's uuid and its sequence number."""
-    return ("job", index, table.seq, table.uuid)
-
-
-def _swap(label: str, index: int, read: TableState, new: TableState, then: Pc) -> Step:
-    return calls((label, index), ("swap table", index, read.gen, new), then)
-
-
-def _intend(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    """L2: the intent first; the swap fences every other loader."""
-    _, index, table, flight = pc
-    new = table._replace(seq=table.seq + 1, flight=flight)
-    yield _swap("swap intent", index, table, new, _at("submit", index, _next_gen(new), flight))
-
-
-def _next_gen(table: TableState) -> TableState:
-    return table._replace(gen=table.gen + 1)
-
-
-def _submit(scope: Scope, _world: World, process: int, pc: Pc) -> Iterator[Step]:
-    """L3: submit, then look; no answer or 409 changes nothing."""
-    _, index, table, flight = pc
-    job_id = _job_id(index, table)
-    if not scope.keeps(Rule.JOB_ID_FROM_STATE):
-        job_id = (*job_id[:3], process)
-    poll = ("poll", index, table, flight, job_id)
-    on_unknown = poll if scope.keeps(Rule.SAME_ID_ON_UNKNOWN) else _at("retry", index, table, flight)
-    yield calls(
-        ("submit", job_id, flight.files), ("insert job", job_id, flight.files), poll, poll, on_unknown
-    )
-
-
-def _poll(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
-    """L3: get the job. Not found = not started: the same id again. A running job is waited for."""
-    _, index, table, flight, job_id = pc
-    job = find_job(world, job_id)
-    if job is None:
-        yield reads(("get job: not found",), _at("submit", index, table, flight))
-        return
-    _, files, status, rejected = job
-    if status != "running":
-        place = _after(scope, status, flight.files, files)
-        yield reads(
-            ("get job:", status), (*_at(place, index, table, flight), *([rejected] if rejected else []))
-        )
-
-
-def _after(scope: Scope, status: str, expected: Files, found: Files) -> str:
-    """Where a finished job leads. A no-op burned the id; a job of other files is none of ours (L3)."""
-    if scope.keeps(Rule.ADOPTION_COMPARES_FILES) and expected != found:
-        return "stop" if found else "drop"
-    if status == "loaded":
-        return "record" if scope.keeps(Rule.RECORD_BEFORE_DELETE) else "delete early"
-    return {"failed": "retry", "rejected": "set aside", "file missing": "drop"}[status]
-
-
-def _stop(_scope: Scope, _world: World, _pc: Pc) -> Iterator[Step]:
-    """Someone else's job has our id: the table stops until a person has looked."""
-    return iter(())
-
-
-def _record(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    """L4, L5: marks, quarantine and the end of the flight in one swap; then the files are deleted."""
-    _, index, table, flight = pc
-    new = scope.advanced(table, flight.files + flight.rejected)
-    new = new._replace(quarantined=table.quarantined + flight.rejected)
-    left = flight.files if scope.keeps(Rule.RECORD_BEFORE_DELETE) else ()
-    then = ("delete", left) if left else IDLE
-    yield _swap("swap record", index, table, new, then)
-
-
-def _drop(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    """The id was burned, or a file was given up by a reset: the flight ends and the rest is planned again."""
-    _, index, table, _ = pc
-    yield _swap("swap: drop the flight", index, table, table, IDLE)
-
-
-def _retry(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    """L5: a transient failure is tried again under the next sequence number."""
-    _, index, table, flight = pc
-    step = 1 if scope.keeps(Rule.SEQUENCE_INCREMENTS) else 0
-    new = table._replace(seq=table.seq + step, flight=flight)
-    yield _swap("swap retry", index, table, new, _at("submit", index, _next_gen(new), flight))
-
-
-# --- rejected files
-
-
-def _set_aside(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
-    """L5: load the rest first; the bad file is quarantined in the swap that moves the mark past it."""
-    _, index, table, flight, bad = pc
-    rest = tuple(f for f in flight.files if f not in bad)
-    rejected = flight.rejected + bad
-    if not scope.keeps(Rule.QUARANTINE_NOT_AFTER_MARK):
-        then = ("quarantine late", index, _next_gen(scope.advanced(table, rejected)), rejected)
-        yield _swap("swap mark alone", index, table, scope.advanced(table, rejected), then)
-    elif not scope.keeps(Rule.QUARANTINE_NOT_BEFORE_MARK):
-        new = table._replace(quarantined=table.quarantined + rejected)
-        yield _swap(
-            "swap quarantine alone", index, table, new, ("mark late", index, _next_gen(new), rejected)
-        )
-    elif rest and scope.keeps(Rule.REST_BEFORE_MARK):
-        flight = Flight(rest, rejected)
-        new = table._replace(seq=table.seq + 1, flight=flight)
-        yield _swap("swap: the rest", index, table, new, _at("submit", index, _next_gen(new), flight))
-    else:
-        yield from _record(scope, world, ("record", index, table, Flight((), rejected)))
-
-
-def _quarantine_late(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    _, index, table, rejected = pc
-    yield _swap(
-        "swap quarantine", index, table, table._replace(quarantined=table.quarantined + rejected), IDLE
-    )
-
-
-def _mark_late(scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    _, index, table, rejected = pc
-    yield _swap("swap mark", index, table, scope.advanced(table, rejected), IDLE)
-
-
 # --- afterwards
 
 
@@ -274,13 +144,6 @@ def _delete(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
     """L4: deletes follow the record; what a crash leaves is the janitor's."""
     first, rest = pc[1][0], pc[1][1:]
     yield calls(("delete", first), ("delete", first), ("delete", rest) if rest else IDLE)
-
-
-def _delete_early(_scope: Scope, _world: World, pc: Pc) -> Iterator[Step]:
-    _, index, table, flight, *rest = pc
-    left: Files = rest[0] if rest else flight.files
-    then = (*pc[:4], left[1:]) if left[1:] else _at("record", index, table, flight)
-    yield calls(("delete early", left[0]), ("delete", left[0]), then)
 
 
 def _consume(scope: Scope, world: World) -> Iterator[Step]:
@@ -323,16 +186,7 @@ _STEPS = {
     "listed": _listed,
     "backlog first": _backlog_first,
     "read": _plan_batch,
-    "intend": _intend,
-    "poll": _poll,
-    "record": _record,
-    "drop": _drop,
-    "retry": _retry,
-    "stop": _stop,
-    "set aside": _set_aside,
-    "quarantine late": _quarantine_late,
-    "mark late": _mark_late,
     "delete": _delete,
-    "delete early": _delete_early,
     "clean": _clean,
+    **flights.STEPS,
 }
