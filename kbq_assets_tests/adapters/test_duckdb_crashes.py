@@ -1,0 +1,147 @@
+"""A loading process killed at any moment: its job is DONE with all rows, or was never inserted."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.core.errors import JobAlreadyExists, Unavailable
+from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.ports.warehouse import KafkaRange
+from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
+
+KILLS = 24
+ROWS = 60_000
+#: Loads one job after the other, saying when each begins and ends.
+LOADER = """
+import sys
+from pathlib import Path
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets_tests.contracts.warehouse import load_job
+warehouse = DuckDbWarehouse(Path(sys.argv[1]))
+print("ready", flush=True)
+for job_id in sys.stdin:
+    print("begin", job_id.strip(), flush=True)
+    warehouse.insert_job(load_job(job_id.strip(), *sys.argv[2:]))
+    print("end", job_id.strip(), flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse.duckdb"
+
+
+@pytest.fixture
+def uris(tmp_path: Path) -> tuple[str, ...]:
+    """Files of `ROWS` rows in all."""
+    third = ROWS // 3
+    for i in range(3):
+        (tmp_path / f"{i}.avro").write_bytes(
+            avro_file(records(range(i * third, (i + 1) * third), note="x" * 50))
+        )
+    return tuple((tmp_path / f"{i}.avro").as_uri() for i in range(3))
+
+
+def loader(path: Path, *uris: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOADER, str(path), *uris],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    expect(process, "ready")
+    return process
+
+
+def tell(process: subprocess.Popen[str], job_id: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{job_id}\n")
+    process.stdin.flush()
+    expect(process, f"begin {job_id}")
+
+
+def expect(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{line}\n"
+
+
+@pytest.mark.slow
+def test_a_killed_job_is_done_or_was_never_inserted(path: Path, uris: tuple[str, ...]) -> None:
+    warehouse = DuckDbWarehouse(path)
+    warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    with loader(path, *uris) as process:  # how long a job takes here and now
+        tell(process, "measured")
+        started = time.monotonic()
+        expect(process, "end measured")
+        duration = time.monotonic() - started
+        process.kill()
+    seed = random.randrange(10**6)
+    chance, done = random.Random(seed), 1
+    for number in range(KILLS):
+        job_id = f"job-{number}"
+        with loader(path, *uris) as process:
+            tell(process, job_id)
+            # The commit is near the end: look there more often.
+            time.sleep(duration * chance.choice((chance.uniform(0, 1.2), chance.uniform(0.7, 1.2))))
+            process.kill()
+        status = warehouse.get_job(job_id, "local", "local")
+        assert status is None or (status.output_rows, status.error) == (ROWS, None), f"seed {seed}"
+        done += status is not None
+        counts = set(warehouse.positions(TABLE, KafkaRange("t", 0, 0)).values())
+        assert counts == {done}, f"seed {seed}"
+        if status is not None:
+            with pytest.raises(JobAlreadyExists):
+                warehouse.insert_job(load_job(job_id, *uris))
+    assert done > 1, "no job survived: the kills come too early to show anything"
+
+
+@pytest.mark.slow
+def test_a_killed_first_write_leaves_a_warehouse_that_opens(path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from kbq_assets.adapters.duckdb import DuckDbWarehouse\n"
+        "print('ready', flush=True)\n"
+        "DuckDbWarehouse(Path(sys.argv[1])).burn_job('j', 'local', 'local')"
+    )
+    chance = random.Random(7)
+    for number in range(8):
+        target = path.with_name(f"{number}.duckdb")
+        command = [sys.executable, "-c", code, str(target)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            expect(process, "ready")
+            time.sleep(chance.uniform(0, 0.15))
+            process.kill()
+        warehouse = DuckDbWarehouse(target)
+        if warehouse.get_job("j", "local", "local") is None:
+            warehouse.burn_job("j", "local", "local")
+        assert warehouse.get_job("j", "local", "local") is not None
+
+
+def test_a_stopped_loader_is_named_and_goes_on_when_woken(path: Path, uris: tuple[str, ...]) -> None:
+    warehouse = DuckDbWarehouse(path)
+    warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    with loader(path, *uris) as process:
+        tell(process, "zombie")
+        hasty = DuckDbWarehouse(path, lock_timeout_seconds=0.2)
+        for _ in range(100):  # until it holds the lock
+            process.send_signal(signal.SIGSTOP)
+            try:
+                hasty.get_job("zombie", "local", "local")
+            except Unavailable as error:
+                assert f"process {process.pid}," in str(error)
+                break
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        else:
+            pytest.fail("the loader was never seen with the lock")
+        process.send_signal(signal.SIGCONT)
+        expect(process, "end zombie")
+        process.kill()
+    assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): ROWS}
