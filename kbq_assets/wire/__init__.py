@@ -5,6 +5,7 @@ Nothing is imported here, so that the driver can ask for a schema without loadin
 ``chunk``       :class:`Chunk`: many records as arrays over one buffer; every reader yields it.
 ``reasons``     :class:`Reason`: why a record is not a row.
 ``avro``        writer schemas as a tree: strict parsing, canonical form with logical types.
+``references``  schemas that refer to others in the registry, made whole.
 ``program``     the tree as a flat program for the validator.
 ``schema``      :func:`staged_schema`: the writer's record with the metadata columns appended, and its
 fingerprint.

@@ -224,7 +224,7 @@ class _Parser:
     def by_name(self, name: str, namespace: str, place: str) -> Node:
         if name in PRIMITIVES:
             return Primitive((), name)
-        known = self.named.get(_full_name(name, namespace))
+        known = self.named.get(full_name(name, namespace))
         if known is None:
             raise _refusal(place, f"unknown type {name!r}")
         return known
@@ -332,13 +332,14 @@ def _name_of(schema: Mapping[str, Any], namespace: str, place: str) -> str:
     own = schema.get("namespace", namespace) or ""
     if not isinstance(name, str) or not isinstance(own, str):
         raise _refusal(place, f"a named type has no name: {_short(schema)}")
-    full = _full_name(name, own)
+    full = full_name(name, own)
     for part in full.split("."):
         _simple_name(part, place)
     return full
 
 
-def _full_name(name: str, namespace: str) -> str:
+def full_name(name: str, namespace: str) -> str:
+    """A type's name with its namespace."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
