@@ -20,6 +20,7 @@ from kbq_assets.pipelines.platform import Openers, Platform
 from kbq_assets.pipelines.reconcile import Expected
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets.worker.adapters import open_source, open_store
 
@@ -35,6 +36,7 @@ def platform(environ: Mapping[str, str] | None = None) -> Platform:
         engine=_open_engine,
         clock=SystemClock(),
         expected=_open_expected,
+        orchestrator=_open_orchestrator,
     )
     return Platform(settings, openers)
 
@@ -84,3 +86,9 @@ def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | 
     from kbq_assets.demo.log import expected_outcomes
 
     return expected_outcomes(settings.demo_log)
+
+
+def _open_orchestrator(settings: Settings) -> Orchestrator:
+    from kbq_assets.defs.orchestrator import DagsterOrchestrator
+
+    return DagsterOrchestrator(settings.home, os.environ)

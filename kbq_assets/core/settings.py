@@ -53,7 +53,8 @@ class LocalSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`)."""
+    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), and how often Dagster
+    looks for work (``extract_seconds``, ``load_seconds``)."""
 
     run_seconds: float = 600.0
     window_seconds: float = 300.0
@@ -61,6 +62,8 @@ class RunSettings:
     window_bytes: int = 512 * 1024 * 1024
     file_bytes: int = 256 * 1024 * 1024
     load_wait_seconds: float = 600.0
+    extract_seconds: int = 300
+    load_seconds: int = 120
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_WINDOW_BYTES": "a window ends after this many staged bytes (536870912)",
     "KBQ_FILE_BYTES": "a staged file ends after this many bytes (268435456)",
     "KBQ_LOAD_WAIT_SECONDS": "how long a load run waits for its jobs (600)",
+    "KBQ_EXTRACT_SECONDS": "seconds between looks for new records on the broker, by Dagster's daemon (300)",
+    "KBQ_LOAD_SECONDS": "seconds between looks for committed files, by Dagster's daemon (120)",
 }
 
 
@@ -160,6 +165,8 @@ def _run(environ: Mapping[str, str]) -> RunSettings:
         window_bytes=_integer(environ, "KBQ_WINDOW_BYTES", defaults.window_bytes),
         file_bytes=_integer(environ, "KBQ_FILE_BYTES", defaults.file_bytes),
         load_wait_seconds=_integer(environ, "KBQ_LOAD_WAIT_SECONDS", int(defaults.load_wait_seconds)),
+        extract_seconds=_integer(environ, "KBQ_EXTRACT_SECONDS", defaults.extract_seconds),
+        load_seconds=_integer(environ, "KBQ_LOAD_SECONDS", defaults.load_seconds),
     )
 
 

@@ -27,7 +27,12 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.ports.kafka import OffsetReader, Source
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets.ports.warehouse import Warehouse
+
+
+def _no_orchestrator(settings: Settings) -> Orchestrator:
+    raise ConfigurationError("no queue of jobs is set up", next_step="use `kbq extract` and `kbq load`")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Openers:
     engine: Callable[[Settings], AbstractContextManager[ExtractionEngine]]
     clock: Clock
     expected: Callable[[Settings], Callable[[TopicPartition], reconciliation.Expected | None]]
+    orchestrator: Callable[[Settings], Orchestrator] = _no_orchestrator
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,11 @@ class Platform:
     def warehouse(self) -> Warehouse:
         """Tables and load jobs."""
         return self.openers.warehouse(self.settings)
+
+    @cached_property
+    def orchestrator(self) -> Orchestrator:
+        """Dagster: the queue, the daemon and the UI."""
+        return self.openers.orchestrator(self.settings)
 
     @cached_property
     def window_limits(self) -> WindowLimits:

@@ -1,0 +1,39 @@
+"""Dagster: translation only. What is pending, what to do and what happened is the pipelines' to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from kbq_assets.defs.assets import build_assets, build_checks
+from kbq_assets.defs.engine import ENGINE, PYSPARK, engine_resource, pyspark_resource
+from kbq_assets.defs.jobs import build_jobs, build_schedules
+from kbq_assets.defs.runs import Steps
+from kbq_assets.defs.sensors import build_sensors
+from kbq_assets.defs.translator import Translator
+from kbq_assets.pipelines.platform import Platform
+
+
+def build_definitions(
+    platform: Platform,
+    translator: Translator | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> dg.Definitions:
+    """Dagster's view of a platform. ``resources`` replace the default ones. Raises ConfigurationError."""
+    steps = Steps(platform, translator or Translator())
+    jobs = build_jobs(steps)
+    return dg.Definitions(
+        assets=build_assets(steps),
+        asset_checks=list(build_checks(steps)),
+        jobs=[jobs.extract_and_load, jobs.extract, jobs.load, jobs.clean],
+        sensors=build_sensors(steps, jobs),
+        schedules=build_schedules(jobs),
+        resources={
+            PYSPARK: pyspark_resource(platform.settings),
+            ENGINE: engine_resource(platform.settings),
+            **(resources or {}),
+        },
+        executor=dg.in_process_executor,
+    )

@@ -1,0 +1,223 @@
+"""Reports as Dagster metadata. Pure functions; lists are capped; numbers stay numbers, to be plotted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.planning import PartitionStop
+from kbq_assets.defs.translator import StagedKey
+from kbq_assets.pipelines.extract import ExtractionReport, PartitionReport
+from kbq_assets.pipelines.load import LoadReport, TableReport
+from kbq_assets.pipelines.status import TableStatus
+
+#: Rows of a table in metadata: each event is read whole by the UI.
+SHOWN_FILES: Final = 20
+SHOWN_LINES: Final = 50
+
+Metadata = dict[str, dg.MetadataValue | int | float | str]
+
+
+@dataclass(frozen=True)
+class StagedSlice:
+    """What one extraction staged of one topic-partition for one table. ``lag``: positions it left unread."""
+
+    key: StagedKey
+    partition: PartitionReport
+    files: tuple[StagedFile, ...]
+    lag: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Rows staged."""
+        return sum(f.rows for f in self.files)
+
+
+def staged_slices(report: ExtractionReport) -> list[StagedSlice]:
+    """What an extraction changed, per partition of `staged_files`."""
+    ends = {unit.range.topic_partition: unit.range.until_offset for unit in report.plan.units}
+    slices = []
+    for partition in report.partitions:
+        tp = partition.topic_partition
+        lag = max(0, ends.get(tp, partition.until) - partition.until)
+        for table in sorted({f.table for f in partition.files}):
+            files = tuple(f for f in partition.files if f.table == table)
+            slices.append(StagedSlice(StagedKey(tp, table), partition, files, lag, report.seconds))
+    return slices
+
+
+def staged_metadata(piece: StagedSlice) -> Metadata:
+    """Metadata of one staged partition's materialisation."""
+    files, counts = piece.files, piece.partition.counts
+    return {
+        "rows": piece.rows,
+        "bytes": sum(f.bytes for f in files),
+        "bytes_before_compression": sum(f.raw_bytes for f in files),
+        "files": len(files),
+        "first_offset": min(f.name.first_offset for f in files),
+        "last_offset": max(f.until for f in files) - 1,
+        "lag_records": piece.lag,
+        "error_rows": counts.errors,
+        "skipped_records": counts.skipped,
+        "seconds": round(piece.seconds, 3),
+        "records_per_second": round(counts.records / piece.seconds, 1) if piece.seconds > 0 else 0.0,
+        "schemas": ", ".join(sorted({f"{f.name.schema_id} ({f.fingerprint[:12]})" for f in files})),
+        "staged_files": dg.MetadataValue.table([_file_record(f) for f in files[-SHOWN_FILES:]]),
+    }
+
+
+def _file_record(file: StagedFile) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "path": file.path,
+            "rows": file.rows,
+            "bytes": file.bytes,
+            "first_offset": file.name.first_offset,
+            "last_offset": file.until - 1,
+            "schema_id": file.name.schema_id,
+        }
+    )
+
+
+def table_metadata(report: TableReport, status: TableStatus | None) -> Metadata:
+    """Metadata of one table's materialisation."""
+    metadata: Metadata = {
+        "rows": report.rows,
+        "files": report.files,
+        "quarantined_files": report.quarantined,
+        "state": report.state,
+        "jobs": ", ".join(report.jobs[-SHOWN_FILES:]),
+    }
+    if report.message:
+        metadata["message"] = report.message
+    if status is not None:
+        metadata["dagster/row_count"] = status.loaded_rows
+        metadata["pending_rows"] = status.pending_rows
+    return metadata
+
+
+def extraction_metadata(report: ExtractionReport) -> Metadata:
+    """Metadata of one extraction as a whole."""
+    totals = report.totals
+    return {
+        "summary": dg.MetadataValue.md(extraction_summary(report)),
+        "records": totals.records,
+        "rows": totals.staged,
+        "error_rows": totals.errors,
+        "skipped_records": totals.skipped,
+        "value_bytes": totals.bytes,
+        "files": sum(len(p.files) for p in report.partitions),
+        "stopped_partitions": len(report.stops),
+        "failed_partitions": len(report.failures),
+        "seconds": round(report.seconds, 3),
+        "records_per_second": round(totals.records / report.seconds, 1) if report.seconds > 0 else 0.0,
+    }
+
+
+def extraction_summary(report: ExtractionReport) -> str:
+    """An extraction in Markdown."""
+    totals = report.totals
+    lines = [
+        f"**{totals.records:,} records** of {len(report.partitions)} partitions in {report.seconds:.1f} s: "
+        f"{totals.staged:,} rows, {totals.errors:,} error rows, {totals.skipped:,} skipped.",
+    ]
+    rows = [
+        (p.topic_partition, f"[{p.first:,}, {p.until:,})", f"{p.counts.records:,}", f"{p.counts.errors:,}")
+        for p in report.partitions
+    ]
+    lines += _table(("partition", "positions", "records", "errors"), rows)
+    lines += [f"- ⚠ {tp}: {message}" for tp, message in report.failures.items()]
+    lines += [f"- ⛔ {stop_line(stop)}" for stop in report.stops]
+    return "\n".join(lines)
+
+
+def load_metadata(report: LoadReport) -> Metadata:
+    """Metadata of one load as a whole."""
+    return {
+        "summary": dg.MetadataValue.md(load_summary(report)),
+        "rows": report.rows,
+        "files": sum(t.files for t in report.tables),
+        "jobs": sum(len(t.jobs) for t in report.tables),
+        "parked_tables": sum(t.state == "parked" for t in report.tables),
+        "seconds": round(report.seconds, 3),
+        "rows_per_second": round(report.rows / report.seconds, 1) if report.seconds > 0 else 0.0,
+    }
+
+
+def load_summary(report: LoadReport) -> str:
+    """A load in Markdown."""
+    changed = [t for t in report.tables if t.rows or t.state != "idle"]
+    lines = [f"**{report.rows:,} rows** into {len(changed)} tables in {report.seconds:.1f} s."]
+    rows = [(t.table, t.state, f"{t.rows:,}", f"{t.files:,}", t.message) for t in changed]
+    return "\n".join(lines + _table(("table", "state", "rows", "files", ""), rows))
+
+
+def stop_line(stop: PartitionStop) -> str:
+    """A stopped partition, and the commands that go on."""
+    tp = stop.topic_partition
+    name = tp.topic if tp.partition < 0 else str(tp)
+    return f"{name}: {stop.reason}: {stop.message}; next: " + " or ".join(f"`{c}`" for c in stop.commands)
+
+
+def stops_check(key: dg.AssetKey, stops: Sequence[PartitionStop]) -> dg.AssetCheckEvaluation:
+    """Whether extraction runs everywhere; if not, the commands that go on."""
+    lines = [stop_line(stop) for stop in stops]
+    return _check(key, PARTITIONS_RUN, lines, "no partition waits for an operator")
+
+
+def parked_check(key: dg.AssetKey, tables: Iterable[TableStatus]) -> dg.AssetCheckEvaluation:
+    """Whether every table is being loaded; if not, the commands that go on."""
+    lines = [f"{t.table}: {t.message}" for t in tables if t.state == "parked"]
+    return _check(key, TABLES_LOAD, lines, "no table is parked")
+
+
+def rows_check(key: dg.AssetKey, tables: Iterable[TableStatus]) -> dg.AssetCheckEvaluation:
+    """Whether every job loaded as many rows as were staged (L4)."""
+    lines = [
+        f"{t.table}: {t.mismatches} jobs loaded another number of rows than their files have; next: "
+        f"`kbq reconcile`"
+        for t in tables
+        if t.mismatches
+    ]
+    return _check(key, ROWS_MATCH, lines, "every job loaded the rows of its files")
+
+
+PARTITIONS_RUN: Final = "no_partition_is_stopped"
+TABLES_LOAD: Final = "no_table_is_parked"
+ROWS_MATCH: Final = "loaded_rows_match_staged_rows"
+CHECKS: Final[Mapping[str, str]] = {
+    PARTITIONS_RUN: "Extraction goes on everywhere. Where it stopped, the message names the commands.",
+    TABLES_LOAD: "Every table is being loaded. Where one is parked, the message names the command.",
+    ROWS_MATCH: "Each load job's output rows equal the rows of the files it loaded (PROTOCOL L4).",
+}
+
+
+def _check(key: dg.AssetKey, name: str, problems: Sequence[str], fine: str) -> dg.AssetCheckEvaluation:
+    more = f"\n…and {len(problems) - SHOWN_LINES} more" if len(problems) > SHOWN_LINES else ""
+    text = "\n".join(problems[:SHOWN_LINES]) + more
+    metadata: dict[str, dg.MetadataValue] = {"problems": dg.MetadataValue.int(len(problems))}
+    if problems:
+        metadata["next"] = dg.MetadataValue.md("\n".join(f"- {p}" for p in problems[:SHOWN_LINES]))
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=name,
+        passed=not problems,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=text or fine,
+        metadata=metadata,
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    if not rows:
+        return []
+    lines = ["", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows[:SHOWN_LINES]]
+    if len(rows) > SHOWN_LINES:
+        lines.append(f"\n…and {len(rows) - SHOWN_LINES} more")
+    return [*lines, ""]

@@ -1,0 +1,214 @@
+"""Dagster as an Orchestrator: its home below KBQ's, its queue, its daemon and its UI."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import dagster as dg
+
+from kbq_assets.adapters.local_stack.daemons import last_lines, replace_text
+from kbq_assets.adapters.local_stack.ports import can_listen, holder_of
+from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
+from kbq_assets.defs.processes import HomeLock, Processes
+from kbq_assets.ports.orchestrator import RunLine, RunOutcome
+
+LOOPBACK = "127.0.0.1"
+#: Module names of Dagster's programs.
+_DAEMON = "dagster._daemon"
+_UI = "dagster_webserver"
+_POLL_SECONDS = 0.5
+#: How long runs may go on before their daemon is stopped, and how long a UI takes to answer, in seconds.
+DRAIN_SECONDS = 600.0
+READY_SECONDS = 180.0
+
+_LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+
+
+class DagsterOrchestrator:
+    """An Orchestrator on the Dagster home ``<home>/dagster``. ``environ`` is what its processes inherit."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
+        self._folder = (home / "dagster").resolve()
+        self._processes = Processes(self._folder, home / "logs", environ)
+        self._lock = HomeLock(home / "run" / "dagster.lock")
+
+    @property
+    def _workspace(self) -> str:
+        return str(self._folder / "workspace.yaml")
+
+    def submit(self, job: str) -> str:
+        """Queue a job."""
+        self._prepare()
+        run_id = str(uuid.uuid4())
+        arguments = ("job", "launch", "-w", self._workspace, "-j", job, "--run-id", run_id)
+        launched = subprocess.run(
+            [sys.executable, "-m", "dagster", *arguments],
+            env=self._processes.child_environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if launched.returncode:
+            end = "\n".join(launched.stderr.strip().splitlines()[-12:])
+            raise ConfigurationError(f"Dagster did not take {job}:\n{end}", next_step="kbq doctor")
+        return run_id
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Have the daemon running for the block."""
+        self._prepare()
+        if not self._lock.try_acquire():
+            yield
+            return
+        try:
+            self._take_over()
+            self._tend()
+            yield
+            self._drain()
+        finally:
+            self._stop()
+
+    def follow(self, run_id: str) -> Iterator[RunLine]:
+        """The log of a run as it grows."""
+        with self._instance() as instance:
+            cursor: str | None = None
+            while True:
+                # The status before the log: what a finished run wrote is then all there.
+                finished = _run(instance, run_id).is_finished
+                records = instance.get_records_for_run(run_id, cursor=cursor, limit=500)
+                yield from (_line(r.event_log_entry) for r in records.records if _is_shown(r.event_log_entry))
+                cursor = records.cursor
+                if finished and not records.has_more:
+                    return
+                self._tend()
+                time.sleep(_POLL_SECONDS)
+
+    def outcome(self, run_id: str) -> RunOutcome:
+        """How a run ended."""
+        with self._instance() as instance:
+            run = _run(instance, run_id)
+            [record] = instance.get_run_records(dg.RunsFilter(run_ids=[run_id]))
+            seconds = (record.end_time or time.time()) - (record.start_time or time.time())
+            return RunOutcome(run_id, run.is_success, run.status.value, seconds)
+
+    def serve(self, port: int, on_ready: Callable[[str], None]) -> None:
+        """Serve the UI until interrupted."""
+        if not can_listen(port):
+            raise ConfigurationError(
+                f"port {port}, wanted for the UI, is taken by {holder_of(port)}",
+                next_step="end that program, or choose another: kbq ui --port PORT",
+            )
+        self._prepare()
+        try:
+            if self._lock.try_acquire():
+                self._take_over()
+            self._tend(port)
+            self._wait_until_served(port)
+            on_ready(f"http://{LOOPBACK}:{port}")
+            while True:
+                self._tend(port)
+                time.sleep(_POLL_SECONDS)
+        finally:
+            self._processes.stop(_UI)
+            self._stop()
+
+    def _prepare(self) -> None:
+        """The home and its configuration, as shipped."""
+        for name in ("dagster.yaml", "workspace.yaml"):
+            text = files("kbq_assets.defs").joinpath("home", name).read_text(encoding="utf-8")
+            target = self._folder / name
+            if not target.is_file() or target.read_text(encoding="utf-8") != text:
+                replace_text(target, text)
+
+    @contextmanager
+    def _instance(self) -> Iterator[dg.DagsterInstance]:
+        with dg.DagsterInstance.from_config(str(self._folder)) as instance:
+            yield instance
+
+    def _take_over(self) -> None:
+        """End what a killed command left behind: its processes, and the runs that died with them."""
+        self._processes.stop_all()
+        self._end_dead_runs()
+
+    def _end_dead_runs(self) -> None:
+        """No process of this home is alive, so no run is. Queued runs stay queued."""
+        with self._instance() as instance:
+            for run in instance.get_runs(dg.RunsFilter(statuses=list(_LIVE))):
+                instance.report_run_canceled(run, "its processes were stopped; the next run goes on there")
+
+    def _tend(self, port: int | None = None) -> None:
+        """Keep the daemon alive if it is ours, and the UI if there is one."""
+        if self._lock.try_acquire():
+            self._processes.ensure(_DAEMON, "run", "-w", self._workspace)
+        if port is not None:
+            self._processes.ensure(_UI, "-h", LOOPBACK, "-p", str(port), "-w", self._workspace)
+
+    def _wait_until_served(self, port: int) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not _answers(port):
+            if time.monotonic() > deadline:
+                log = self._processes.log(_UI)
+                raise Unavailable(
+                    f"the UI does not answer after {READY_SECONDS:.0f} s; see {log}:\n{last_lines(log)}",
+                    next_step="mend the cause and run kbq ui again",
+                )
+            self._tend(port)
+            time.sleep(_POLL_SECONDS)
+
+    def _drain(self) -> None:
+        """Wait for runs that the daemon has started; what is queued stays queued."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        with self._instance() as instance:
+            while instance.get_runs(dg.RunsFilter(statuses=list(_LIVE)), limit=1):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_POLL_SECONDS)
+
+    def _stop(self) -> None:
+        """Stop the home's processes if they are ours to look after."""
+        if self._lock.try_acquire():
+            self._processes.stop_all()
+            self._end_dead_runs()
+            self._lock.release()
+
+
+def _run(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
+    run = instance.get_run_by_id(run_id)
+    if run is None:
+        raise NotFound(f"Dagster knows no run {run_id}", next_step="look at the runs page of `kbq ui`")
+    return run
+
+
+def _is_shown(entry: dg.EventLogEntry) -> bool:
+    """What a run said itself, and what went wrong."""
+    return not entry.is_dagster_event or _is_failure(entry)
+
+
+def _is_failure(entry: dg.EventLogEntry) -> bool:
+    event = entry.dagster_event
+    return event is not None and (event.is_failure or event.is_step_failure)
+
+
+def _line(entry: dg.EventLogEntry) -> RunLine:
+    event = entry.dagster_event
+    if event is None:
+        return RunLine(logging.getLevelName(int(entry.level)), entry.user_message)
+    data = event.step_failure_data if event.is_step_failure else None
+    cause = f": {data.error.to_string()}" if data is not None and data.error is not None else ""
+    return RunLine("ERROR", f"{event.message or event.event_type_value}{cause}")
+
+
+def _answers(port: int) -> bool:
+    with closing(socket.socket()) as connection:
+        connection.settimeout(1)
+        return connection.connect_ex((LOOPBACK, port)) == 0

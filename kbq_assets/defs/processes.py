@@ -1,0 +1,128 @@
+"""Dagster's processes of one DAGSTER_HOME: started, kept alive, found again and stopped.
+
+Whoever holds the lock of the home looks after them; the kernel drops the lock when the holder dies. The next
+holder then finds a dead command's processes by their command lines, which name the home, and ends them first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from kbq_assets.adapters.local_stack.daemons import stop_processes
+
+#: Seconds for a process to end by itself: a run worker reports its run before it does.
+GRACE_SECONDS = 15.0
+
+
+@dataclass
+class HomeLock:
+    """The right to look after a home's processes."""
+
+    path: Path
+    _file: IO[str] | None = field(default=None, init=False)
+
+    def try_acquire(self) -> bool:
+        """Take the lock unless somebody has it."""
+        if self._file is not None:
+            return True
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a", encoding="utf-8")
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass
+class Processes:
+    """Children that work on ``folder`` (a DAGSTER_HOME), one per module."""
+
+    folder: Path
+    logs: Path
+    environ: Mapping[str, str]
+    _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+
+    @property
+    def child_environ(self) -> dict[str, str]:
+        """The environment of everything that works on this home."""
+        return {**self.environ, "DAGSTER_HOME": str(self.folder), "PYTHONUNBUFFERED": "1"}
+
+    def ensure(self, module: str, *arguments: str) -> bool:
+        """Have `python -m module` running; False when it had ended and was started again."""
+        child = self._children.get(module)
+        if child is not None and child.poll() is None:
+            return True
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with self.log(module).open("ab") as log:
+            # In a session of its own: an interrupt at the terminal reaches us, and we end it in order.
+            self._children[module] = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env=self.child_environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return child is None
+
+    def log(self, module: str) -> Path:
+        """Where a child's output goes."""
+        return self.logs / f"{module.replace('._', '-').replace('_', '-')}.log"
+
+    def stop(self, module: str) -> None:
+        """Stop one child."""
+        child = self._children.pop(module, None)
+        if child is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                stop_processes([psutil.Process(child.pid)], GRACE_SECONDS)
+            child.wait()
+
+    def stop_all(self) -> None:
+        """Stop our children, and whatever else works on this home: code servers and run workers of theirs."""
+        for module in list(self._children):
+            self.stop(module)
+        stop_processes(self.found(), GRACE_SECONDS)
+
+    def found(self) -> list[psutil.Process]:
+        """Running Dagster processes whose command line names the home."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        arguments = _arguments(process)
+        return _module(arguments).startswith("dagster") and any(self._names(a) for a in arguments)
+
+    def _names(self, argument: str) -> bool:
+        """Whether an argument holds the home's path, alone or inside JSON (`/a/b` is not in `/a/bc`)."""
+        home = str(self.folder)
+        return any(f"{home}{end}" in argument + " " for end in ('"', "/", " ", "'", "\\"))
+
+
+def _arguments(process: psutil.Process) -> Sequence[str]:
+    try:
+        return process.cmdline()
+    except (psutil.Error, OSError):
+        return ()
+
+
+def _module(arguments: Sequence[str]) -> str:
+    """The module of `python -m module …`."""
+    return next((module for flag, module in itertools.pairwise(arguments) if flag == "-m"), "")

@@ -1,0 +1,70 @@
+"""A platform over the fakes, as Dagster sees it."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import dagster as dg
+
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import parse_settings
+from kbq_assets.defs import build_definitions
+from kbq_assets.defs.engine import ENGINE
+from kbq_assets.pipelines.platform import Openers, Platform
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.clock import FakeClock
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse
+
+TOPIC = "nyc.flights.v1"
+TABLE = "nyc.flights"
+SCHEMA = '{"type":"record","name":"Flight","fields":[{"name":"x","type":"long"}]}'
+RECORD = struct.pack(">bI", 0, 1) + b"\x02"
+SOURCES = f"{TOPIC} dataset=nyc table=flights\nother.* dataset=nyc route=record_name\n"
+
+
+class PlatformWorld:
+    """Fakes, a Platform over them, and its definitions with units that run in this process."""
+
+    def __init__(self, folder: Path, partitions: int = 2) -> None:
+        (folder / "topics.txt").write_text(SOURCES)
+        self.kafka = FakeKafka()
+        self.kafka.create_topic(TOPIC, partitions)
+        self.store = FaultyMemoryStore()
+        self.warehouse = FakeWarehouse(self.store, self.store.path_of)
+        self.registry = FakeRegistry({1: SCHEMA})
+        self.clock = FakeClock()
+        self.engine = InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
+        self.platform = Platform(
+            parse_settings({"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(folder / "topics.txt")}),
+            Openers(
+                store=lambda settings: self.store,
+                offsets=lambda settings: self.kafka,
+                source=lambda settings: self.kafka,
+                warehouse=lambda settings: self.warehouse,
+                engine=_no_engine,
+                clock=self.clock,
+                expected=lambda settings: lambda tp: None,
+            ),
+        )
+        engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
+        self.definitions = build_definitions(self.platform, resources={ENGINE: engine})
+
+    def produce(self, count: int, partition: int = 0, topic: str = TOPIC) -> None:
+        """Append good records."""
+        for _ in range(count):
+            self.kafka.produce(TopicPartition(topic, partition), RECORD)
+
+    def run(self, job: str, instance: dg.DagsterInstance, **options: object) -> dg.ExecuteInProcessResult:
+        """Run a job in this process."""
+        return self.definitions.resolve_job_def(job).execute_in_process(
+            instance=instance, raise_on_error=False, **options
+        )  # type: ignore[arg-type]
+
+
+def _no_engine(settings: object) -> object:
+    raise AssertionError("Dagster passes its own engine")
