@@ -1,0 +1,82 @@
+"""librdkafka's error codes as KBQ's errors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
+
+UNKNOWN: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        100,  # UNKNOWN_TOPIC_ID, which the package has no name for
+    }
+)
+"""The broker does not know the topic or partition."""
+
+_OUT_OF_RANGE: Final = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
+)
+_DAMAGED: Final = frozenset(
+    {
+        KafkaError._BAD_MSG,
+        KafkaError._BAD_COMPRESSION,
+        KafkaError.INVALID_MSG,
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_GROUP: Final = frozenset(
+    {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._WAIT_COORD, KafkaError.COORDINATOR_NOT_AVAILABLE}
+)
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether waiting is of no use: the broker refuses the credentials."""
+    return error.code() in _REFUSED or bool(error.fatal())
+
+
+def is_about_groups(error: KafkaError) -> bool:
+    """Whether it concerns the consumer group that librdkafka asks about and KBQ does not use."""
+    return error.code() in _GROUP
+
+
+def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError:
+    """The error to raise for one that a consumer delivered while it read ``what``."""
+    code, text = error.code(), error.str()
+    if code in UNKNOWN:
+        return gone(what, text)
+    if code in _OUT_OF_RANGE:
+        return OffsetOutOfRange(
+            f"{what}: {text}", next_step="`kbq plan` states what is lost and the commands that go on"
+        )
+    if code in _DAMAGED:
+        return Unavailable(
+            f"{what}: the broker's reply is damaged: {text}",
+            next_step="run it again; if it stays, the broker's log is damaged there: kbq accept-gap",
+        )
+    return unavailable(f"{what}: {text}", bootstrap_servers, error)
+
+
+def gone(what: str, text: str) -> NotFound:
+    """A topic or partition that the broker does not know."""
+    return NotFound(f"{what}: {text}", next_step="`kbq plan` compares commits and broker anew")
+
+
+def unavailable(what: str, bootstrap_servers: str, error: KafkaError | None = None) -> Unavailable:
+    """Kafka at ``bootstrap_servers`` does not give what was asked for."""
+    if error is not None and is_refusal(error):
+        step = "check the credentials, the security options (KBQ_KAFKA_…) and the rights on topic and cluster"
+    else:
+        step = "check that the brokers run and can be reached from here; `kbq doctor` tries; then run again"
+    return Unavailable(f"{what} (Kafka at {bootstrap_servers})", next_step=step)

@@ -1,0 +1,187 @@
+"""Topics and offsets, asked of the broker in few requests whatever the number of partitions."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from kbq_assets.adapters.kafka.errors import UNKNOWN, is_refusal, unavailable
+from kbq_assets.adapters.kafka.options import (
+    LOGGER,
+    admin_options,
+    check_options,
+    client_options,
+    redacted,
+    without_secrets,
+)
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.offsets import BrokerOffsets, TopicDescription, TopicPartition
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+#: The package ships no types of these constructors.
+_SPEC: Final[Any] = OffsetSpec
+#: KIP-516's zero id: what brokers before 2.8 give, and mock clusters.
+_NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+#: A leader that moves is found again within a second or two; asking more often is of no use.
+_RETRY_SECONDS: Final = 0.5
+#: Single partitions or topics that stay without an answer this long are left out: one broken partition must
+#: not stop the others. The planner names what is left out.
+_PATIENCE_SECONDS: Final = 5.0
+
+
+class KafkaOffsetReader:
+    """The `OffsetReader` port over librdkafka's admin client.
+
+    A partition without a leader gives no offsets for a while: when others answer, it is left out of the
+    answer. ``timeout_seconds`` bounds each call. Raises ConfigurationError for options that are not allowed.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._options = dict(options or {})
+        self._timeout = timeout_seconds
+        check_options(self._options)
+
+    def __repr__(self) -> str:
+        return f"KafkaOffsetReader({self._bootstrap_servers!r}, {redacted(self._options)})"
+
+    def cluster_id(self) -> str:
+        """The cluster's id. Raises Unavailable."""
+        return str(self._metadata().cluster_id or "")
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """All topics the credentials may see. Internal ones, and names with two leading underscores (the mark
+        of the tools' own topics), are left out. Raises Unavailable."""
+        names = [name for name in self._metadata().topics if not name.startswith("__")]
+        described = self._gather("topics", names, self._describe)
+        return {
+            name: TopicDescription(name, _topic_id(found.topic_id), len(found.partitions))
+            for name, found in sorted(described.items())
+            if not found.is_internal
+        }
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
+        """Log start and last stable offset of each partition. Raises Unavailable."""
+        # The log start is asked for first: retention may move it, so that it must not be beyond the end.
+        earliest = self._offsets(partitions, _SPEC.earliest())
+        latest = self._offsets(earliest, _SPEC.latest())
+        return {
+            tp: BrokerOffsets(earliest[tp].offset, found.offset, _leader_epoch(found.leader_epoch))
+            for tp, found in latest.items()
+        }
+
+    def offsets_for_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset at or after a time; the last stable offset where there is none. Raises
+        Unavailable."""
+        latest = self._offsets(partitions, _SPEC.latest())
+        at_time = self._offsets(latest, _SPEC.for_timestamp(timestamp_ms))
+        return {
+            tp: min(found.offset, latest[tp].offset) if found.offset >= 0 else latest[tp].offset
+            for tp, found in at_time.items()
+        }
+
+    def _offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec
+    ) -> Mapping[TopicPartition, Any]:
+        def ask(wanted: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
+            asked = {ClientPartition(tp.topic, tp.partition): spec for tp in wanted}
+            level = IsolationLevel.READ_COMMITTED
+            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
+            return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
+
+        return self._gather("offsets", list(partitions), ask)
+
+    def _describe(self, names: list[str], seconds: float) -> dict[str, Future[Any]]:
+        return self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
+
+    def _gather(
+        self,
+        what: str,
+        keys: list[Key],
+        ask: Callable[[list[Key], float], Mapping[Key, Future[Answer]]],
+    ) -> dict[Key, Answer]:
+        """Ask for ``keys`` until each is answered or unknown; those that others outlast are left out."""
+        answers: dict[Key, Answer] = {}
+        waiting, started = keys, time.monotonic()
+        while waiting:
+            error: KafkaError | None = None
+            again = []
+            remaining = max(1.0, self._timeout - (time.monotonic() - started))
+            for key, future in ask(waiting, remaining).items():
+                found = _outcome(future)
+                if not isinstance(found, KafkaError):
+                    answers[key] = found
+                elif found.code() not in UNKNOWN:
+                    again.append(key)
+                    error = found
+            waiting = again
+            if error is not None and self._give_up(error, bool(answers), time.monotonic() - started, what):
+                LOGGER.warning("no %s of %d of %d: %s", what, len(waiting), len(keys), error.str())
+                break
+            time.sleep(_RETRY_SECONDS if waiting else 0)
+        return answers
+
+    def _give_up(self, error: KafkaError, some_answered: bool, seconds: float, what: str) -> bool:
+        """Whether to go on without the rest. Raises Unavailable when nothing answers in time."""
+        if some_answered:
+            return seconds > min(_PATIENCE_SECONDS, self._timeout)
+        if is_refusal(error) or seconds >= self._timeout - _RETRY_SECONDS:
+            raise unavailable(f"no {what}: {self._clean(error)}", self._bootstrap_servers, error)
+        return False
+
+    def _metadata(self) -> Any:
+        try:
+            return self._admin.list_topics(timeout=self._timeout)
+        except KafkaException as raised:
+            error = raised.args[0]
+            raise unavailable(
+                f"no metadata: {self._clean(error)}", self._bootstrap_servers, error
+            ) from raised
+
+    @functools.cached_property
+    def _admin(self) -> AdminClient:
+        client = client_options(self._bootstrap_servers, self._options)
+        try:
+            return AdminClient({**admin_options(client)}, logger=LOGGER)
+        except KafkaException as raised:
+            message = without_secrets(str(raised.args[0]), client)
+        # Not chained: the client's own message may quote a value.
+        raise ConfigurationError(f"Kafka client: {message}", next_step="check the KBQ_KAFKA_… options")
+
+    def _clean(self, error: KafkaError) -> str:
+        return without_secrets(error.str(), client_options(self._bootstrap_servers, self._options))
+
+
+def _outcome(future: Future[Answer]) -> Answer | KafkaError:
+    try:
+        return future.result()
+    except KafkaException as raised:
+        error: KafkaError = raised.args[0]
+        return error
+
+
+def _topic_id(uuid: object) -> str:
+    text = str(uuid)
+    return "" if text == _NO_TOPIC_ID else text
+
+
+def _leader_epoch(epoch: int | None) -> int:
+    return -1 if epoch is None else epoch

@@ -1,0 +1,200 @@
+"""Client options: the user's, by librdkafka's own names through an allow-list, and ours, which nobody may
+change.
+
+Isolation level, offset resets, commits and checksums decide whether records are lost: they are not options.
+A value may be a reference, ``env:NAME`` or ``file:PATH``, resolved in the process that opens the client, so
+that secrets are not shipped with settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+
+LOGGER: Final = logging.getLogger("kbq.kafka")
+"""Where librdkafka's own log lines go, instead of standard error."""
+
+HIDDEN: Final = "****"
+
+_SECRETS: Final = frozenset(
+    {
+        "sasl.password",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+    }
+)
+
+#: Options of consumers; an admin client would warn about them.
+_FETCH: Final = frozenset(
+    {
+        "check.crcs",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "max.partition.fetch.bytes",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+    }
+)
+
+# Left out on purpose: what runs a command (sasl.kerberos.kinit.cmd) or loads code (plugin.library.paths,
+# ssl.engine.location), and `debug`, whose lines carry records.
+_CLIENT: Final = frozenset(
+    {
+        "broker.address.family",
+        "broker.address.ttl",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "enable.ssl.certificate.verification",
+        "https.ca.location",
+        "https.ca.pem",
+        "message.max.bytes",
+        "metadata.max.age.ms",
+        "metadata.recovery.strategy",
+        "receive.message.max.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.assertion.algorithm",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.grant.type",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.username",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "socket.timeout.ms",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.curves.list",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.keystore.location",
+        "ssl.providers",
+        "ssl.sigalgs.list",
+        "topic.metadata.refresh.interval.ms",
+    }
+)
+
+_OURS: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "KBQ stops rather than jump to another offset",
+    "bootstrap.servers": "set the bootstrap servers themselves",
+    "check.crcs": "checksums are always verified",
+    "enable.auto.commit": "positions are in KBQ's commits",
+    "enable.auto.offset.store": "positions are in KBQ's commits",
+    "enable.partition.eof": "the end of a range depends on it",
+    "group.id": "KBQ joins no consumer group",
+    "isolation.level": "only committed records are read",
+}
+
+ALLOWED: Final = (_CLIENT | _FETCH | _SECRETS) - set(_OURS)
+"""Every option a user may set."""
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse what is not on the allow-list. Raises ConfigurationError, which names options and never
+    values."""
+    for name in options:
+        if name in _OURS:
+            raise ConfigurationError(f"the Kafka option {name} cannot be set", next_step=_OURS[name])
+        if name not in ALLOWED:
+            near = difflib.get_close_matches(name, sorted(ALLOWED), 1)
+            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(sorted(ALLOWED))}"
+            raise ConfigurationError(f"unknown Kafka option {name}", next_step=hint)
+
+
+def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's configuration for any client, references resolved: never to be shown, logged or shipped.
+
+    Raises ConfigurationError for an unknown option or a reference that leads nowhere.
+    """
+    check_options(options)
+    if not bootstrap_servers.strip():
+        raise ConfigurationError("no Kafka bootstrap servers are set", next_step="host:port, or several")
+    resolved = {name: _resolved(name, value) for name, value in options.items()}
+    return {"client.id": "kbq", **resolved, "bootstrap.servers": bootstrap_servers}
+
+
+def admin_options(client: Mapping[str, str]) -> dict[str, str]:
+    """`client_options` without those of consumers."""
+    return {name: value for name, value in client.items() if name not in _FETCH}
+
+
+def redacted(options: Mapping[str, str]) -> dict[str, str]:
+    """Options fit for people: secrets hidden, references to them shown."""
+    return {name: _shown(name, value) for name, value in options.items()}
+
+
+def without_secrets(text: str, client: Mapping[str, str]) -> str:
+    """A client's message with every secret of its configuration hidden."""
+    for name in _SECRETS & client.keys():
+        if client[name]:
+            text = text.replace(client[name], HIDDEN)
+    return text
+
+
+def _shown(name: str, value: str) -> str:
+    return HIDDEN if name in _SECRETS and not _is_reference(value) else value
+
+
+def _is_reference(value: str) -> bool:
+    return value.startswith(("env:", "file:"))
+
+
+def _resolved(name: str, value: str) -> str:
+    kind, separator, target = value.partition(":")
+    if not separator or kind not in ("env", "file"):
+        return value
+    found = os.environ.get(target) if kind == "env" else _content(target)
+    if found is None:
+        where = f"environment variable {target} is not set" if kind == "env" else f"{target} cannot be read"
+        raise ConfigurationError(
+            f"the Kafka option {name} refers to {value}: {where}",
+            next_step="it is needed where the client runs: on the driver and on every Spark worker",
+        )
+    return found
+
+
+def _content(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        return None
