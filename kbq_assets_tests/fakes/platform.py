@@ -1,0 +1,94 @@
+"""A whole platform over the fakes: what commands, Dagster and the demo see when nothing outside is needed.
+
+Units of extraction run in this process, by the same function that Spark tasks run.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import Settings, parse_settings
+from kbq_assets.pipelines.platform import Openers, Platform
+from kbq_assets.pipelines.reconcile import Expected
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.clock import FakeClock
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse
+
+TOPIC = "shop.orders.v1"
+SCHEMAS = {
+    1: '{"type":"record","name":"Order","fields":[{"name":"x","type":"long"}]}',
+    2: '{"type":"record","name":"Order","fields":[{"name":"x","type":"long"},{"name":"n","type":"string"}]}',
+}
+SOURCES = f"{TOPIC} dataset=shop table=orders\n"
+#: A good record of schema 1 with x = 1, one of an unknown schema, and one that is no Confluent value.
+GOOD = struct.pack(">bI", 0, 1) + b"\x02"
+UNKNOWN_SCHEMA = struct.pack(">bI", 0, 99) + b"\x02"
+POISON = b"\x01poison"
+
+
+class FakePlatform:
+    """The fakes and a `Platform` over them, in which ``TOPIC`` has ``partitions`` partitions.
+
+    Store, broker and registry are in memory; ``folder`` holds the source list. ``expected`` is the producers'
+    log; it knows nothing of topic-partitions that are not in it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sources: str = SOURCES,
+        partitions: int = 2,
+        keep_records: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.source_topics = folder / "source-topics.txt"
+        self.source_topics.write_text(sources)
+        self.settings = parse_settings(
+            {"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(self.source_topics), **(environ or {})}
+        )
+        self.kafka = FakeKafka()
+        self.kafka.create_topic(TOPIC, partitions)
+        self.store = FaultyMemoryStore()
+        self.warehouse = FakeWarehouse(self.store, self.store.path_of, keep_records=keep_records)
+        self.registry = FakeRegistry(SCHEMAS)
+        self.clock = FakeClock()
+        self.expected: dict[TopicPartition, Expected] = {}
+        self.platform = self.reopened()
+
+    def reopened(self) -> Platform:
+        """A new `Platform` over the same world, as another process would have."""
+        return Platform(
+            self.settings,
+            Openers(
+                store=lambda settings: self.store,
+                offsets=lambda settings: self.kafka,
+                source=lambda settings: self.kafka,
+                warehouse=lambda settings: self.warehouse,
+                engine=self._engine,
+                clock=self.clock,
+                expected=lambda settings: self.expected.get,
+            ),
+        )
+
+    def produce(
+        self, count: int = 1, *, topic: str = TOPIC, partition: int = 0, value: bytes | None = GOOD
+    ) -> int:
+        """Append records of one value; return the offset of the last."""
+        return [self.kafka.produce(TopicPartition(topic, partition), value) for _ in range(count)][-1]
+
+    def objects(self) -> dict[str, bytes]:
+        """Everything in the store: equal before and after what must not change anything."""
+        return {path: stored.data for path, stored in self.store.objects.items()}
+
+    @contextmanager
+    def _engine(self, settings: Settings) -> Iterator[InProcessEngine]:
+        yield InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
