@@ -157,11 +157,12 @@ def test_utf8_is_what_python_says_it_is(tail: bytes, head: str) -> None:
 
 
 @pytest.mark.parametrize("first", range(0xC0, 0x100))
-def test_every_utf8_sequence_of_two_and_three_bytes(first: int) -> None:
+def test_every_utf8_sequence_at_the_borders(first: int) -> None:
+    edge = (0x7F, 0x80, 0xBF, 0xC0)
     texts = [bytes([first, second]) for second in range(256)]
-    texts += [
-        bytes([first, second, third]) for second in range(0x70, 0xD0) for third in (0x7F, 0x80, 0xBF, 0xC0)
-    ]
+    for second in range(0x70, 0xD0):
+        texts += [bytes([first, second, third]) for third in edge]
+        texts += [bytes([first, second, third, fourth]) for third in edge for fourth in edge]
     program = compile_program(avro.parse("string"))
     validation = validate_avro(chunk_of(*map(encode_bytes, texts)), program, None, LIMITS, prefix=0)
     expected = [not text.decode("utf-8", "replace").count("\ufffd") for text in texts]
