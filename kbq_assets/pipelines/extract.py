@@ -138,7 +138,7 @@ def plan(
     only: frozenset[str] | None = None,
     limits: WindowLimits | None = None,
 ) -> ExtractionPlan:
-    """What `extract` would do now. Changes nothing but an empty registry."""
+    """What `extract` would do now. Changes nothing."""
     snapshots = snapshot_topics(store, reader, sources, only)
     partitions = [
         TopicPartition(s.description.topic, p) for s in snapshots for p in range(s.description.partitions)

@@ -29,7 +29,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.loading import Batch, Flight, LoadLimits, QuarantinedFile, TableState
 from kbq_assets.core.names import TableReference, quarantine_path, schema_path, table_state_path
-from kbq_assets.core.planning import superseded_done_files
+from kbq_assets.core.planning import BacklogChunk, superseded_done_files
 from kbq_assets.core.tables import IncompatibleColumn, TableOptions, plan_table_change
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.done_files import list_done_files
@@ -93,7 +93,7 @@ class LoadReport:
 
 
 def plan(store: ObjectStore, limits: LoadLimits | None = None) -> list[Batch]:
-    """The next batch of every table, as `load` would submit it now. Changes nothing but an empty registry."""
+    """The next batch of every table, as `load` would submit it now. Changes nothing."""
     registry = state.table_registry(store)
     # Marks may be older than the files, never newer: a file that is loaded meanwhile is fenced by the swap (L2).
     states = state.read_table_states(store, registry)
@@ -205,10 +205,8 @@ class _TableLoader:
 
     def _take_off(self, current: Versioned[TableState]) -> bool:
         store = self._ports.store
-        # Commits first, then the backlog: a file moved between the two reads is then in the second (L1).
-        commits = [c.value for c in state.read_commits(store, state.topic_registry(store))]
+        commits, chunks = self._candidates()
         committed = state.by_table(commits).get(self._table, [])
-        chunks = state.read_backlog(store, self._table)
         files = [*committed, *(file for chunk in chunks for file in chunk.value.files)]
         batch = loading.plan_batch(
             self._table, current.value, files, self._options.limits, _given_up(commits)
@@ -222,6 +220,12 @@ class _TableLoader:
         warehouse = self._ports.warehouse
         self._swap(current, loading.take_off(current.value, batch, warehouse.project, warehouse.location))
         return True
+
+    def _candidates(self) -> tuple[list[Commit], list[Versioned[BacklogChunk]]]:
+        """Commits first, then the backlog: a file moved between the two reads is then in the second (L1)."""
+        store = self._ports.store
+        commits = [c.value for c in state.read_commits(store, state.topic_registry(store))]
+        return commits, state.read_backlog(store, self._table)
 
     def _mend_table(self, current: Versioned[TableState], batch: Batch) -> bool:
         """Create or alter the table before the load; park it when the schemas contradict each other."""

@@ -106,12 +106,12 @@ def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], 
 
 
 def topic_registry(store: ObjectStore) -> TopicRegistry:
-    """The registry of topics; an empty one is created where nothing was ever committed. Raises MissingState."""
+    """The registry of topics, empty where nothing was ever committed. Raises MissingState."""
     return _registry(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
 
 
 def table_registry(store: ObjectStore) -> TableRegistry:
-    """The registry of tables; an empty one is created where no table was ever loaded. Raises MissingState."""
+    """The registry of tables, empty where no table was ever loaded. Raises MissingState."""
     return _registry(store, TableRegistry, TABLE_REGISTRY, TABLES)
 
 
@@ -127,12 +127,18 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
                 f"{path} is missing but {prefix} is not empty", next_step="restore it from a backup"
             )
         return found.value
-    create(store, path, cls())
-    return read(store, cls, path).value
+    return cls()
+
+
+def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None:
+    """Create an empty registry where there is none: reading one changes nothing. Raises MissingState."""
+    if _registry(store, cls, path, prefix) == cls():
+        create(store, path, cls())
 
 
 def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
     """Announce, create and activate a shard of a topic's commit; an existing one is returned as it is."""
+    _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
     change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: r.announce(commit.topic, commit.shard))
     path = commit_path(commit.topic, commit.shard)
     create(store, path, commit)
@@ -146,6 +152,7 @@ def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> 
 
     ``uuid`` counts only for the first announcement.
     """
+    _establish(store, TableRegistry, TABLE_REGISTRY, TABLES)
     registry = change(store, TableRegistry, TABLE_REGISTRY, lambda r: r.announce(table, uuid)).value
     path = table_state_path(table)
     create(store, path, TableState({**registry.active, **registry.creating}[str(table)]))
