@@ -9,14 +9,16 @@ BIN := $(VENV)/bin
 # The first Python that Dagster runs on, 3.11 to 3.14; PYTHON=/path/to/python3 chooses another.
 PYTHON ?=
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
+# Extras stay in the lock: pip, told `gql==4`, may look for another version when a package asks for `gql[requests]`.
 LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
-	--no-annotate --no-header
+	--no-annotate --no-header --no-strip-extras
 # One worker a core; files stay whole, so that each worker starts Spark at most a few times.
 PYTEST_ARGS ?= -n auto --dist loadfile
 
 # Shows that pip is alive without its thousand lines.
 PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
-	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} /^ERROR|^  ERROR|error:/ {print; fflush()}'
+	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
+	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
 .PHONY: help setup test lint types demo ui stop clean model bench lock
 
