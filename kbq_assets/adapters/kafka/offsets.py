@@ -107,7 +107,10 @@ class KafkaOffsetReader:
             futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
             return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
 
-        return self._gather("offsets", list(partitions), ask)
+        # Asked only for partitions without a leader, librdkafka does not tell them from unknown ones.
+        known = {topic: found.partitions for topic, found in self._metadata().topics.items()}
+        wanted = [tp for tp in partitions if tp.partition in known.get(tp.topic, {})]
+        return self._gather("offsets", wanted, ask)
 
     def _describe(self, names: list[str], seconds: float) -> dict[str, Future[Any]]:
         return self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
