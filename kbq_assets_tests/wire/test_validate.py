@@ -97,6 +97,7 @@ def test_the_prefix_gives_the_schema_id_or_why_there_is_none() -> None:
         (Reason.OUT_OF_RANGE, DECIMAL, encode_bytes(b"")),
         (Reason.TOO_DEEP, LINKED, b"\x00\x02" * 6 + b"\x00\x00"),
         (Reason.TOO_MANY_ITEMS, {"type": "array", "items": "int"}, encode_long(21) + bytes(22)),
+        (Reason.TOO_MANY_ITEMS, {"type": "array", "items": "int"}, b"\x16" + bytes(11) + b"\x16" + bytes(12)),
         (Reason.TOO_MANY_ITEMS, {"type": "map", "values": "null"}, encode_long(21) + bytes(22)),
         (Reason.TOO_MANY_ITEMS, {"type": "array", "items": "null"}, encode_long(2**62) + b"\x00"),
         (Reason.TOO_MANY_ITEMS, {"type": "array", "items": record_of()}, b"\x08\x08\x00"),
