@@ -1,0 +1,17 @@
+"""The machine's clock."""
+
+from __future__ import annotations
+
+import time
+
+
+class SystemClock:
+    """The `Clock` port."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; nothing or less is no wait."""
+        time.sleep(max(0.0, seconds))

@@ -1,0 +1,86 @@
+"""Which file systems can hold a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from kbq_assets.adapters.local_store.temporary import Temporary
+from kbq_assets.core.errors import ConfigurationError
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+#: Locks, links or renames of these are not atomic between machines, or not at all.
+_NETWORK: Final = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "gfs2",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "smb3",
+        "smbfs",
+    }
+)
+#: File systems in user space are mostly remote (sshfs, s3fs, gcsfuse); rootless containers have a local one.
+_LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
+_NEXT_STEP: Final = "keep the store on a local disk (ext4, xfs, btrfs, tmpfs), or in a bucket"
+
+
+@cache  # a Spark worker opens the store once a task
+def check_file_system(root: Path, temporary: Path) -> None:
+    """Raise ConfigurationError unless the store at ``root`` can keep its promises there."""
+    mounts = _MOUNTS.read_text(errors="surrogateescape") if _MOUNTS.exists() else ""
+    kind = file_system_type(root, mounts)
+    if is_remote(kind):
+        raise ConfigurationError(f"{root} is on a network file system ({kind})", next_step=_NEXT_STEP)
+    with Temporary(temporary) as probe:
+        reason = _shortcoming(probe)
+    if reason:
+        raise ConfigurationError(f"the file system of {root} {reason}", next_step=_NEXT_STEP)
+
+
+def file_system_type(path: Path, mountinfo: str) -> str:
+    """The type of the file system of a resolved path, by proc(5)'s mountinfo; '' if none is listed."""
+    point, kind = Path(), ""
+    for line in mountinfo.splitlines():
+        fields, _, tail = line.partition(" - ")
+        mounted = Path(_unescape(fields.split(" ")[4]))
+        # Of several file systems mounted at one place, the last one listed is seen.
+        if path.is_relative_to(mounted) and len(mounted.parts) >= len(point.parts):
+            point, kind = mounted, tail.split(" ")[0]
+    return kind
+
+
+def is_remote(kind: str) -> bool:
+    """Whether files of this type of file system are shared between machines."""
+    return kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+
+
+def _unescape(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _shortcoming(probe: Temporary) -> str:
+    """What the file system of a temporary file cannot do, '' if it can do everything."""
+    generation = 1_700_000_000_123_456_789
+    probe.seal(generation, durable=False)
+    if os.stat(probe.path).st_mtime_ns != generation:
+        return "keeps modification times less exactly than to the nanosecond"
+    if os.path.exists(probe.path.upper()):
+        return "does not tell names by case"
+    try:
+        os.link(probe.path, f"{probe.path}-link")
+    except OSError:
+        return "has no hard links"
+    os.unlink(f"{probe.path}-link")
+    return ""

@@ -1,0 +1,68 @@
+"""Objects of a directory tree, in the order of their paths as plain strings: 'a-b' < 'a/b' < 'a0'."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+from kbq_assets.ports.object_store import ObjectEntry
+
+#: Some file systems (btrfs, older tmpfs) move an entry when a file is renamed onto it: a scan may miss it.
+_SCANS: Final = 3
+
+
+def list_objects(root: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+    """Objects below ``root`` whose path starts with ``prefix``, from the first one after ``start_after``."""
+    folder = prefix[: prefix.rfind("/") + 1]
+    return _walk(root, folder, prefix, start_after)
+
+
+def _walk(root: str, folder: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+    for path in _sorted_paths(root, folder, prefix, start_after):
+        if path.endswith("/"):
+            yield from _walk(root, path, prefix, start_after)
+        elif (entry := _entry(root, path)) is not None:
+            yield entry
+
+
+def _sorted_paths(root: str, folder: str, prefix: str, start_after: str) -> list[str]:
+    """Paths of a folder's files, and of its folders with '/' at their end, where something wanted may be."""
+    return sorted(
+        path
+        for path in _scan(root, folder)
+        if path.startswith(prefix)
+        if path > start_after or (path.endswith("/") and start_after.startswith(path))
+    )
+
+
+def _scan(root: str, folder: str) -> set[str]:
+    """All paths of a folder, none of the store's own; scanned again if the folder changed meanwhile."""
+    found: set[str] = set()
+    for _ in range(_SCANS):
+        try:
+            before = os.stat(root + folder).st_mtime_ns
+            with os.scandir(root + folder) as entries:
+                found |= {
+                    _path(folder, entry) for entry in entries if folder or not entry.name.startswith(".")
+                }
+            if os.stat(root + folder).st_mtime_ns == before:
+                break
+        except (FileNotFoundError, NotADirectoryError):
+            break
+    return found
+
+
+def _path(folder: str, entry: os.DirEntry[str]) -> str:
+    return f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
+
+
+def _entry(root: str, path: str) -> ObjectEntry | None:
+    try:
+        status = os.stat(root + path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # deleted since the scan
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return ObjectEntry(path, status.st_size, status.st_mtime_ns // 1_000_000)

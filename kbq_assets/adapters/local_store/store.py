@@ -1,0 +1,281 @@
+"""The `ObjectStore` port over a directory; see the package for how it keeps its promises."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import google_crc32c
+
+from kbq_assets.adapters.local_store.errors import reading, writing
+from kbq_assets.adapters.local_store.file_system import check_file_system
+from kbq_assets.adapters.local_store.listing import list_objects
+from kbq_assets.adapters.local_store.locks import PathLocks
+from kbq_assets.adapters.local_store.temporary import Temporary, sweep
+from kbq_assets.adapters.object_paths import check_path
+from kbq_assets.core.errors import KbqError, PreconditionFailed, UnknownOutcome
+from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
+
+TEMPORARY: Final = ".tmp"
+LOCKS: Final = ".locks"
+_READ_AGAIN: Final = "read it again"
+
+
+class LocalObjectStore:
+    """Objects below ``root``, which is created. ``lock_seconds``: how long a swap or delete waits its turn.
+
+    ``durable=False`` leaves out every sync to the disk: for tests that do not cut the power. Raises
+    ConfigurationError for a file system that cannot keep the port's promises.
+    """
+
+    def __init__(self, root: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
+        self._root = root.expanduser().resolve()
+        self._prefix = f"{self._root}/"
+        self._temporary = self._root / TEMPORARY
+        self._durable = durable
+        with writing("open", str(root)):
+            self._temporary.mkdir(parents=True, exist_ok=True)
+            (self._root / LOCKS).mkdir(exist_ok=True)
+            check_file_system(self._root, self._temporary)
+        self._locks = PathLocks(self._root / LOCKS, lock_seconds)
+
+    # Reading
+
+    def get(self, path: str) -> StoredObject:
+        """Read an object. Raises NotFound, Unavailable."""
+        with reading("get", path), open(self._file(path), "rb", buffering=0) as file:
+            generation = os.fstat(file.fileno()).st_mtime_ns
+            return StoredObject(file.readall(), generation, generation // 1_000_000)
+
+    def open_read(self, path: str) -> BinaryIO:
+        """Stream an object. Raises NotFound, Unavailable."""
+        with reading("read", path):
+            return open(self._file(path), "rb")
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        """Objects whose path starts with ``prefix``, in path order, from the first after ``start_after``."""
+        folder = prefix.rpartition("/")[0]
+        with writing("list", prefix):
+            if folder:
+                check_path(folder)
+            yield from list_objects(self._prefix, prefix, start_after)
+
+    def uri(self, path: str) -> str:
+        """The object's ``file:///`` address; a folder's, where ``path`` ends with '/'."""
+        return Path(self._file(path.removesuffix("/"))).as_uri()
+
+    def now_ms(self) -> int:
+        """The file system's time, in ms since 1970."""
+        with writing("touch", TEMPORARY), Temporary(self._temporary) as temporary:
+            return os.stat(temporary.path).st_mtime_ns // 1_000_000
+
+    # Writing
+
+    def create(self, path: str, data: bytes) -> int:
+        """Write an object that must not exist; return its generation.
+
+        Raises PreconditionFailed, Unavailable, UnknownOutcome.
+        """
+        file = self._file(path)
+        with writing("create", path):
+            if os.path.lexists(file):
+                raise _taken(path, file)
+            with Temporary(self._temporary) as temporary:
+                temporary.write(data)
+                return self._link(temporary, path, file)
+
+    def swap(self, path: str, data: bytes, generation: int) -> int:
+        """Replace an object of exactly this generation; return the new one.
+
+        Raises PreconditionFailed (also when the object is gone), Unavailable, UnknownOutcome.
+        """
+        file = self._file(path)
+        with writing("swap", path):
+            _require_generation(path, file, generation)
+            successor = max(time.time_ns(), generation + 1)
+            with Temporary(self._temporary) as temporary:
+                temporary.write(data)
+                temporary.seal(successor, durable=self._durable)
+                with self._locks.holding(path):
+                    _require_generation(path, file, generation)
+                    os.rename(temporary.path, file)
+            self._sync_folder("swap", path, os.path.dirname(file))
+        return successor
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object; an existing target is kept as it is (copies are content-equal). Raises NotFound."""
+        file = self._file(target)
+        with self.open_read(source) as stream, writing("copy", target):
+            if os.path.lexists(file):
+                return
+            with Temporary(self._temporary) as temporary:
+                shutil.copyfileobj(stream, temporary)
+                try:
+                    self._link(temporary, target, file)
+                except PreconditionFailed:
+                    return
+
+    def open_write(self, path: str) -> ObjectWriter:
+        """Stream a new object; the path must not exist when it is closed."""
+        file = self._file(path)
+        with writing("write", path):
+            return _Writer(
+                path, Temporary(self._temporary), lambda temporary: self._link(temporary, path, file)
+            )
+
+    def delete(self, path: str) -> None:
+        """Delete an object. Deleting what is not there succeeds. Raises Unavailable, UnknownOutcome."""
+        for error in self.delete_many([path]).values():
+            raise error
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """Delete objects; return the failures, per path. A failure does not stop the others."""
+        failures: dict[str, Exception] = {}
+        folders: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            try:
+                self._unlink(path)
+            except KbqError as error:
+                failures[path] = error
+            else:
+                folders[os.path.dirname(path)].append(path)
+        # One sync makes all deletions of a folder durable.
+        for folder, deleted in folders.items():
+            failures |= self._finish_deletions(folder, deleted)
+        return failures
+
+    def sweep_temporary(self) -> int:
+        """Remove what dead local writers left behind; return how many files. Objects are never touched."""
+        with writing("sweep", TEMPORARY):
+            return sweep(self._temporary)
+
+    # Below the port
+
+    def _file(self, path: str) -> str:
+        return self._prefix + check_path(path)
+
+    def _link(self, temporary: Temporary, path: str, file: str) -> int:
+        generation = time.time_ns()
+        temporary.seal(generation, durable=self._durable)
+        folder = os.path.dirname(file)
+        while True:
+            try:
+                self._make_folder(folder)
+                os.link(temporary.path, file)
+                break
+            except FileExistsError as error:
+                raise _taken(path, file) from error
+            except FileNotFoundError:
+                os.stat(temporary.path)
+                # A deletion has just removed the folder, because it was empty: make it again.
+        self._sync_folder("create", path, folder)
+        return generation
+
+    def _make_folder(self, folder: str) -> None:
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        self._make_folder(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        self._sync(parent)
+
+    def _unlink(self, path: str) -> None:
+        file = self._file(path)
+        with writing("delete", path), self._locks.holding(path):
+            try:
+                os.unlink(file)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return
+
+    def _finish_deletions(self, folder: str, deleted: Sequence[str]) -> dict[str, Exception]:
+        try:
+            self._sync_folder("delete", folder, self._prefix + folder)
+        except UnknownOutcome as error:
+            return dict.fromkeys(deleted, error)
+        self._remove_empty(folder)
+        return {}
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove folders that hold nothing any more, except those at the top, which people know."""
+        while "/" in folder:
+            try:
+                os.rmdir(self._prefix + folder)
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+    def _sync_folder(self, operation: str, path: str, folder: str) -> None:
+        """Make a new or removed name durable. Raises UnknownOutcome: it can be seen, but may not survive."""
+        try:
+            self._sync(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # the folder itself is gone
+        except OSError as error:
+            raise UnknownOutcome(
+                f"{operation} {path}: not known to be on the disk: {error.strerror}",
+                next_step="check the disk",
+            ) from error
+
+    def _sync(self, folder: str) -> None:
+        if not self._durable:
+            return
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _Writer:
+    """A file being streamed; ``link`` makes it visible."""
+
+    def __init__(self, path: str, temporary: Temporary, link: Callable[[Temporary], int]) -> None:
+        self._path = path
+        self._temporary = temporary
+        self._link = link
+        self._size = 0
+        self._crc32c = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append bytes. Raises Unavailable when the disk is full."""
+        whole = bytes(data)
+        with writing("write", self._path):
+            self._temporary.write(whole)
+        self._crc32c = google_crc32c.extend(self._crc32c, whole)
+        self._size += len(whole)
+        return len(whole)
+
+    def close(self) -> StoredFile:
+        """Make the object visible whole. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
+        with writing("close", self._path), self._temporary:
+            self._link(self._temporary)
+        checksum = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
+        return StoredFile(self._path, self._size, checksum)
+
+    def abort(self) -> None:
+        """Give the object up. Never raises."""
+        self._temporary.discard()
+
+
+def _require_generation(path: str, file: str, generation: int) -> None:
+    try:
+        found = os.stat(file).st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise PreconditionFailed(f"{path} is gone", next_step=_READ_AGAIN) from error
+    if found != generation:
+        raise PreconditionFailed(f"{path} has generation {found}, not {generation}", next_step=_READ_AGAIN)
+
+
+def _taken(path: str, file: str) -> OSError | PreconditionFailed:
+    if os.path.isdir(file) or not os.path.lexists(file):
+        return IsADirectoryError(errno.EISDIR, f"a folder stands in the way of {path}")
+    return PreconditionFailed(f"{path} exists", next_step=_READ_AGAIN)

@@ -1,0 +1,96 @@
+"""Files that are being written: nobody sees them, and they are swept once their writer is dead.
+
+A writer holds an advisory lock on its file for as long as it lives; the kernel drops the lock of a dead
+process, also where several containers with process ids of their own share the directory. Nothing is guessed
+from ages or ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class Temporary:
+    """A file being written in ``folder``. As a context it is discarded at its end; what was linked stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._descriptor = _open_locked(folder)
+        self._open = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes."""
+        rest = memoryview(data).cast("B")
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def seal(self, generation: int, *, durable: bool) -> None:
+        """Give the finished file its generation, and wait until both are on the disk."""
+        os.utime(self._descriptor, ns=(generation, generation))
+        if durable:
+            os.fsync(self._descriptor)
+
+    def discard(self) -> None:
+        """Give up the name, and the file unless it has got another one. Never raises; may be called again."""
+        if not self._open:
+            return
+        self._open = False
+        # The name goes first: without the lock, a sweep would take this writer for dead.
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def sweep(folder: Path) -> int:
+    """Remove the files of dead writers; return how many."""
+    with os.scandir(folder) as entries:
+        return sum(_remove_unlocked(entry.path) for entry in entries)
+
+
+def _open_locked(folder: Path) -> tuple[str, int]:
+    while True:
+        # The process id is for people only.
+        path = os.path.join(folder, f"{os.getpid()}-{secrets.token_hex(8)}")
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        # A sweep may come between the two calls; then another name is tried.
+        if _try_lock(descriptor) and os.fstat(descriptor).st_nlink:
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _remove_unlocked(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if not _try_lock(descriptor):
+            return False
+        os.unlink(path)
+    except FileNotFoundError:
+        return False  # its writer, or another sweep, was first
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

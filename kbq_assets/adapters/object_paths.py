@@ -1,0 +1,28 @@
+"""Which paths an object may have: one rule for every store, so that objects can move between them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.names import MAX_BASE_NAME
+
+#: Google Cloud Storage's limit for a whole path, in bytes.
+MAX_PATH: Final = 1024
+
+
+def check_path(path: str) -> str:
+    """Return ``path``, or raise InvalidName."""
+    parts = path.split("/")
+    # A dot is refused in front only, where a store keeps its own files: a topic's name may start with one.
+    if path.startswith(".") or not path.isprintable() or any(part in ("", ".", "..") for part in parts):
+        raise _refused(
+            path, "relative and printable, without empty parts, '.' and '..', and do not start with a dot"
+        )
+    if len(path.encode()) > MAX_PATH or any(len(part.encode()) > MAX_BASE_NAME for part in parts):
+        raise _refused(path, f"at most {MAX_PATH} bytes long, {MAX_BASE_NAME} between two '/'")
+    return path
+
+
+def _refused(path: str, rule: str) -> InvalidName:
+    return InvalidName(f"{path!r} cannot be the path of an object", next_step=f"paths are {rule}")
