@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import duckdb
 import pyarrow as pa
 
-from kbq_assets.adapters.duckdb.container import read_blocks, read_header
+from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
 from kbq_assets.adapters.duckdb.decode import Decoder
 from kbq_assets.adapters.duckdb.errors import BadFile, LoadError, MissingSource
 from kbq_assets.core.errors import ConfigurationError, EncodingError, NotFound
@@ -18,8 +18,8 @@ from kbq_assets.core.tables import Column, plan_table_change
 
 OpenUri: TypeAlias = Callable[[str], BinaryIO]
 
-#: Python objects of so many records, or of so many bytes of Avro, are held at once.
-_BATCH_RECORDS, _BATCH_BYTES = 20_000, 32 << 20
+#: So many bytes of Avro are decoded at once, and so many rows, or bytes of Arrow, inserted at once.
+_BATCH_BYTES, _INSERT_ROWS, _INSERT_BYTES = 32 << 20, 50_000, 64 << 20
 #: Files named in an error that any of several may have caused.
 _FILES_SHOWN: Final = 3
 
@@ -89,16 +89,14 @@ class Loader:
     def _tables(self, stream: BinaryIO) -> Iterator[tuple[str, pa.Table]]:
         header = read_header(stream)
         decoder = self._decoder(header.schema)
-        records: list[dict[str, Any]] = []
-        size = 0
+        blocks: list[Block] = []
         for block in read_blocks(stream, header):
-            records.extend(decoder.records(block))
-            size += len(block.data)
-            if len(records) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
-                yield header.schema, decoder.table(records)
-                records, size = [], 0
-        if records:
-            yield header.schema, decoder.table(records)
+            blocks.append(block)
+            if _is_full(blocks, decoder.batch_records):
+                yield header.schema, decoder.table(blocks)
+                blocks.clear()
+        if blocks:
+            yield header.schema, decoder.table(blocks)
 
     def _decoder(self, schema: str) -> Decoder:
         """The decoder of a writer schema that fits the table. Raises BadFile for one that does not."""
@@ -123,7 +121,8 @@ class Loader:
             self._schema = schema
         self._waiting.append(table)
         self._waiting_files[uri] = None
-        if sum(t.num_rows for t in self._waiting) >= _BATCH_RECORDS or table.nbytes >= _BATCH_BYTES:
+        rows, size = sum(t.num_rows for t in self._waiting), sum(t.nbytes for t in self._waiting)
+        if rows >= _INSERT_ROWS or size >= _INSERT_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -149,6 +148,10 @@ class Loader:
             return files[0]
         more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
         return f"one of {', '.join(files[:_FILES_SHOWN])}{more}"
+
+
+def _is_full(blocks: Sequence[Block], batch_records: int) -> bool:
+    return sum(b.count for b in blocks) >= batch_records or sum(len(b.data) for b in blocks) >= _BATCH_BYTES
 
 
 def _shown(added: Sequence[str], relaxed: Sequence[str]) -> str:

@@ -1,0 +1,141 @@
+"""Raw Arrow values to the columns' own: fields by name, numbers as dates, times and decimals.
+
+Values that BigQuery's types cannot hold are refused here as they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kbq_assets.adapters.duckdb.avro_types import Value
+from kbq_assets.adapters.duckdb.types import arrow_type
+from kbq_assets.core.tables import Column
+
+_DAY_MICROS: Final = 86_400_000_000
+#: 0001-01-01 and 9999-12-31, BigQuery's first and last day, in days since 1970-01-01.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_NUMERIC_SCALE, _NUMERIC_LIMIT = 9, 10**38
+_BIGNUMERIC_SCALE, _BIGNUMERIC_LIMIT = 38, 1 << 255
+
+
+def arranged(array: pa.Array, value: Value, column: Column) -> pa.Array:
+    """Raw values as a column has them; missing fields are NULL, or empty lists. Raises ValueError."""
+    if column.mode == "REPEATED":
+        assert value.item is not None
+        items = arranged(
+            array.values, value.item, Column(column.name, column.type, "NULLABLE", column.fields)
+        )
+        return pa.ListArray.from_arrays(
+            array.offsets, items
+        )  # offsets alone: a NULL list becomes an empty one
+    if column.type != "STRUCT":
+        return _scalar(array, value, column)
+    places = {name.lower(): i for i, name in enumerate(value.members)}
+    values = list(value.members.values())
+    arrays = []
+    for member in column.fields:
+        place = places.get(member.name.lower())
+        if place is None:
+            arrays.append(nothing(len(array), member))
+        else:
+            arrays.append(arranged(array.field(place), values[place], member))
+    fields = [pa.field(member.name, arrow_type(member)) for member in column.fields]
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=array.is_null())
+
+
+def nothing(length: int, column: Column) -> pa.Array:
+    """The value of a column the records do not have: NULL, or an empty list."""
+    if column.mode != "REPEATED":
+        return pa.nulls(length, arrow_type(column))
+    offsets = pa.array([0] * (length + 1), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array([], arrow_type(column).value_type))
+
+
+def _scalar(array: pa.Array, value: Value, column: Column) -> pa.Array:
+    convert = _CONVERSIONS.get(column.type)
+    return convert(array, value.logical) if convert else array.cast(arrow_type(column))
+
+
+def _date(array: pa.Array, _: Mapping[str, str | int]) -> pa.Array:
+    return _between(array, _FIRST_DAY, _LAST_DAY, "DATE").view(pa.date32())
+
+
+def _time(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    return _micros(array, logical, 0, _DAY_MICROS - 1, "TIME").view(pa.time64("us"))
+
+
+def _timestamp(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    return _instant(array, logical).view(pa.timestamp("us", "UTC"))
+
+
+def _datetime(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    return _instant(array, logical).view(pa.timestamp("us"))
+
+
+def _instant(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    return _micros(array, logical, _FIRST_DAY * _DAY_MICROS, (_LAST_DAY + 1) * _DAY_MICROS - 1, "TIMESTAMP")
+
+
+def _micros(array: pa.Array, logical: Mapping[str, str | int], low: int, high: int, what: str) -> pa.Array:
+    unit = 1000 if str(logical["logicalType"]).endswith("-millis") else 1
+    checked = _between(array, -(-low // unit), high // unit, what).cast(pa.int64())
+    return pc.multiply(checked, unit) if unit > 1 else checked
+
+
+def _between(array: pa.Array, low: int, high: int, what: str) -> pa.Array:
+    """The array itself. Raises ValueError for a value that BigQuery's type cannot hold."""
+    bounds = pc.min_max(array).as_py()
+    for number in bounds.values():
+        if number is not None and not low <= number <= high:
+            raise ValueError(f"{number} is out of the range of {what}")
+    return array
+
+
+def _numeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    factor = 10 ** (_NUMERIC_SCALE - int(logical.get("scale", 0)))
+    numbers = [_unscaled(raw, factor, _NUMERIC_LIMIT, "NUMERIC") for raw in array.to_pylist()]
+    words = b"".join((n or 0).to_bytes(16, "little", signed=True) for n in numbers)
+    validity = array.is_valid().buffers()[1]
+    return pa.Array.from_buffers(
+        arrow_type(Column("", "NUMERIC")), len(array), [validity, pa.py_buffer(words)]
+    )
+
+
+def _bignumeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    scale = int(logical.get("scale", 0))
+    factor = 10 ** (_BIGNUMERIC_SCALE - scale) if scale <= _BIGNUMERIC_SCALE else 1
+    texts = []
+    for raw in array.to_pylist():
+        number = _unscaled(raw, factor, _BIGNUMERIC_LIMIT, "BIGNUMERIC")
+        texts.append(None if number is None else _decimal_text(number, max(scale, _BIGNUMERIC_SCALE)))
+    return pa.array(texts, pa.string())
+
+
+def _unscaled(raw: bytes | None, factor: int, limit: int, what: str) -> int | None:
+    if raw is None:
+        return None
+    number = int.from_bytes(raw, "big", signed=True) * factor
+    if not -limit < number < limit:
+        raise ValueError(f"a decimal is out of the range of {what}")
+    return number
+
+
+def _decimal_text(number: int, scale: int) -> str:
+    """Exact and canonical: no exponent, no zeros at the end."""
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    fraction = digits[-scale:].rstrip("0")
+    return ("-" if number < 0 else "") + digits[:-scale] + (f".{fraction}" if fraction else "")
+
+
+_CONVERSIONS: Final[Mapping[str, Callable[[pa.Array, Mapping[str, str | int]], pa.Array]]] = {
+    "DATE": _date,
+    "TIME": _time,
+    "TIMESTAMP": _timestamp,
+    "DATETIME": _datetime,
+    "NUMERIC": _numeric,
+    "BIGNUMERIC": _bignumeric,
+}
