@@ -10,7 +10,7 @@ import dagster as dg
 
 from kbq_assets.defs import metadata
 from kbq_assets.defs.engine import ENGINE
-from kbq_assets.defs.runs import Steps
+from kbq_assets.defs.runs import StepEvents, Steps
 from kbq_assets.pipelines.status import read_tables
 
 #: Pools hold one slot each (dagster.yaml): one extraction and one load at a time, however they were started.
@@ -28,9 +28,8 @@ def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
 
 
 def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefinition:
-    def staged_files(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        steps.extract(context, getattr(context.resources, ENGINE), list(context.partition_keys))
-        yield from ()  # what happened is logged; skippable outputs need none
+    def staged_files(context: dg.AssetExecutionContext) -> StepEvents:
+        yield from steps.extract(context, getattr(context.resources, ENGINE), list(context.partition_keys))
 
     return dg.multi_asset(
         name="staged_files",
@@ -42,9 +41,8 @@ def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefiniti
 
 
 def _warehouse_tables(steps: Steps) -> dg.AssetsDefinition:
-    def warehouse_tables(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        steps.load(context, list(context.partition_keys))
-        yield from ()
+    def warehouse_tables(context: dg.AssetExecutionContext) -> StepEvents:
+        yield from steps.load(context, list(context.partition_keys))
 
     return dg.multi_asset(
         name="warehouse_tables",

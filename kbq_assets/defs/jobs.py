@@ -6,13 +6,14 @@ killed worker then takes its work with it, instead of leaving an orphan beside t
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import dagster as dg
 
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
 from kbq_assets.defs.engine import ENGINE
-from kbq_assets.defs.runs import Steps
+from kbq_assets.defs.runs import StepEvent, Steps
 
 #: Run tags that `dagster.yaml` limits to one run each.
 EXTRACT_TAG = "kbq/extract"
@@ -21,6 +22,9 @@ LOAD_TAG = "kbq/load"
 _MAX_RUNTIME_TAG = "dagster/max_runtime"
 #: Minutes between clean-ups.
 CLEAN_MINUTES = 9
+
+
+OpEvents = Iterator[StepEvent | dg.Output[None]]
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,9 @@ def build_schedules(jobs: Jobs) -> list[dg.ScheduleDefinition]:
 
 
 def _extract_op(steps: Steps) -> dg.OpDefinition:
-    def extract(context: dg.OpExecutionContext) -> None:
-        steps.extract(context, getattr(context.resources, ENGINE))
+    def extract(context: dg.OpExecutionContext) -> OpEvents:
+        yield from steps.extract(context, getattr(context.resources, ENGINE))
+        yield dg.Output(None)
 
     return dg.op(name="extract", required_resource_keys={ENGINE}, pool=EXTRACT_POOL, out=dg.Out(dg.Nothing))(
         extract
@@ -97,8 +102,9 @@ def _extract_op(steps: Steps) -> dg.OpDefinition:
 
 
 def _load_op(steps: Steps) -> dg.OpDefinition:
-    def load(context: dg.OpExecutionContext) -> None:
-        steps.load(context)
+    def load(context: dg.OpExecutionContext) -> OpEvents:
+        yield from steps.load(context)
+        yield dg.Output(None)
 
     ins = {"extracted": dg.In(dg.Nothing)}
     return dg.op(name="load", ins=ins, pool=LOAD_POOL, out=dg.Out(dg.Nothing))(load)

@@ -119,13 +119,18 @@ def extraction_metadata(report: ExtractionReport) -> Metadata:
     }
 
 
+def extraction_headline(report: ExtractionReport) -> str:
+    """An extraction in one line."""
+    totals = report.totals
+    return (
+        f"{totals.records:,} records of {len(report.partitions)} partitions in {report.seconds:.1f} s: "
+        f"{totals.staged:,} rows, {totals.errors:,} error rows, {totals.skipped:,} skipped"
+    )
+
+
 def extraction_summary(report: ExtractionReport) -> str:
     """An extraction in Markdown."""
-    totals = report.totals
-    lines = [
-        f"**{totals.records:,} records** of {len(report.partitions)} partitions in {report.seconds:.1f} s: "
-        f"{totals.staged:,} rows, {totals.errors:,} error rows, {totals.skipped:,} skipped.",
-    ]
+    lines = [extraction_headline(report)]
     rows = [
         (p.topic_partition, f"[{p.first:,}, {p.until:,})", f"{p.counts.records:,}", f"{p.counts.errors:,}")
         for p in report.partitions
@@ -149,10 +154,16 @@ def load_metadata(report: LoadReport) -> Metadata:
     }
 
 
+def load_headline(report: LoadReport) -> str:
+    """A load in one line."""
+    tables = sum(t.rows > 0 for t in report.tables)
+    return f"{report.rows:,} rows into {tables} tables in {report.seconds:.1f} s"
+
+
 def load_summary(report: LoadReport) -> str:
     """A load in Markdown."""
     changed = [t for t in report.tables if t.rows or t.state != "idle"]
-    lines = [f"**{report.rows:,} rows** into {len(changed)} tables in {report.seconds:.1f} s."]
+    lines = [load_headline(report)]
     rows = [(t.table, t.state, f"{t.rows:,}", f"{t.files:,}", t.message) for t in changed]
     return "\n".join(lines + _table(("table", "state", "rows", "files", ""), rows))
 

@@ -1,13 +1,14 @@
 """What a Dagster step does: one call of the platform, and what came of it as events.
 
-Automated runs report only what changed, with `log_event`: a materialisation per changed partition, no event
-that was only planned. Partitions that a person chose are reported even when they were up to date already.
+Automated runs report only what changed: a materialisation per changed partition, no event that was only
+planned. Partitions that a person chose are reported even when they were up to date already. Events are yielded, not
+logged: what was yielded before a failure is kept.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -25,6 +26,8 @@ from kbq_assets.ports.engine import ExtractionEngine
 PROGRESS_SECONDS = 5.0
 
 StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
+StepEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+StepEvents = Iterator[StepEvent]
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Steps:
 
     def extract(
         self, context: StepContext, engine: ExtractionEngine, chosen: Collection[str] | None = None
-    ) -> None:
+    ) -> StepEvents:
         """Bring topics up to date. ``chosen`` are partition keys of `staged_files`; None means everything.
 
         Raises dagster.Failure when nothing could be read for errors that pass.
@@ -67,26 +70,26 @@ class Steps:
         report = self.platform.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
             context.log.warning(f"{tp}: {message}; the next run goes on there")
-        self._record_extraction(context, report, chosen or ())
+        yield from self._extraction_events(context, report, chosen or ())
         if report.failures and not report.partitions:
             raise dg.Failure(
                 f"nothing was read: {len(report.failures)} partitions failed", allow_retries=False
             )
 
-    def _record_extraction(
+    def _extraction_events(
         self, context: StepContext, report: ExtractionReport, chosen: Iterable[str]
-    ) -> None:
+    ) -> StepEvents:
         key = self.translator.staged_files
         changed = {s.key.format(): metadata.staged_metadata(s) for s in metadata.staged_slices(report)}
         idle: dict[str, metadata.Metadata] = {k: {"rows": 0} for k in chosen if k not in changed}
         _register(context, self.translator.staged_partitions, changed)
         for partition, entries in {**changed, **idle}.items():
-            context.log_event(dg.AssetMaterialization(key, partition=partition, metadata=entries))
-        context.log_event(dg.AssetObservation(key, metadata=metadata.extraction_metadata(report)))
-        _log_check(context, metadata.stops_check(key, report.stops))
-        context.log.info(metadata.extraction_summary(report))
+            yield dg.AssetMaterialization(key, partition=partition, metadata=entries)
+        yield dg.AssetObservation(key, metadata=metadata.extraction_metadata(report))
+        yield metadata.stops_check(key, report.stops)
+        context.log.info(metadata.extraction_headline(report))
 
-    def load(self, context: StepContext, chosen: Collection[str] | None = None) -> None:
+    def load(self, context: StepContext, chosen: Collection[str] | None = None) -> StepEvents:
         """Load what is committed. ``chosen`` are partition keys of `warehouse_tables`; None means everything.
 
         Raises dagster.Failure when a table could not be loaded for an error that passes. A parked table is a
@@ -94,13 +97,13 @@ class Steps:
         """
         only = None if chosen is None else frozenset(TableReference.parse(key) for key in chosen)
         report = self.platform.load(only=only, on_table=lambda table: _log_table(context, table))
-        self._record_load(context, report, chosen or ())
+        yield from self._load_events(context, report, chosen or ())
         failed = [t for t in report.tables if t.state == "failed"]
         if failed:
             lines = "\n".join(f"{t.table}: {t.message}" for t in failed)
             raise dg.Failure(f"{len(failed)} tables were not loaded\n{lines}", allow_retries=False)
 
-    def _record_load(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> None:
+    def _load_events(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> StepEvents:
         key, tables = self.translator.warehouse_tables, read_tables(self.platform.store)
         statuses = {str(status.table): status for status in tables}
         done = {str(t.table): t for t in report.tables}
@@ -108,11 +111,11 @@ class Steps:
         _register(context, self.translator.table_partitions, done)
         for name in sorted(changed | {n for n in chosen if n in done}):
             entries = metadata.table_metadata(done[name], statuses.get(name))
-            context.log_event(dg.AssetMaterialization(key, partition=name, metadata=entries))
-        context.log_event(dg.AssetObservation(key, metadata=metadata.load_metadata(report)))
-        _log_check(context, metadata.parked_check(key, tables))
-        _log_check(context, metadata.rows_check(key, tables))
-        context.log.info(metadata.load_summary(report))
+            yield dg.AssetMaterialization(key, partition=name, metadata=entries)
+        yield dg.AssetObservation(key, metadata=metadata.load_metadata(report))
+        yield metadata.parked_check(key, tables)
+        yield metadata.rows_check(key, tables)
+        context.log.info(metadata.load_headline(report))
 
     def clean(self, context: StepContext) -> None:
         """Delete what no commit, backlog or flight needs."""
@@ -127,10 +130,6 @@ class Steps:
 
 def _topic(key: str) -> str:
     return StagedKey.parse(key).topic_partition.topic
-
-
-def _log_check(context: StepContext, evaluation: dg.AssetCheckEvaluation) -> None:
-    context.log_event(evaluation)  # type: ignore[arg-type] - taken, though not in the annotation
 
 
 def _register(context: StepContext, definition: dg.DynamicPartitionsDefinition, keys: Iterable[str]) -> None:

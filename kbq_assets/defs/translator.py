@@ -1,8 +1,8 @@
 """How KBQ's things are called and described in Dagster: keys, groups, kinds, owners.
 
 Partition keys are stable things, never files: a topic, its partition and a table
-(`nyc.flights.v1/0/nyc.flights`), or a table alone (`nyc.flights`). Subclass `Translator` to change names, and hand
-it to `build_definitions`.
+(`nyc.flights.v1/0/nyc.flights`), or a table alone (`nyc.flights`). Subclass `Translator` to change names, and
+hand it to `build_definitions`.
 """
 
 from __future__ import annotations

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import dagster as dg
 
 from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import parse_settings
+from kbq_assets.core.settings import Settings, parse_settings
 from kbq_assets.defs import build_definitions
 from kbq_assets.defs.engine import ENGINE
 from kbq_assets.pipelines.platform import Openers, Platform
+from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -30,9 +33,10 @@ SOURCES = f"{TOPIC} dataset=nyc table=flights\nother.* dataset=nyc route=record_
 class PlatformWorld:
     """Fakes, a Platform over them, and its definitions with units that run in this process."""
 
-    def __init__(self, folder: Path, partitions: int = 2) -> None:
+    def __init__(self, folder: Path, partitions: int = 2, chunk_records: int = 500, **environ: str) -> None:
         (folder / "topics.txt").write_text(SOURCES)
-        self.kafka = FakeKafka()
+        home = {"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(folder / "topics.txt")}
+        self.kafka = FakeKafka(chunk_records=chunk_records)
         self.kafka.create_topic(TOPIC, partitions)
         self.store = FaultyMemoryStore()
         self.warehouse = FakeWarehouse(self.store, self.store.path_of)
@@ -40,7 +44,7 @@ class PlatformWorld:
         self.clock = FakeClock()
         self.engine = InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
         self.platform = Platform(
-            parse_settings({"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(folder / "topics.txt")}),
+            parse_settings({**home, **environ}),
             Openers(
                 store=lambda settings: self.store,
                 offsets=lambda settings: self.kafka,
@@ -59,12 +63,13 @@ class PlatformWorld:
         for _ in range(count):
             self.kafka.produce(TopicPartition(topic, partition), RECORD)
 
-    def run(self, job: str, instance: dg.DagsterInstance, **options: object) -> dg.ExecuteInProcessResult:
+    def run(
+        self, job: str, instance: dg.DagsterInstance, tags: Mapping[str, str] | None = None
+    ) -> dg.ExecuteInProcessResult:
         """Run a job in this process."""
-        return self.definitions.resolve_job_def(job).execute_in_process(
-            instance=instance, raise_on_error=False, **options
-        )  # type: ignore[arg-type]
+        definition = self.definitions.resolve_job_def(job)
+        return definition.execute_in_process(instance=instance, raise_on_error=False, tags=tags)
 
 
-def _no_engine(settings: object) -> object:
+def _no_engine(settings: Settings) -> AbstractContextManager[ExtractionEngine]:
     raise AssertionError("Dagster passes its own engine")

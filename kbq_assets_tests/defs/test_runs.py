@@ -1,0 +1,279 @@
+"""What runs do and report: only what changed, every record once, what is stopped with its command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.defs import metadata
+from kbq_assets.defs.runs import ProgressLog
+from kbq_assets.pipelines.extract import Progress
+from kbq_assets.ports.warehouse import JobError, LoadJob
+from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld
+
+STAGED, TABLES = dg.AssetKey("staged_files"), dg.AssetKey("warehouse_tables")
+FLIGHTS = TableReference.parse(TABLE)
+
+
+def materialised(result: dg.ExecuteInProcessResult) -> dict[str | None, dict[str, Any]]:
+    """Metadata of each materialised partition."""
+    events = [
+        e.step_materialization_data.materialization for e in result.all_events if e.is_step_materialization
+    ]
+    return {e.partition: {k: v.value for k, v in e.metadata.items()} for e in events}
+
+
+def check_of(result: dg.ExecuteInProcessResult, name: str) -> dg.AssetCheckEvaluation:
+    """The last evaluation of a check in a run."""
+    evaluations = [e for e in result.get_asset_check_evaluations() if e.check_name == name]
+    return evaluations[-1]
+
+
+def test_one_job_moves_records_into_their_table(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(10)
+    world.produce(5, partition=1)
+    result = world.run("extract_and_load", instance)
+    assert result.success
+    assert len(world.warehouse.rows(FLIGHTS)) == 15
+    assert set(materialised(result)) == {f"{TOPIC}/0/{TABLE}", f"{TOPIC}/1/{TABLE}", TABLE}
+
+
+def test_a_second_run_adds_and_reports_nothing(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(10)
+    world.run("extract_and_load", instance)
+    result = world.run("extract_and_load", instance)
+    assert result.success
+    assert materialised(result) == {}
+    assert len(world.warehouse.rows(FLIGHTS)) == 10
+
+
+def test_runs_report_only_what_changed(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(3)
+    world.produce(3, partition=1)
+    world.run("extract_job", instance)
+    world.produce(2, partition=1)
+    result = world.run("extract_job", instance)
+    assert set(materialised(result)) == {f"{TOPIC}/1/{TABLE}"}
+
+
+def test_metadata_says_what_was_staged(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(4)
+    world.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison")
+    [staged, errors] = sorted(
+        (k, v) for k, v in materialised(world.run("extract_job", instance)).items() if k is not None
+    )
+    assert staged[0] == f"{TOPIC}/0/{TABLE}"
+    expected = {"rows": 4, "files": 1, "first_offset": 0, "error_rows": 1, "lag_records": 0}
+    assert {key: staged[1][key] for key in expected} == expected
+    assert staged[1]["staged_files"].records[0].data["rows"] == 4
+    assert (errors[0], errors[1]["rows"]) == (f"{TOPIC}/0/nyc.kbq_errors", 1)
+
+
+def test_tables_of_files_are_capped(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    world = PlatformWorld(tmp_path, chunk_records=1, KBQ_WINDOW_RECORDS="1")
+    world.produce(metadata.SHOWN_FILES + 5)
+    [(_, entries)] = materialised(world.run("extract_job", instance)).items()
+    assert entries["files"] == metadata.SHOWN_FILES + 5
+    assert len(entries["staged_files"].records) == metadata.SHOWN_FILES
+
+
+def test_every_run_leaves_a_summary(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(7)
+    world.run("extract_and_load", instance)
+    for key in (STAGED, TABLES):
+        [record] = instance.fetch_observations(key, limit=1).records
+        observation = record.asset_observation
+        assert observation is not None
+        assert "7 r" in str(observation.metadata["summary"].value)
+        assert observation.metadata["rows"].value == 7
+
+
+def materialise(
+    world: PlatformWorld, instance: dg.DagsterInstance, asset: str, first: str, last: str
+) -> dg.ExecuteInProcessResult:
+    """Materialise a range of partitions as the UI and backfills do: in one run."""
+    return dg.materialize(
+        [a for a in world.definitions.assets or () if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)],
+        selection=[asset],
+        instance=instance,
+        resources=dict(world.definitions.resources or {}),
+        tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
+    )
+
+
+def test_chosen_partitions_are_one_run_and_all_reported(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(3)
+    world.produce(3, partition=1)
+    world.run("extract_job", instance)
+    world.produce(2)
+    result = materialise(world, instance, "staged_files", f"{TOPIC}/0/{TABLE}", f"{TOPIC}/1/{TABLE}")
+    rows = {key: entries["rows"] for key, entries in materialised(result).items()}
+    assert rows == {f"{TOPIC}/0/{TABLE}": 2, f"{TOPIC}/1/{TABLE}": 0}
+
+
+def test_a_selection_narrows_to_its_topics(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(1)
+    world.produce(1, topic="other.a")
+    world.run("extract_job", instance)
+    world.produce(1)
+    world.produce(1, topic="other.a")
+    key = "other.a/0/nyc.Flight"
+    result = materialise(world, instance, "staged_files", key, key)
+    assert set(materialised(result)) == {key}
+    assert [unit.range.topic_partition.topic for unit in world.platform.plan_extraction().units] == [TOPIC]
+
+
+def test_chosen_tables_are_loaded_and_no_other(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(1)
+    world.produce(1, topic="other.a")
+    world.run("extract_and_load", instance)
+    world.produce(2)
+    world.produce(2, topic="other.a")
+    world.run("extract_job", instance)
+    result = materialise(world, instance, "warehouse_tables", TABLE, TABLE)
+    assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 2}
+    assert [str(batch.table) for batch in world.platform.plan_load()] == ["nyc.Flight"]
+
+
+def test_a_stopped_partition_fails_its_check_with_the_commands_that_go_on(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.run("extract_job", instance)
+    world.produce(5)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    result = world.run("extract_job", instance)
+    check = check_of(result, metadata.PARTITIONS_RUN)
+    assert result.success
+    assert not check.passed
+    assert f"kbq accept-gap --topic {TOPIC} --partition 0" in (check.description or "")
+
+
+def test_a_check_asked_again_by_hand_sees_what_was_mended(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.run("extract_job", instance)
+    selection = dg.AssetSelection.checks(dg.AssetCheckKey(STAGED, metadata.PARTITIONS_RUN))
+    job = dg.define_asset_job("checks", selection=selection)
+    definitions = dg.Definitions.merge(world.definitions, dg.Definitions(jobs=[job]))
+    result = definitions.resolve_job_def("checks").execute_in_process(instance=instance)
+    assert check_of(result, metadata.PARTITIONS_RUN).passed
+
+
+def test_a_parked_table_fails_its_check_and_not_the_run(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.warehouse.job_errors = lambda job: JobError("invalid", "not today", transient=False)
+    result = world.run("extract_and_load", instance)
+    check = check_of(result, metadata.TABLES_LOAD)
+    assert result.success
+    assert not check.passed
+    assert f"kbq resume --table {TABLE}" in (check.description or "")
+
+
+def test_a_registry_that_is_down_fails_the_run_and_loses_nothing(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.registry.down = True
+    assert not world.run("extract_and_load", instance).success
+    world.registry.down = False
+    assert world.run("extract_and_load", instance).success
+    assert len(world.warehouse.rows(FLIGHTS)) == 5
+
+
+def test_a_table_that_cannot_be_loaded_now_hides_no_other(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(2)
+    world.produce(2, topic="other.a")
+    columns = world.warehouse.columns
+
+    def unavailable(table: TableReference) -> Any:
+        if str(table) == "nyc.Flight":
+            raise Unavailable("the warehouse does not answer")
+        return columns(table)
+
+    world.warehouse.columns = unavailable  # type: ignore[method-assign]
+    result = world.run("extract_and_load", instance)
+    assert not result.success
+    assert TABLE in materialised(result)
+    assert len(world.warehouse.rows(FLIGHTS)) == 2
+
+
+def test_rows_that_differ_from_the_files_are_a_failed_check(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(2)
+    run_pending = world.warehouse.run_pending
+
+    def doubled(job_id: str, error: JobError | None = None) -> Any:
+        run_pending(job_id, error)
+        for job in world.warehouse.jobs.values():
+            job.status = type(job.status)(job_id, "DONE", job.status.source_uris, output_rows=4)
+
+    world.warehouse.run_pending = doubled  # type: ignore[method-assign]
+    result = world.run("extract_and_load", instance)
+    assert not check_of(result, metadata.ROWS_MATCH).passed
+    assert check_of(result, metadata.TABLES_LOAD).passed
+
+
+def test_clean_up_is_a_job(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(2)
+    world.run("extract_and_load", instance)
+    world.store.create(f"staging/1-dead/{TOPIC}.0.{TABLE}.1.0.avro", b"orphan")
+    assert world.run("clean_job", instance).success
+    assert list(world.store.list("staging/")) == []
+
+
+def test_progress_is_a_line_every_few_seconds() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    log = ProgressLog(lines.append, monotonic=lambda: now[0], every_seconds=5)
+    for second in range(12):
+        now[0] = float(second)
+        log(Progress(positions=100, published=second, records=second))
+    assert [line.split(" of ")[0] for line in lines] == ["0", "5", "10"]
+
+
+def test_a_run_with_nothing_to_read_says_nothing() -> None:
+    lines: list[str] = []
+    ProgressLog(lines.append)(Progress(0, 0, 0))
+    assert lines == []
+
+
+@pytest.mark.parametrize("job", ["extract_and_load", "extract_job", "load_job", "clean_job"])
+def test_every_job_runs_on_an_empty_platform(
+    world: PlatformWorld, instance: dg.DagsterInstance, job: str
+) -> None:
+    assert world.run(job, instance).success
+
+
+def test_records_of_a_job_are_read_by_the_engine_alone(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    world.kafka.produce(TopicPartition(TOPIC, 1), RECORD)
+    world.run("extract_job", instance)
+    assert world.engine.tasks > 0
+
+
+def test_a_load_job_loads_files_of_one_schema(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    jobs: list[LoadJob] = []
+    world.warehouse.job_errors = jobs.append
+    world.produce(2)
+    world.run("extract_and_load", instance)
+    assert [str(job.table) for job in jobs] == [TABLE]

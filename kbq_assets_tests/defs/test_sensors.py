@@ -1,0 +1,221 @@
+"""Sensors: they ask core what is pending, say why they skip, and never get stuck."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.defs import sensors
+from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
+from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
+
+
+def evaluate(
+    world: PlatformWorld, name: str, instance: dg.DagsterInstance, cursor: str | None = None
+) -> dg.SensorResult:
+    """One tick."""
+    sensor = world.definitions.resolve_sensor_def(name)
+    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=world.definitions) as context:
+        result = sensor(context)
+    assert isinstance(result, dg.SensorResult)
+    return result
+
+
+def reason(result: dg.SensorResult) -> str:
+    """Why a tick asked for nothing."""
+    assert not result.run_requests
+    assert isinstance(result.skip_reason, dg.SkipReason)
+    return result.skip_reason.skip_message or ""
+
+
+def add_run(
+    instance: dg.DagsterInstance, status: dg.DagsterRunStatus, tags: dict[str, str], job: str = "a_job"
+) -> None:
+    """A run as the daemon would see it."""
+    instance.add_run(dg.DagsterRun(job_name=job, status=status, tags=tags, remote_job_origin=origin(job)))
+
+
+def origin(job: str) -> RemoteJobOrigin:
+    """Where a queued run's job would be found."""
+    return RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("kbq"), "__repository__"), job)
+
+
+def test_new_records_request_an_extraction(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(1)
+    assert len(evaluate(world, "extraction_sensor", instance).run_requests or ()) == 1
+
+
+def test_nothing_new_is_said(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    assert "up to the broker's end" in reason(evaluate(world, "extraction_sensor", instance))
+
+
+def test_a_new_topic_is_new_work(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.run("extract_job", instance)
+    world.kafka.create_topic("other.empty")
+    assert evaluate(world, "extraction_sensor", instance).run_requests
+
+
+def test_a_broker_that_is_down_is_said(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.kafka.down = True
+    assert reason(evaluate(world, "extraction_sensor", instance))
+
+
+IN_PROGRESS = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+@pytest.mark.parametrize("status", IN_PROGRESS)
+@pytest.mark.parametrize(
+    ("sensor", "tag"), [("extraction_sensor", EXTRACT_TAG), ("done_file_sensor", LOAD_TAG)]
+)
+def test_a_sensor_waits_for_the_run_under_way(
+    world: PlatformWorld, instance: dg.DagsterInstance, sensor: str, tag: str, status: dg.DagsterRunStatus
+) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    world.produce(1)
+    assert evaluate(world, sensor, instance).run_requests
+    add_run(instance, status, {tag: "1"})
+    assert "under way" in reason(evaluate(world, sensor, instance))
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS])
+def test_a_run_that_ended_holds_nothing_up(
+    world: PlatformWorld, instance: dg.DagsterInstance, status: dg.DagsterRunStatus
+) -> None:
+    world.produce(1)
+    add_run(instance, status, {EXTRACT_TAG: "1"})
+    assert evaluate(world, "extraction_sensor", instance).run_requests
+
+
+def test_a_materialisation_started_by_hand_counts_as_under_way(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    run = dg.DagsterRun(
+        job_name="__ASSET_JOB",
+        asset_selection=frozenset({dg.AssetKey("staged_files")}),
+        status=dg.DagsterRunStatus.QUEUED,
+        remote_job_origin=origin("__ASSET_JOB"),
+    )
+    instance.add_run(run)
+    assert "under way" in reason(evaluate(world, "extraction_sensor", instance))
+
+
+def test_a_stopped_partition_is_shown_once_without_a_run(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.run("extract_job", instance)
+    world.produce(5)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    first = evaluate(world, "extraction_sensor", instance)
+    assert "1 stopped partitions" in reason(first)
+    [check] = first.asset_events
+    assert isinstance(check, dg.AssetCheckEvaluation)
+    assert not check.passed
+    assert evaluate(world, "extraction_sensor", instance, first.cursor).asset_events == []
+
+
+def test_committed_files_request_a_load(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    [request] = evaluate(world, "done_file_sensor", instance).run_requests or ()
+    world.run("load_job", instance, tags=request.tags)
+    assert "every committed file is loaded" in reason(evaluate(world, "done_file_sensor", instance))
+
+
+def test_the_run_key_comes_from_the_pending_files_not_from_the_cursor(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    [first] = evaluate(world, "done_file_sensor", instance).run_requests or ()
+    [again] = evaluate(world, "done_file_sensor", instance, cursor="another").run_requests or ()
+    world.produce(1)
+    world.run("extract_job", instance)
+    [more] = evaluate(world, "done_file_sensor", instance).run_requests or ()
+    assert first.run_key == again.run_key
+    assert first.run_key != more.run_key
+
+
+def test_files_that_a_load_left_are_asked_for_again_ever_more_slowly(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    [request] = evaluate(world, "done_file_sensor", instance).run_requests or ()
+    digest = request.tags[sensors.PENDING_TAG]
+    now = datetime.now(UTC)
+    waits = []
+    for _ in range(7):
+        add_run(instance, dg.DagsterRunStatus.FAILURE, {sensors.PENDING_TAG: digest})
+        waits.append(sensors.tries_and_wait(instance, digest, now.timestamp())[1])
+    assert "pending; the next in" in reason(evaluate(world, "done_file_sensor", instance))
+    assert waits == sorted(waits)
+    assert 25 < waits[0] < 35
+    assert 590 < waits[-1] < 610
+    later = (now + timedelta(hours=1)).timestamp()
+    assert sensors.tries_and_wait(instance, digest, later) == (7, 0.0)
+
+
+def test_a_flight_that_a_dead_run_left_is_landed_by_the_next(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(3)
+    world.run("extract_job", instance)
+    insert = world.warehouse.insert_job
+
+    def dies(job: LoadJob) -> None:
+        raise KeyboardInterrupt
+
+    world.warehouse.insert_job = dies  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        world.platform.load()
+    world.warehouse.insert_job = insert  # type: ignore[method-assign]
+    assert world.platform.plan_load() == []
+    [request] = evaluate(world, "done_file_sensor", instance).run_requests or ()
+    world.run("load_job", instance, tags=request.tags)
+    assert "every committed file is loaded" in reason(evaluate(world, "done_file_sensor", instance))
+    assert world.warehouse.duplicates() == {}
+
+
+def test_a_store_that_is_out_of_reach_is_said(
+    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(prefix: str, start_after: str = "") -> None:
+        raise Unavailable("the store does not answer")
+
+    world.produce(1)
+    world.run("extract_job", instance)
+    monkeypatch.setattr(world.store, "get", down)
+    assert "the store does not answer" in reason(evaluate(world, "done_file_sensor", instance))
+
+
+def test_automation_runs_by_default(world: PlatformWorld) -> None:
+    for name in ("extraction_sensor", "done_file_sensor"):
+        sensor = world.definitions.resolve_sensor_def(name)
+        assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
+    schedule = world.definitions.resolve_schedule_def("clean_schedule")
+    assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
+
+
+def test_intervals_are_settings(world: PlatformWorld) -> None:
+    assert world.definitions.resolve_sensor_def("extraction_sensor").minimum_interval_seconds == 300
+    assert world.definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds == 120
