@@ -25,6 +25,7 @@ from kbq_assets.core.errors import (
     MissingState,
     NotFound,
     PreconditionFailed,
+    TransientError,
     UnknownOutcome,
 )
 from kbq_assets.core.loading import Batch, Flight, LoadLimits, QuarantinedFile, TableState
@@ -68,7 +69,10 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class TableReport:
-    """What a run did to one table. ``state`` is idle, waiting, parked or failed."""
+    """What a run did to one table. ``state`` is idle, waiting, parked or failed.
+
+    ``transient``: it failed because something did not answer; the next run may succeed.
+    """
 
     table: TableReference
     state: str
@@ -77,6 +81,7 @@ class TableReport:
     jobs: tuple[str, ...] = ()
     quarantined: int = 0
     message: str = ""
+    transient: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def _load_table(ports: LoadPorts, options: LoadOptions, table: TableReference) -
         while loader.step():
             pass
     except KbqError as error:
-        return loader.report("failed", f"{type(error).__name__}: {error}")
+        return loader.report("failed", f"{type(error).__name__}: {error}", isinstance(error, TransientError))
     return loader.report()
 
 
@@ -164,7 +169,7 @@ class _TableLoader:
         self._message = ""
         self._landed: list[Flight] = []
 
-    def report(self, outcome: str = "", message: str = "") -> TableReport:
+    def report(self, outcome: str = "", message: str = "", transient: bool = False) -> TableReport:
         """What happened so far."""
         return TableReport(
             self._table,
@@ -174,6 +179,7 @@ class _TableLoader:
             tuple(f.job_id for f in self._landed),
             sum(len(f.quarantined) for f in self._landed),
             message or self._message,
+            transient or self._state == "failed",
         )
 
     def step(self) -> bool:

@@ -63,8 +63,11 @@ def read_status(store: ObjectStore, reader: OffsetReader, sources: Iterable[Sour
     broker = reader.offsets(wanted)
     planned = plan_extraction(snapshots, broker, reader.cluster_id())
     commits = state.read_commits(store, state.topic_registry(store))
+    states = state.read_table_states(store, state.table_registry(store))
     partitions = tuple(
-        _partition(c.value, partition, broker) for c in commits for partition in sorted(c.value.partitions)
+        _partition(c.value, partition, broker, states)
+        for c in commits
+        for partition in sorted(c.value.partitions)
     )
     return Status(partitions, read_tables(store), planned.stops, _new(planned))
 
@@ -79,12 +82,23 @@ def read_tables(store: ObjectStore) -> tuple[TableStatus, ...]:
 
 
 def _partition(
-    commit: Commit, partition: int, broker: Mapping[TopicPartition, BrokerOffsets]
+    commit: Commit,
+    partition: int,
+    broker: Mapping[TopicPartition, BrokerOffsets],
+    states: Mapping[TableReference, state.Versioned[TableState]],
 ) -> PartitionStatus:
     tp, found = commit.topic_partition(partition), commit.partitions[partition]
     lag = max(0, broker[tp].latest - found.next) if tp in broker else 0
-    rows = sum(f.rows for w in found.windows for f in w.files)
-    return PartitionStatus(tp, commit.epoch, found.next, lag, found.totals, len(found.windows), rows)
+    pending = [f for w in found.windows for f in w.files if not _is_loaded(f, states)]
+    windows = len({f.window for f in pending})
+    return PartitionStatus(
+        tp, commit.epoch, found.next, lag, found.totals, windows, sum(f.rows for f in pending)
+    )
+
+
+def _is_loaded(file: StagedFile, states: Mapping[TableReference, state.Versioned[TableState]]) -> bool:
+    """Loaded windows stay in the commit until the next extraction drops them (E7)."""
+    return file.table in states and states[file.table].value.is_loaded(file)
 
 
 def _table(
