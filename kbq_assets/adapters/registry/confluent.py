@@ -1,0 +1,182 @@
+"""The `SchemaRegistry` port over Confluent's HTTP API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from kbq_assets.adapters.registry.http import Credentials, Endpoint, Reply, Tls
+from kbq_assets.adapters.secrets import resolve
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
+from kbq_assets.ports.registry import RegisteredSchema
+from kbq_assets.wire.errors import UnstageableSchema
+from kbq_assets.wire.references import inline_references
+
+_SCHEMA_NOT_FOUND: Final = 40403
+_MAX_REFERENCES: Final = 1000
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Another schema that one refers to: a version of a subject."""
+
+    subject: str
+    version: int
+
+    @property
+    def path(self) -> str:
+        # A deleted subject still gives its schemas meaning.
+        return f"subjects/{quote(self.subject, safe='')}/versions/{self.version}?deleted=true"
+
+
+class ConfluentSchemaRegistry:
+    """Schemas by id, each asked for once per process; threads may share it.
+
+    ``url`` may be several addresses with commas between them: the next one is tried where one does not answer.
+    Credentials may be ``env:NAME`` or ``file:PATH``. Raises ConfigurationError for settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        username: str = "",
+        password: str = "",
+        token: str = "",
+        ca_file: str = "",
+        certificate_file: str = "",
+        key_file: str = "",
+        key_password: str = "",
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        credentials = Credentials(
+            resolve("the registry's user name", username),
+            resolve("the registry's password", password),
+            resolve("the registry's token", token),
+        )
+        tls = Tls(
+            ca_file, certificate_file, key_file, resolve("the password of the registry's key", key_password)
+        )
+        context = tls.context()
+        self._endpoints = [Endpoint(each, credentials, context, timeout_seconds) for each in url.split(",")]
+        self._schemas: dict[int, RegisteredSchema] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id, references written out. Raises NotFound, Unavailable, ConfigurationError."""
+        if schema_id not in self._schemas:
+            # Two threads may both ask: an id never changes its schema.
+            self._schemas[schema_id] = self._fetch(schema_id)
+        return self._schemas[schema_id]
+
+    def _fetch(self, schema_id: int) -> RegisteredSchema:
+        if schema_id < 0:
+            raise _unknown_id(schema_id)
+        reply, address = self._get(f"schemas/ids/{schema_id}")
+        if reply.status == 404 and _error_code(reply) == _SCHEMA_NOT_FOUND:
+            raise _unknown_id(schema_id)
+        answer = _answer(reply, f"schema {schema_id}", address)
+        kind = answer.get("schemaType") or "AVRO"
+        return RegisteredSchema(schema_id, self._whole(answer) if kind == "AVRO" else answer["schema"], kind)
+
+    def _whole(self, answer: Mapping[str, Any]) -> str:
+        schema: str = answer["schema"]
+        referenced = self._referenced(answer)
+        if not referenced:
+            return schema
+        try:
+            return json.dumps(inline_references(schema, referenced))
+        except UnstageableSchema:
+            return schema  # whoever stages records with it says what is wrong, and with which schema
+
+    def _referenced(self, answer: Mapping[str, Any]) -> list[str]:
+        """The schemas that one refers to, and those these refer to."""
+        schemas: dict[_Reference, str] = {}
+        wanted = _references_of(answer)
+        while wanted:
+            reference = wanted.pop()
+            if reference in schemas:
+                continue
+            if len(schemas) == _MAX_REFERENCES:
+                raise Unavailable(
+                    f"a schema has more than {_MAX_REFERENCES} references", next_step="look at it"
+                )
+            what = f"version {reference.version} of {reference.subject}, which a schema refers to,"
+            reply, address = self._get(reference.path)
+            found = _answer(reply, what, address)
+            schemas[reference] = found["schema"]
+            wanted += _references_of(found)
+        return list(schemas.values())
+
+    def _get(self, path: str) -> tuple[Reply, str]:
+        """The first answer that any address gives, and that address."""
+        error: KbqError | None = None
+        for endpoint in self._endpoints:
+            try:
+                reply = endpoint.get(path)
+                if not _is_overload(reply):
+                    return reply, endpoint.address
+                error = _refused(reply, endpoint.address)
+            except Unavailable as unavailable:
+                error = unavailable
+        assert error is not None
+        raise error
+
+
+def _is_overload(reply: Reply) -> bool:
+    return reply.status == 429 or reply.status >= 500
+
+
+def _error_code(reply: Reply) -> Any:
+    return reply.body.get("error_code") if isinstance(reply.body, Mapping) else None
+
+
+def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
+    """The JSON object of a good answer that has a schema. Raises ConfigurationError or Unavailable for others."""
+    if reply.status in (401, 403):
+        raise ConfigurationError(
+            f"the schema registry at {address} does not let this user read {what} (HTTP {reply.status})",
+            next_step="check KBQ_REGISTRY_USERNAME and KBQ_REGISTRY_PASSWORD, or KBQ_REGISTRY_TOKEN, and the "
+            "user's permission to read subjects",
+        )
+    if reply.status == 404:
+        raise Unavailable(
+            f"the schema registry at {address} does not find {what} nor say that it is unknown (HTTP 404, "
+            f"error code {_error_code(reply)})",
+            next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
+        )
+    if reply.status != 200:
+        raise _refused(reply, address)
+    if not isinstance(reply.body, Mapping) or not isinstance(reply.body.get("schema"), str):
+        raise Unavailable(
+            f"what answers at {address} is not a schema registry: {what} has no schema",
+            next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
+        )
+    return reply.body
+
+
+def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
+    references = answer.get("references") or ()
+    try:
+        return [_Reference(str(each["subject"]), int(each["version"])) for each in references]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unavailable(
+            f"the schema registry gives references that are not understood: {references}",
+            next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
+        ) from error
+
+
+def _refused(reply: Reply, address: str) -> Unavailable:
+    return Unavailable(
+        f"the schema registry at {address} answers with HTTP {reply.status}, error code {_error_code(reply)}",
+        next_step="look at its log; the next run goes on by itself",
+    )
+
+
+def _unknown_id(schema_id: int) -> NotFound:
+    return NotFound(
+        f"the schema registry has no schema {schema_id}",
+        next_step="check that KBQ_REGISTRY_URL is the registry the topic's producers use",
+    )
