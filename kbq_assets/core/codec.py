@@ -32,19 +32,26 @@ def dumps(value: Any) -> bytes:
 def loads(cls: type[T], data: bytes, path: str) -> T:
     """Parse a state object. Raises CorruptState or UnsupportedFormat, naming ``path``."""
     try:
-        document = json.loads(data)
-        version = document.pop("format")
+        return cast(T, _parse(cast(Hashable, cls), data))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _corrupt(path, error) from error
-    if not isinstance(version, int) or version > FORMAT:
+        raise CorruptState(
+            f"{path} cannot be read: {type(error).__name__}: {error}",
+            next_step="restore the object from a backup or an earlier version; KBQ never treats it as empty",
+        ) from error
+    except UnsupportedFormat as error:
         raise UnsupportedFormat(
-            f"{path} has format {version}, this KBQ reads up to {FORMAT}",
-            next_step="upgrade KBQ; nothing was changed",
-        )
-    try:
-        return decode(cls, document)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _corrupt(path, error) from error
+            f"{path} {error.message}", next_step="upgrade KBQ; nothing was changed"
+        ) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _parse(cls: Any, data: bytes) -> Any:
+    """Values are frozen, so one may be shared: loops read the same few objects again and again."""
+    document = json.loads(data)
+    version = document.pop("format")
+    if not isinstance(version, int) or version > FORMAT:
+        raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {FORMAT}")
+    return decode(cls, document)
 
 
 def encode(value: Any) -> Any:
@@ -129,10 +136,3 @@ def _checked(cls: type, item: Any) -> Any:
     if not isinstance(item, cls) or (cls is int and isinstance(item, bool)):
         raise TypeError(f"{item!r} is not {cls.__name__}")
     return item
-
-
-def _corrupt(path: str, error: Exception) -> CorruptState:
-    return CorruptState(
-        f"{path} cannot be read: {type(error).__name__}: {error}",
-        next_step="restore the object from a backup or an earlier version; KBQ never treats it as empty",
-    )

@@ -242,6 +242,18 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
     )
 
 
+def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
+    """Hold a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7)."""
+    path = table_state_path(table)
+    if state.read(store, TableState, path).value.parked is not None:
+        raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
+
+    def apply() -> None:
+        state.change(store, TableState, path, lambda now: loading.park(now, "operator", "held by kbq park"))
+
+    return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)
+
+
 def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
     commit = state.read(store, Commit, _path(tp)).value
     if tp.partition not in commit.partitions:
@@ -279,5 +291,5 @@ def _topic_of(path: str) -> str:
     try:
         return StagedFileName.parse(path).topic_partition.topic
     except InvalidName:
-        # Kafka BigQuery Express keeps its avro beside the done files: <topic>.<partition>.<dataset>.<table>.<id>.<first>
+        # Kafka BigQuery Express keeps its avro beside the done files, under the same base name.
         return path.rpartition("/")[2].rsplit(".", 6)[0]

@@ -192,7 +192,7 @@ def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[Ba
 
 
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
-    """Files, by path, listed by commits, backlogs and flights. ``commits`` must have been read before this call (E6)."""
+    """Files, by path, of commits, backlogs and flights. ``commits`` must have been read before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     registry = table_registry(store)
     for table in registry.tables:

@@ -45,6 +45,6 @@ class Orchestrator(Protocol):
     def serve(self, port: int, on_ready: Callable[[str], None]) -> None:
         """Serve the UI on loopback, with the daemon, until interrupted; then stop what was started.
 
-        ``on_ready`` gets the UI's URL. Raises ConfigurationError for a taken port, Unavailable when it does not
-        come up.
+        ``on_ready`` gets the UI's URL. Raises ConfigurationError for a taken port, Unavailable when it does
+        not come up.
         """

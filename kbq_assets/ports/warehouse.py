@@ -56,6 +56,35 @@ class KafkaRange:
     epoch: int
 
 
+@dataclass(frozen=True)
+class ErrorQuery:
+    """Rows of an error table to read. Values longer than ``value_bytes`` come cut."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    limit: int = 100
+    value_bytes: int = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """A bad record as its error table has it. ``value_size`` are the bytes of the whole value, None for a null."""
+
+    topic: str
+    partition: int
+    offset: int
+    epoch: int
+    timestamp_ms: int
+    reason: str
+    message: str
+    schema_id: int | None
+    key: bytes | None
+    value: bytes | None
+    value_size: int | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
 class Warehouse(Protocol):
     """Guarantees:
 
@@ -102,3 +131,6 @@ class Warehouse(Protocol):
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         """Rows per topic, partition and epoch in a table."""
+
+    def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
+        """Rows of an error table, by Kafka time, the newest first; () when it does not exist."""

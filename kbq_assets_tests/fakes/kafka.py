@@ -1,8 +1,8 @@
 """A broker in memory: logs with gaps, transactions, retention, recreation and new partitions.
 
-`FakeKafka` is the `OffsetReader` and the `Source` port, without faults. `FakeKafka.view` is the same broker as
-one process sees it: ``faults`` is asked before every call, and before every batch of a read, and answers with an
-`Outcome`. All calls only read, so an outcome is a crash, no answer, or OK.
+`FakeKafka` is the `OffsetReader` and the `Source` port, without faults. `FakeKafka.view` is the same broker
+as one process sees it: ``faults`` is asked before every call, and before every batch of a read, and answers
+with an `Outcome`. All calls only read, so an outcome is a crash, no answer, or OK.
 """
 
 from __future__ import annotations

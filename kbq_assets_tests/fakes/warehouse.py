@@ -29,7 +29,8 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions, plan_table_change
-from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob
+from kbq_assets.core.topics import ERROR_TABLE
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobError, JobStatus, KafkaRange, LoadJob
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
 Result = TypeVar("Result")
@@ -218,6 +219,20 @@ class FakeWarehouse:
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self.rows(table))
 
+    def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
+        rows = [_error_row(record, query.value_bytes) for record in self.records(table)]
+        wanted = (query.topic, query.partition, query.offset)
+        chosen = [
+            row
+            for row in rows
+            if all(
+                w in (None, found)
+                for w, found in zip(wanted, (row.topic, row.partition, row.offset), strict=True)
+            )
+        ]
+        chosen.sort(key=lambda row: (-row.timestamp_ms, -row.epoch, row.topic, row.partition, -row.offset))
+        return tuple(chosen[: query.limit])
+
     def _insert(self, key: tuple[str, str, str], status: JobStatus, load: LoadJob | None) -> None:
         job = FakeJob(status, load)
         if self.jobs.setdefault(key, job) is not job:
@@ -265,7 +280,7 @@ class FakeWarehouse:
         ]
         self.stored[table].rows.extend(rows)
         self.log.extend((table, row) for row in rows)
-        if self.keep_records:
+        if self.keep_records or table.table == ERROR_TABLE:
             self.stored[table].records.extend(records)
 
 
@@ -326,6 +341,9 @@ class WarehouseView:
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return self._read("kafka_ranges", str(table), lambda: self._warehouse.kafka_ranges(table))
 
+    def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
+        return self._read("error_rows", str(table), lambda: self._warehouse.error_rows(table, query))
+
     def _outcome(self, operation: str, target: str, writes: bool) -> tuple[Call, Outcome]:
         call = Call(self._process, operation, target, writes)
         faults = self._warehouse.faults
@@ -371,6 +389,24 @@ def _decoded(data: bytes) -> tuple[str, tuple[dict[str, Any], ...]]:
     """A container file's schema and records; cached, as simulators load the same few files many times."""
     reader = fastavro.reader(io.BytesIO(data))
     return str(reader.metadata["avro.schema"]), tuple(reader)  # type: ignore[arg-type]
+
+
+def _error_row(record: Mapping[str, Any], value_bytes: int) -> ErrorRow:
+    key, value = record["key"], record["value"]
+    return ErrorRow(
+        record["_kafka_topic"],
+        record["_kafka_partition"],
+        record["_kafka_offset"],
+        record["_kbq_epoch"],
+        round(record["_kafka_timestamp"].timestamp() * 1000),
+        record["reason"],
+        record["message"],
+        record["schema_id"],
+        None if key is None else key[:value_bytes],
+        None if value is None else value[:value_bytes],
+        None if value is None else len(value),
+        tuple((header["key"], header["value"]) for header in record["headers"]),
+    )
 
 
 def _updated(existing: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[Column, ...]:

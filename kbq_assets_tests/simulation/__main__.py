@@ -17,7 +17,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--trace", action="store_true")
     options = parser.parse_args()
-    seeds = range(options.first, options.first + options.schedules) if options.seed is None else [options.seed]
+    seeds = (
+        range(options.first, options.first + options.schedules) if options.seed is None else [options.seed]
+    )
     started, rows = time.monotonic(), 0
     for seed in seeds:
         try:

@@ -103,7 +103,9 @@ def check_highest_done_files(world: World) -> None:
         for _, row in world.warehouse.log:
             tp = TopicPartition(row.topic, row.partition)
             if row.epoch == commit.epoch and highest[tp] < row.offset:
-                raise PromiseBroken(f"DONE FILES: {tp} has a row at {row.offset}, its highest done file ends at {highest[tp]}")
+                raise PromiseBroken(
+                    f"DONE FILES: {tp} has a row at {row.offset}, its highest done file ends at {highest[tp]}"
+                )
 
 
 def check_all(world: World) -> None:

@@ -6,20 +6,42 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import KbqError
+from kbq_assets.pipelines.operate import propose_reset
 from kbq_assets_tests.simulation.promises import check_all
-from kbq_assets_tests.simulation.world import Recipe, World
+from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
 
 @dataclass(frozen=True)
 class Chaos:
-    """How rough a schedule is. Rates are chances per call or per step."""
+    """How rough a schedule is. Rates are chances per call or step; the rest are weights of what happens on its own."""
 
     steps: int = 150
+    event_rate: float = 0.25
     fault_rate: float = 0.03
     stall_rate: float = 0.01
     job_error_rate: float = 0.1
-    resets: bool = True
-    retention: bool = True
+    reset_rate: float = 0.3
+    park_rate: float = 0.3
+    produce: float = 3.0
+    extract: float = 3.0
+    load: float = 3.0
+    clean: float = 0.7
+    operate: float = 0.8
+    run_job: float = 4.0
+    land_late_call: float = 1.0
+    spoil_a_file: float = 0.2
+    reject: float = 0.3
+    lose_to_retention: float = 0.1
+    recreate: float = 0.03
+
+
+#: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
+ROUGH = Chaos()
+PARKING = Chaos(
+    steps=300, event_rate=0.3, fault_rate=0.01, stall_rate=0.05, reset_rate=0.05, park_rate=0.55, job_error_rate=0.0,
+    operate=3.0, reject=0.1, clean=2.0, run_job=6.0, spoil_a_file=0.05, recreate=0.0, lose_to_retention=0.0,
+)  # fmt: skip
+PROFILES = (ROUGH, PARKING)
 
 
 class ScheduleFailed(AssertionError):
@@ -30,7 +52,7 @@ def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = 
     """Run one schedule and check the promises. Raises ScheduleFailed with the seed and the trace."""
     world = World(seed, recipe)
     try:
-        _rage(world, chaos or Chaos())
+        _rage(world, chaos or PROFILES[seed % len(PROFILES)])
         _settle(world)
         check_all(world)
     except (AssertionError, KbqError) as error:
@@ -45,10 +67,11 @@ def _rage(world: World, chaos: Chaos) -> None:
     scheduler, random = world.scheduler, world.random
     scheduler.fault_rate, scheduler.stall_rate = chaos.fault_rate, chaos.stall_rate
     world.job_error_rate = chaos.job_error_rate
+    world.reset_rate, world.park_rate = chaos.reset_rate, chaos.park_rate
     events = _events(world, chaos)
     world.produce()
     for _ in range(chaos.steps):
-        if random.random() < 0.25:
+        if random.random() < chaos.event_rate:
             weights = [weight for weight, _ in events]
             random.choices([event for _, event in events], weights)[0]()
         scheduler.step()
@@ -59,24 +82,23 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         def event() -> None:
             alive = sum(p.name.startswith(kind) for p in world.scheduler.processes)
             if alive < most:
-                world.scheduler.start(kind, lambda name: body(name) and None)
+                world.scheduler.start(kind, body)
 
         return event
 
-    events: list[tuple[float, Callable[[], None]]] = [
-        (3.0, world.produce),
-        (3.0, start("extractor", world.extract, 2)),
-        (3.0, start("loader", world.load, 2)),
-        (0.7, start("janitor", world.clean, 1)),
-        (4.0, world.run_job),
-        (1.0, world.land_late_call),
-        (0.2, world.spoil_a_file),
+    return [
+        (chaos.produce, world.produce),
+        (chaos.extract, start("extractor", world.extract, 2)),
+        (chaos.load, start("loader", world.load, 2)),
+        (chaos.clean, start("janitor", world.clean, 1)),
+        (chaos.operate, start("operator", world.operate, 1)),
+        (chaos.run_job, world.run_job),
+        (chaos.land_late_call, world.land_late_call),
+        (chaos.spoil_a_file, world.spoil_a_file),
+        (chaos.reject, world.reject),
+        (chaos.lose_to_retention, world.lose_to_retention),
+        (chaos.recreate, world.recreate),
     ]
-    if chaos.resets:
-        events += [(0.4, start("operator", world.operate, 1)), (0.03, world.recreate)]
-    if chaos.retention:
-        events.append((0.1, world.lose_to_retention))
-    return events
 
 
 def _settle(world: World) -> None:
@@ -84,6 +106,7 @@ def _settle(world: World) -> None:
     scheduler = world.scheduler
     scheduler.fault_rate = scheduler.stall_rate = 0.0
     world.job_error_rate = 0.0
+    world.rejecting = None
     while scheduler.step():
         if world.random.random() < 0.3:
             world.run_job()
@@ -91,7 +114,7 @@ def _settle(world: World) -> None:
             world.land_late_call()
     for _ in range(6):
         for kind, body in (("extractor", world.extract), ("loader", world.load), ("janitor", world.clean)):
-            scheduler.start(kind, lambda name, run=body: run(name) and None)  # type: ignore[misc]
+            scheduler.start(kind, body)
             while scheduler.step():
                 world.run_job()
         if world.random.random() < 0.5:
@@ -107,7 +130,4 @@ def _needs_reset(world: World) -> bool:
 
 
 def _reset(world: World) -> None:
-    from kbq_assets.pipelines.operate import propose_reset
-    from kbq_assets_tests.simulation.world import TOPIC
-
     propose_reset(world.store, world.kafka, TOPIC, give_up_pending=True).apply()

@@ -41,7 +41,7 @@ class Scheduler:
     _started: int = 0
     _hub: greenlet.greenlet | None = None
 
-    def start(self, kind: str, body: Callable[[str], None]) -> None:
+    def start(self, kind: str, body: Callable[[str], object]) -> None:
         """Start a process; ``body`` gets its name. KbqErrors end it as they would end a run."""
         self._started += 1
         name = f"{kind}{self._started}"

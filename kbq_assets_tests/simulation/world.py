@@ -8,18 +8,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.commits import Commit
+from kbq_assets.core.errors import KbqError, Refused
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.topics import SourceEntry, TopicSettings
 from kbq_assets.core.units import WindowLimits
+from kbq_assets.pipelines import clean as cleaning
 from kbq_assets.pipelines import state
-from kbq_assets.pipelines.clean import clean
 from kbq_assets.pipelines.extract import ExtractionLimits, ExtractionPorts, ExtractionReport, extract
 from kbq_assets.pipelines.load import LoadOptions, LoadPorts, load
 from kbq_assets.pipelines.operate import (
     Proposal,
     propose_accept_gap,
+    propose_park_table,
     propose_reset,
     propose_resume,
     propose_resume_table,
@@ -43,6 +45,7 @@ SCHEMAS = {
 TABLES = {1: TableReference("d", "A"), 2: TableReference("d", "A"), 3: TableReference("d", "B")}
 ERRORS = TableReference("d", "kbq_errors")
 _BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02"}
+_SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0)
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
 
 
@@ -64,7 +67,7 @@ class Recipe:
     """What a world is made of."""
 
     partitions: int = 2
-    settings: TopicSettings = TopicSettings(dataset="d", route="record_name", error_share=1.0)
+    settings: TopicSettings = _SETTINGS
     window_records: int = 4
     chunk_records: int = 2
 
@@ -84,10 +87,13 @@ class World:
         self.clock = YieldingClock(self.scheduler.pause)
         self.warehouse.job_errors = self._job_error
         self.job_error_rate = 0.0
+        self.rejecting: TableReference | None = None
         self.kafka.create_topic(TOPIC, self.recipe.partitions)
         self.expected: dict[tuple[TopicPartition, str], dict[int, TableReference | None]] = defaultdict(dict)
         self.schema_ids: dict[tuple[TopicPartition, int], str] = {}
         self.recreated = False
+        self.reset_rate = 0.0
+        self.park_rate = 0.0
         self._attempts = 0
 
     # What happens on its own ------------------------------------------------------------------------------------
@@ -123,7 +129,8 @@ class World:
 
     def land_late_call(self) -> None:
         """Let one call arrive that its caller gave up."""
-        for fake in self.random.sample([self.store, self.warehouse], 2):
+        fakes: list[FaultyMemoryStore | FakeWarehouse] = [self.store, self.warehouse]
+        for fake in self.random.sample(fakes, 2):
             if fake.late:
                 index = self.random.randrange(len(fake.late))
                 self.scheduler.trace.append(f"late: {fake.late[index].call}")
@@ -136,12 +143,19 @@ class World:
         if staged:
             self.warehouse.bad_paths.add(self.random.choice(staged))
 
+    def reject(self) -> None:
+        """Let a table refuse every job for a while, so that it is parked; or let it accept again."""
+        tables = (*sorted(set(TABLES.values())), ERRORS)
+        self.rejecting = None if self.rejecting else self.random.choice(tables)
+
     def lose_to_retention(self) -> None:
         """Delete the oldest records of a partition."""
         tp = TopicPartition(TOPIC, self.random.randrange(self.partitions))
         self.kafka.delete_before(tp, self.kafka.log(tp).start + self.random.randint(1, 3))
 
     def _job_error(self, job: LoadJob) -> JobError | None:
+        if job.table == self.rejecting:
+            return PERMANENT
         if self.random.random() < self.job_error_rate:
             return self.random.choice([TRANSIENT, TRANSIENT, PERMANENT])
         return None
@@ -161,11 +175,17 @@ class World:
     def extract(self, name: str) -> ExtractionReport:
         """One extraction, as a process of this name."""
         store, kafka = self.store.view(name), self.kafka.view(name)
-        worker = WorkerPorts(store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt)
+        worker = WorkerPorts(
+            store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt
+        )
         engine = InProcessEngine(worker, slots=2, choose=self.random.randrange)
-        limits = ExtractionLimits(slice_positions=6, packed_positions=3, window=WindowLimits(records=self.recipe.window_records))
+        limits = ExtractionLimits(
+            slice_positions=6, packed_positions=3, window=WindowLimits(records=self.recipe.window_records)
+        )
         return extract(
-            ExtractionPorts(store, kafka, engine, self.clock), [SourceEntry(TOPIC, self.recipe.settings)], limits=limits
+            ExtractionPorts(store, kafka, engine, self.clock),
+            [SourceEntry(TOPIC, self.recipe.settings)],
+            limits=limits,
         )
 
     def load(self, name: str) -> None:
@@ -175,18 +195,23 @@ class World:
 
     def clean(self, name: str) -> None:
         """One clean-up."""
-        clean(self.store.view(name))
+        cleaning.clean(self.store.view(name))
 
     def operate(self, name: str) -> None:
         """An operator looks at what is stopped or parked and does one thing about it; sometimes resets."""
-        proposals = list(self._proposals(name))
-        if proposals:
-            self.random.choice(proposals)().apply()
-
-    def _proposals(self, name: str) -> Iterator[Callable[[], Proposal]]:
         store, kafka = self.store.view(name), self.kafka.view(name)
-        yield lambda: propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7)
-        yield from self._repairs(store, kafka)
+        if self.random.random() < self.reset_rate:
+            propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
+            return
+        if self.random.random() < self.park_rate:
+            propose_park_table(store, self.random.choice((*sorted(set(TABLES.values())), ERRORS))).apply()
+            return
+        repairs = list(self._repairs(store, kafka))
+        for propose in self.random.sample(repairs, len(repairs)):
+            try:
+                propose().apply()
+            except Refused:
+                continue  # nothing of this kind to mend
 
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
         for table in (*set(TABLES.values()), ERRORS):
@@ -213,6 +238,6 @@ class World:
         self._attempts += 1
         return f"a{self._attempts}"
 
-    def commits(self) -> list[state.Commit]:
+    def commits(self) -> list[Commit]:
         """The commits as they are."""
         return [c.value for c in state.read_commits(self.store, state.topic_registry(self.store))]

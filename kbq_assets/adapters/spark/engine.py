@@ -51,7 +51,7 @@ class SparkEngine:
     def _run(self, units: tuple[Unit, ...]) -> None:
         try:
             self._outcomes.put(self._collect(units))
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises must come back as an outcome
+        except Exception as error:
             # A task that Spark gave up, whatever the reason: its windows are orphans, the next run reads them again.
             reason = f"Spark task failed: {type(error).__name__}: {str(error).splitlines()[0]}"
             self._outcomes.put([UnitOutcome(unit, failure=reason) for unit in units])

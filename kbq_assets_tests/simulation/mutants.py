@@ -1,0 +1,168 @@
+"""The real code with one rule of PROTOCOL.md removed. The simulator must notice each.
+
+Rules whose removal shows in one interleaving of thousands have a test of that interleaving instead
+(`kbq_assets_tests/pipelines/`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kbq_assets.core import codec, commits, loading, planning
+from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
+from kbq_assets.pipelines import load, publisher, state
+from kbq_assets.worker import unit as worker_unit
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule removed: attributes to replace while it is active."""
+
+    name: str
+    rule: str
+    changes: tuple[tuple[Any, str, Any], ...]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace the attributes, and put them back."""
+        with ExitStack() as stack:
+            for owner, name, value in self.changes:
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, value)
+            yield
+
+
+def _blind_swap(store: Any, old: Any, value: Any) -> Any:
+    generation = store.get(old.path).generation
+    store.swap(old.path, codec.dumps(value), generation)
+    return old
+
+
+def _publish_without_next(original: Callable[..., Any]) -> Callable[..., Any]:
+    def publish(now: Any, window: Any, tp: Any) -> Any:
+        return original(dataclasses.replace(now, next=window.first), window, tp)
+
+    return publish
+
+
+def _reset_without_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    def reset(commit: Any, starts: Any, **options: Any) -> Any:
+        return dataclasses.replace(original(commit, starts, **options), epoch=commit.epoch)
+
+    return reset
+
+
+def _mark_without_schema(file: StagedFile) -> str:
+    return f"{file.name.topic_partition}/{file.name.epoch}"
+
+
+def _mark_without_epoch(file: StagedFile) -> str:
+    return f"{file.name.topic_partition}/{file.name.schema_id}"
+
+
+def _prune_if_any_loaded(commit: Any, is_loaded: Callable[[StagedFile], bool]) -> Any:
+    return commits._map_windows(commit, lambda window: None if any(map(is_loaded, window.files)) else window)
+
+
+def _orphan_whatever_the_position(path: str, by_shard: Any) -> bool:
+    return True
+
+
+def _tables_before_the_commit(store: Any, commits_: Any) -> Any:
+    """Backlogs and states as they were before the commits were read; the commits anew."""
+    before = files_in_use(store, [])
+    found = state.read_commits(store, state.topic_registry(store))
+    commits_[:] = found
+    return {**before, **{f.path: f for c in found for f in c.value.files}}
+
+
+files_in_use = state.files_in_use
+
+
+class _NewIdAfterUnknown(load._TableLoader):
+    def _submit(self, current: Any, flight: Any) -> bool:
+        try:
+            self._ports.warehouse.insert_job(self._job(flight, flight.files))
+        except UnknownOutcome:
+            self._swap(current, loading.give_up(current.value))
+        except JobAlreadyExists:
+            pass
+        return True
+
+
+class _LandsFailedJobs(load._TableLoader):
+    def _recover(self, current: Any, flight: Any, error: Any) -> bool:
+        self._swap(current, loading.land(current.value, flight.rows))
+        return True
+
+
+class _DeletesBeforeRecording(load._TableLoader):
+    def _settle(self, current: Any, flight: Any) -> bool:
+        self._ports.store.delete_many([f.path for f in flight.files])
+        return super()._settle(current, flight)
+
+
+def _isolate_with_the_mark(current: Any, bad: Any) -> Any:
+    isolated = loading_isolate(current, bad)
+    if isolated.flight is None:
+        return isolated
+    marks = dict(isolated.marks)
+    for quarantined in bad:
+        marks[loading.mark_key(quarantined.file)] = quarantined.file.until
+    return dataclasses.replace(isolated, flight=None, marks=marks, quarantined=(*current.quarantined, *bad))
+
+
+loading_isolate = loading.isolate
+
+
+def _same_sequence(current: Any, flight: Any) -> Any:
+    flight = dataclasses.replace(flight, job_id=f"kbq-{current.uuid}-1")
+    return dataclasses.replace(current, flight=flight)
+
+
+def _publish_listed_as_lost(commit: Any, outcomes: Any) -> Any:
+    ours: dict[Any, Any] = {}
+    for outcome in outcomes:
+        tp = outcome.unit.range.topic_partition
+        now = commit.partitions[tp.partition]
+        if outcome.windows:
+            rebased = dataclasses.replace(now, next=outcome.windows[0].first)
+            commit = commit.with_partition(tp.partition, rebased)
+        try:
+            commit = commits.publish(commit, tp.partition, commit.epoch, outcome.windows)
+        except StateError:
+            continue
+    return commit, ours
+
+
+def _newest_first(files: list[StagedFile]) -> Any:
+    return {tp: windows[::-1] for tp, windows in loading_windows(files).items()}
+
+
+loading_windows = loading._windows_by_partition
+
+MUTANTS = (
+    Mutant("a swap without precondition", "E4, L2", ((state, "swap", _blind_swap), (publisher, "swap", _blind_swap))),
+    Mutant("windows published wherever the partition stands", "E4",
+           ((commits, "_with_window", _publish_without_next(commits._with_window)),
+            (worker_unit, "_is_superseded", lambda unit, store: False))),
+    Mutant("an unknown swap is made again without looking", "E4", ((publisher, "_rebase", _publish_listed_as_lost),)),
+    Mutant("a reset keeps the epoch", "E9", ((commits, "reset", _reset_without_epoch(commits.reset)),)),
+    Mutant("marks without schema id", "L1", ((loading, "mark_key", _mark_without_schema),)),
+    Mutant("marks without epoch", "E9", ((loading, "mark_key", _mark_without_epoch),)),
+    Mutant("a window is pruned when any of its files is loaded", "E7", ((commits, "prune", _prune_if_any_loaded),)),
+    Mutant("the sweep ignores the position", "E6", ((planning, "_is_orphan", _orphan_whatever_the_position),)),
+    Mutant("the sweep reads tables and backlogs before the commits", "E6",
+           ((state, "files_in_use", _tables_before_the_commit),)),
+    Mutant("a new id after an unknown outcome", "L3", ((load, "_TableLoader", _NewIdAfterUnknown),)),
+    Mutant("a failed job counts as loaded", "L5", ((load, "_TableLoader", _LandsFailedJobs),)),
+    Mutant("files are deleted before the load is recorded", "L4", ((load, "_TableLoader", _DeletesBeforeRecording),)),
+    Mutant("the mark passes a bad file before its batch", "L5", ((loading, "isolate", _isolate_with_the_mark),)),
+    Mutant("one job id for all of a table's jobs", "L2", ((loading, "_fly", _same_sequence),)),
+    Mutant("newest windows first", "L1", ((loading, "_windows_by_partition", _newest_first),)),
+)  # fmt: skip

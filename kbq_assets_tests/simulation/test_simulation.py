@@ -1,0 +1,41 @@
+"""Thousands of schedules of crashes, late calls, zombies and operators keep the four promises; mutants do not.
+
+KBQ_TEST_SCHEDULES sets how many schedules run (10,000 by default; the long run is `make model`).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets_tests.fakes.faults import Crash
+from kbq_assets_tests.simulation.mutants import MUTANTS, Mutant
+from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule
+
+SCHEDULES = int(os.environ.get("KBQ_TEST_SCHEDULES", "10000"))
+CHUNKS = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_schedule_keeps_the_promises(chunk: int) -> None:
+    rows = 0
+    for seed in range(chunk, SCHEDULES, CHUNKS):
+        rows += len(run_schedule(seed).warehouse.log)
+    assert rows > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_the_simulator_notices_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
+        for seed in range(2000):
+            run_schedule(seed)
+
+
+def test_a_seed_is_a_schedule() -> None:
+    traces = [run_schedule(7).scheduler.trace for _ in range(2)]
+    assert traces[0] == traces[1]
+    assert len(traces[0]) > 50
