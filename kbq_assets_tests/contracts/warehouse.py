@@ -22,7 +22,8 @@ import pytest
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions, columns_of, plan_table_change
-from kbq_assets.ports.warehouse import JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets.wire.error_rows import error_schema_json
 
 #: Writes an object of this name with these bytes where the warehouse can read it; returns its URI.
 Stage: TypeAlias = Callable[[str, bytes], str]
@@ -388,6 +389,70 @@ class WarehouseContract:
         for job_id, offsets in (("j1", [0, 1, 2]), ("j2", [2, 3])):
             self.run(warehouse, load_job(job_id, stage(f"{job_id}.avro", avro_file(records(offsets)))))
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 2, 3: 1}
+
+    # Error rows
+
+    def test_error_rows_come_newest_first_chosen_by_position_and_cut_where_asked(
+        self, warehouse: Warehouse, stage: Stage
+    ) -> None:
+        errors = TableReference("shop", "kbq_errors")
+        warehouse.create_table(errors, columns_of(error_schema_json()), TableOptions())
+        rows = [
+            error_record(1, time=5),
+            error_record(2, time=9, value=None),
+            error_record(1, partition=3, time=7),
+        ]
+        uri = stage("errors.avro", avro_file(rows, error_schema_json()))
+        self.run(warehouse, load_job("j1", uri, table=errors, schema=error_schema_json()))
+        found = warehouse.error_rows(errors, ErrorQuery())
+        assert [(row.partition, row.offset, row.timestamp_ms) for row in found] == [
+            (0, 2, 9),
+            (3, 1, 7),
+            (0, 1, 5),
+        ]
+        assert (found[0].value, found[0].value_size) == (None, None)
+        (row,) = warehouse.error_rows(errors, ErrorQuery("t", 0, 1))
+        assert row == ErrorRow(
+            "t",
+            0,
+            1,
+            1,
+            5,
+            "WRONG_MAGIC",
+            "no",
+            7,
+            b"key",
+            b"\x00\xffvalue",
+            7,
+            (("h", b"\xfe"), ("n", None)),
+        )
+        (cut,) = warehouse.error_rows(errors, ErrorQuery("t", partition=0, offset=1, value_bytes=2))
+        assert (cut.key, cut.value, cut.value_size) == (b"ke", b"\x00\xff", 7)
+        assert len(warehouse.error_rows(errors, ErrorQuery(limit=2))) == 2
+        assert warehouse.error_rows(errors, ErrorQuery("other")) == ()
+
+    def test_a_missing_error_table_has_no_rows(self, warehouse: Warehouse) -> None:
+        assert warehouse.error_rows(TableReference("shop", "kbq_errors"), ErrorQuery()) == ()
+
+
+def error_record(
+    offset: int, *, time: int, partition: int = 0, value: bytes | None = b"\x00\xffvalue"
+) -> dict[str, Any]:
+    """A row of an error table, of topic ``t`` and epoch 1, at ``time`` milliseconds."""
+    return {
+        "_kafka_topic": "t",
+        "_kafka_partition": partition,
+        "_kafka_offset": offset,
+        "_kafka_timestamp": time,
+        "_kbq_epoch": 1,
+        "reason": "WRONG_MAGIC",
+        "message": "no",
+        "schema_id": 7,
+        "key": b"key",
+        "value": value,
+        "headers": [{"key": "h", "value": b"\xfe"}, {"key": "n", "value": None}],
+        "event_date": 0,
+    }
 
 
 class SharedWarehouseContract(WarehouseContract):

@@ -8,6 +8,7 @@
     load.py         staged files into a table, in bounded batches
     container.py    blocks of an Avro container file, strictly
     decode.py       blocks to Arrow, in the shape of the table's columns
+    error_rows.py   reading error tables
     types.py        BigQuery's column types as DuckDB's and Arrow's
 
 How BigQuery's types are kept: INT64 BIGINT, FLOAT64 DOUBLE, BOOL BOOLEAN, STRING VARCHAR, BYTES BLOB, JSON

@@ -12,6 +12,7 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema
 from kbq_assets.adapters.duckdb.database import Database
+from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
 from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
 from kbq_assets.adapters.duckdb.types import definition
@@ -22,7 +23,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions
-from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobError, JobStatus, KafkaRange, LoadJob
 
 Result = TypeVar("Result")
 
@@ -145,6 +146,10 @@ class DuckDbWarehouse:
             return {KafkaRange(topic, partition, epoch): count for topic, partition, epoch, count in rows}
 
         return self._read(read, {})
+
+    def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
+        """Rows of an error table, the newest first; () when there is no such table."""
+        return self._read(lambda connection: read_error_rows(connection, table, query), ())
 
     @contextmanager
     def connect_readonly(self) -> Iterator[duckdb.DuckDBPyConnection]:

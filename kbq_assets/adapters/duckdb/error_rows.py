@@ -1,0 +1,43 @@
+"""Reading error tables: the bad records of `wire/error_rows.py`, as loaded."""
+
+from __future__ import annotations
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import schema
+from kbq_assets.core.names import TableReference
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
+
+_COLUMNS = (
+    "_kafka_topic, _kafka_partition, _kafka_offset, _kbq_epoch, epoch_ms(_kafka_timestamp), reason, message,"
+    " schema_id, key[1:$bytes], value[1:$bytes], octet_length(value), headers"
+)
+
+
+def read_error_rows(
+    connection: duckdb.DuckDBPyConnection, table: TableReference, query: ErrorQuery
+) -> tuple[ErrorRow, ...]:
+    """Rows of an error table, by Kafka time, the newest first; () when it does not exist."""
+    if not schema.exists(connection, table):
+        return ()
+    wanted = {
+        "_kafka_topic": query.topic,
+        "_kafka_partition": query.partition,
+        "_kafka_offset": query.offset,
+    }
+    filters = {name: value for name, value in wanted.items() if value is not None}
+    where = " AND ".join(f"{name} = ${name}" for name in filters) or "true"
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM {schema.name_of(connection, table)} WHERE {where} ORDER BY"
+        " _kafka_timestamp DESC, _kbq_epoch DESC, _kafka_topic, _kafka_partition, _kafka_offset DESC LIMIT $limit",
+        {**filters, "bytes": query.value_bytes, "limit": query.limit},
+    ).fetchall()
+    return tuple(ErrorRow(*fields, headers=_headers(headers)) for *fields, headers in rows)
+
+
+def _headers(found: list[dict[str, str | bytes | None]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((str(header["key"]), _bytes(header["value"])) for header in found or ())
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
