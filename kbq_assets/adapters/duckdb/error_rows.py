@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any, Final
+
 import duckdb
 
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.core.names import TableReference
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
-_COLUMNS = (
+_FIELDS: Final = tuple(field.name for field in fields(ErrorRow))
+#: In the order of the fields.
+_COLUMNS: Final = (
     "_kafka_topic, _kafka_partition, _kafka_offset, _kbq_epoch, epoch_ms(_kafka_timestamp), reason, message,"
     " schema_id, key[1:$bytes], value[1:$bytes], octet_length(value), headers"
 )
@@ -32,12 +37,10 @@ def read_error_rows(
         " _kafka_timestamp DESC, _kbq_epoch DESC, _kafka_topic, _kafka_partition, _kafka_offset DESC LIMIT $limit",
         {**filters, "bytes": query.value_bytes, "limit": query.limit},
     ).fetchall()
-    return tuple(ErrorRow(*fields, headers=_headers(headers)) for *fields, headers in rows)
+    return tuple(_error_row(*row) for row in rows)
 
 
-def _headers(found: list[dict[str, str | bytes | None]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple((str(header["key"]), _bytes(header["value"])) for header in found or ())
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _error_row(*columns: Any) -> ErrorRow:
+    *own, headers = columns
+    pairs = tuple((header["key"], header["value"]) for header in headers or ())
+    return ErrorRow(**dict(zip(_FIELDS, (*own, pairs), strict=True)))
