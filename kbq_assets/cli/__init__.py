@@ -1,1 +1,117 @@
-"""``kbq``: thin commands over the pipelines."""
+"""``kbq``: thin commands over the pipelines.
+
+Commands are imported when they are called, so that `kbq --help` and shell completion stay quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import click
+
+from kbq_assets.cli.context import exit_code, tell
+from kbq_assets.core.errors import KbqError
+
+
+class Lazy(NamedTuple):
+    """Where a command is, as ``module:attribute``, and its line in `kbq --help`."""
+
+    path: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
+    "Run": {
+        "plan": Lazy(
+            "kbq_assets.cli.plan:plan", "Show what an extraction or a load would do; change nothing."
+        ),
+        "extract": Lazy("kbq_assets.cli.run:extract", "Read new records into staged files and commit them."),
+        "load": Lazy("kbq_assets.cli.run:load", "Load committed files into the warehouse."),
+        "clean": Lazy("kbq_assets.cli.run:clean", "Delete staged files that nothing needs."),
+    },
+    "Look": {
+        "status": Lazy(
+            "kbq_assets.cli.status:status", "Show positions, lag, backlogs, errors, what is stopped."
+        ),
+        "reconcile": Lazy(
+            "kbq_assets.cli.reconcile:reconcile", "Account for every record; exit code 1 if not."
+        ),
+        "errors": Lazy("kbq_assets.cli.errors:errors", "List bad records, or show one as it came."),
+        "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
+    },
+    "Operate": {
+        "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
+        "resume": Lazy("kbq_assets.cli.operate:resume", "Let a stopped partition or a parked table go on."),
+        "park": Lazy("kbq_assets.cli.operate:park", "Hold a table: its files wait until it is resumed."),
+        "accept-gap": Lazy(
+            "kbq_assets.cli.operate:accept_gap", "Go on after records were lost to retention."
+        ),
+        "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
+    },
+    "This machine": {
+        "demo": Lazy(
+            "kbq_assets.cli.demo:demo", "From a broker with real data to an account of every record."
+        ),
+        "local": Lazy("kbq_assets.cli.local:local", "A Kafka broker and a schema registry without Docker."),
+        "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
+        "doctor": Lazy("kbq_assets.cli.doctor:doctor", "Check what KBQ needs, and say how to mend it."),
+    },
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called, and turns KBQ's errors into messages and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of `COMMANDS`."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        for section in COMMANDS.values():
+            if cmd_name in section:
+                module, _, attribute = section[cmd_name].path.partition(":")
+                command: click.Command = getattr(import_module(module), attribute)
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A section for each kind of command."""
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, command.help) for name, command in section.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. An error ends with its message, its next step and its exit code."""
+        try:
+            return super().invoke(ctx)
+        except KbqError as error:
+            tell(error, debug=ctx.params["debug"])
+            sys.exit(exit_code(error))
+
+
+EPILOG: Final = """
+\b
+Examples:
+  kbq plan                                 what would happen now
+  kbq extract --topic shop.orders.v1       one topic, up to its end
+  kbq load                                 everything committed
+  kbq status                               lag, errors, what waits for you and how to go on
+  kbq reconcile --json                     the account, for a program
+\b
+Exit codes:
+  0 done   1 failed, or something waits for an operator   2 usage   3 refused: it would lose or
+  double data   75 not now: broker, registry, store or warehouse does not answer; run it again
+\b
+Everything is configured by KBQ_* variables: kbq settings.
+"""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kbq-assets", prog_name="kbq")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def kbq(debug: bool) -> None:
+    """Kafka topics into a warehouse, exactly once."""

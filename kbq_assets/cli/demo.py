@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from kbq_assets.adapters.local_stack.locks import exclusive
+from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.local import stack_of
 from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.platform import Platform
@@ -23,7 +24,7 @@ LOCK_SECONDS = 1800.0
 
 
 @click.command()
-@click.pass_obj
+@pass_platform
 def demo(platform: Platform) -> None:
     """Bring everything up, produce real data, run the job through Dagster and account for every record."""
     console = Console()

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from kbq_assets.adapters.local_stack import LocalStack, ServiceState, find_java
 from kbq_assets.adapters.local_stack.ports import can_listen, holder_of
+from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.local import stack_of
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.settings import Settings
@@ -67,7 +68,7 @@ class Checked(Protocol):
 
 
 @click.command()
-@click.pass_obj
+@pass_platform
 def doctor(platform: Checked) -> None:
     """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended."""
     checks = list(examine(platform))

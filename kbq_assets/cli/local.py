@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kbq_assets.adapters.local_stack import LocalStack, ServiceStatus
+from kbq_assets.cli.context import pass_platform
 from kbq_assets.core.settings import Settings
 
 
@@ -53,14 +54,14 @@ def local() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Your own Ivy settings, where a mirror must be used (default: ~/.ivy2/ivysettings.xml if there).",
 )
-@click.pass_obj
+@pass_platform
 def up(platform: HasSettings, ivy_settings: Path | None) -> None:
     """Install what is missing, start what is not running, wait until both serve."""
     stack_of(platform.settings, ivy_settings).up()
 
 
 @local.command()
-@click.pass_obj
+@pass_platform
 def down(platform: HasSettings) -> None:
     """Stop what `up` started, and nothing else. Data stays."""
     stack_of(platform.settings).down()
@@ -68,7 +69,7 @@ def down(platform: HasSettings) -> None:
 
 @local.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.pass_obj
+@pass_platform
 def status(platform: HasSettings, as_json: bool) -> None:
     """Show both services; exit code 1 unless both serve."""
     services = stack_of(platform.settings).status()

@@ -8,12 +8,13 @@ from typing import NoReturn
 
 import click
 
+from kbq_assets.cli.context import pass_platform
 from kbq_assets.pipelines.platform import Platform
 
 
 @click.command()
 @click.option("--port", default=3000, show_default=True, help="Port of the UI, on 127.0.0.1.")
-@click.pass_obj
+@pass_platform
 def ui(platform: Platform, port: int) -> None:
     """Open Dagster's UI with its daemon: schedules and sensors work as long as it runs."""
     for number in (signal.SIGTERM, signal.SIGHUP):

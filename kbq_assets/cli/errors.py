@@ -1,0 +1,185 @@
+"""``kbq errors``: bad records, and one of them as it came."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import click
+
+from kbq_assets.cli.context import json_option, pass_platform
+from kbq_assets.cli.render import console, echo_json, number, size, table
+from kbq_assets.core.names import quarantine_path
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.pipelines.bad_records import (
+    Quarantined,
+    find_error_rows,
+    list_error_rows,
+    list_quarantined,
+)
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
+
+#: A list shows where and why, not what.
+_LISTED_BYTES = 0
+
+
+@click.group()
+def errors() -> None:
+    """Bad records as the error tables have them.
+
+    \b
+      kbq errors list --topic shop.orders.v1 --limit 5
+      kbq errors show shop.orders.v1 0 4711
+      kbq errors show shop.orders.v1 0 4711 --raw > record.bin
+    """
+
+
+@errors.command(name="list")
+@click.option("--topic", help="Of this topic alone.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest this many."
+)
+@json_option
+@pass_platform
+def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> None:
+    """List bad records, the newest first, and files that no load job accepts."""
+    rows = list_error_rows(platform.warehouse, ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
+    quarantined = list_quarantined(platform.store, topic)
+    if as_json:
+        echo_json(
+            {
+                "errors": [_listed_json(row) for row in rows],
+                "quarantined": [_quarantined_json(q) for q in quarantined],
+            }
+        )
+        return
+    out = console()
+    shown = table("partition", "#offset", "time", "reason", "#size", "message")
+    for row in rows:
+        place = (str(TopicPartition(row.topic, row.partition)), str(row.offset), _time(row.timestamp_ms))
+        shown.add_row(
+            *place, row.reason, "null" if row.value_size is None else size(row.value_size), row.message
+        )
+    out.print(shown if rows else "no bad records")
+    if quarantined:
+        out.print("\nfiles that no load job accepts:")
+    for q in quarantined:
+        out.print(
+            f"  {quarantine_path(q.bad.file.path)}: {number(q.bad.file.rows)} rows for {q.table}: {q.bad.error}"
+        )
+
+
+@errors.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option("--raw", is_flag=True, help="Write the value's bytes, and nothing else.")
+@json_option
+@pass_platform
+def show(platform: Platform, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
+    """Show one bad record: where, why, key, headers, and the value as bytes, text and JSON."""
+    rows = find_error_rows(platform.warehouse, TopicPartition(topic, partition), offset)
+    if raw:
+        sys.stdout.buffer.write(rows[0].value or b"")
+    elif as_json:
+        echo_json([_row_json(row) for row in rows])
+    else:
+        for row in rows:
+            for line in _lines(row):
+                click.echo(line)
+
+
+def hex_dump(data: bytes) -> Iterator[str]:
+    """Sixteen bytes a line: position, hexadecimal, ASCII."""
+    for start in range(0, len(data), 16):
+        chunk = data[start : start + 16]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in chunk)
+        yield f"{start:08x}  {chunk.hex(' '):<47}  {text}"
+
+
+def _lines(row: ErrorRow) -> Iterator[str]:
+    tp = TopicPartition(row.topic, row.partition)
+    yield f"{tp} offset {row.offset}, epoch {row.epoch}, {_time(row.timestamp_ms)}"
+    yield f"reason: {row.reason}: {row.message}"
+    if row.schema_id is not None:
+        yield f"schema id: {row.schema_id}"
+    yield from _bytes_lines("key", row.key)
+    for name, value in row.headers:
+        yield from _bytes_lines(f"header {name}", value)
+    yield from _bytes_lines("value", row.value)
+    if row.value is not None and (parsed := _parsed(row.value)) is not None:
+        yield "value as JSON:"
+        yield from (f"  {line}" for line in parsed.splitlines())
+
+
+def _bytes_lines(name: str, data: bytes | None) -> Iterator[str]:
+    if data is None:
+        yield f"{name}: null"
+        return
+    text = _text(data)
+    yield f"{name}: {size(len(data))}" + (f": {text}" if text is not None and "\n" not in text else "")
+    yield from (f"  {line}" for line in hex_dump(data))
+
+
+def _text(data: bytes) -> str | None:
+    """The text of UTF-8 bytes without control characters, such as those of a terminal."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(c.isprintable() or c in "\n\t" for c in text) else None
+
+
+def _parsed(data: bytes) -> str | None:
+    try:
+        return json.dumps(json.loads(data), indent=2)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _time(timestamp_ms: int) -> str:
+    if timestamp_ms < 0:
+        return "no time"
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _listed_json(row: ErrorRow) -> dict[str, object]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+        "epoch": row.epoch,
+        "timestamp_ms": row.timestamp_ms,
+        "reason": row.reason,
+        "message": row.message,
+        "schema_id": row.schema_id,
+        "value_size": row.value_size,
+    }
+
+
+def _row_json(row: ErrorRow) -> dict[str, object]:
+    return {
+        **_listed_json(row),
+        "key_base64": _base64(row.key),
+        "value_base64": _base64(row.value),
+        "headers": [{"key": name, "value_base64": _base64(value)} for name, value in row.headers],
+    }
+
+
+def _quarantined_json(q: Quarantined) -> dict[str, object]:
+    file = q.bad.file
+    return {
+        "table": str(q.table),
+        "path": quarantine_path(file.path),
+        "rows": file.rows,
+        "error": q.bad.error,
+    }
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

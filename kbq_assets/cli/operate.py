@@ -1,0 +1,177 @@
+"""The operator's commands: bootstrap, resume, park, accept-gap, reset. Each says first what it would do, and asks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from kbq_assets.cli.context import confirm, pass_platform, yes_option
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.pipelines import operate
+from kbq_assets.pipelines.platform import Platform
+
+_POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])
+
+
+def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number."""
+    if value is None or (value.isascii() and value.isdigit()):
+        return None if value is None else int(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        message = f"{value!r} is neither ISO 8601 nor milliseconds since 1970"
+        raise click.BadParameter(message, ctx, param) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+@click.command()
+@click.option("--topic", help="The topic to write a commit for.")
+@click.option("--at", type=_POSITIONS, help="Where its partitions start.")
+@click.option(
+    "--timestamp",
+    metavar="TIME",
+    callback=milliseconds,
+    help="With --at timestamp: ISO 8601, or ms since 1970.",
+)
+@click.option("--offset", type=click.IntRange(min=0), help="With --at offset: the same in every partition.")
+@click.option("--from-done-files", is_flag=True, help="Go on where Kafka BigQuery Express stopped.")
+@yes_option
+@pass_platform
+def bootstrap(
+    platform: Platform,
+    topic: str | None,
+    at: str | None,
+    timestamp: int | None,
+    offset: int | None,
+    from_done_files: bool,
+    yes: bool,
+) -> None:
+    """Write the first commit of a topic, so that extraction starts where you say.
+
+    Topics without a commit start by their `start=` option by themselves. With --from-done-files each partition
+    starts after its highest done file in the staging area's done/ folder; they may be hand-made.
+
+    \b
+      kbq bootstrap --topic shop.orders.v1 --at latest
+      kbq bootstrap --topic shop.orders.v1 --at timestamp --timestamp 2026-01-31T00:00:00Z
+      kbq bootstrap --from-done-files
+    """
+    _check_bootstrap(topic, at, timestamp, offset, from_done_files)
+    if from_done_files:
+        topics = None if topic is None else [topic]
+        proposals = operate.propose_bootstrap_from_done_files(platform.store, platform.offsets, topics)
+    else:
+        proposals = [
+            operate.propose_bootstrap(
+                platform.store,
+                platform.offsets,
+                topic or "",
+                at=at or "",
+                timestamp_ms=timestamp or 0,
+                offset=offset or 0,
+            )
+        ]
+    confirm(proposals, yes=yes)
+
+
+@click.command()
+@click.option("--topic", help="A topic with stopped partitions.")
+@click.option("--partition", type=click.IntRange(min=0), help="This partition alone.")
+@click.option(
+    "--as-errors", is_flag=True, help="Take the bad records as error rows instead of mending the cause."
+)
+@click.option("--table", metavar="DS.TABLE", help="A parked table.")
+@yes_option
+@pass_platform
+def resume(
+    platform: Platform,
+    topic: str | None,
+    partition: int | None,
+    as_errors: bool,
+    table: str | None,
+    yes: bool,
+) -> None:
+    """Let a stopped partition, or a parked table, go on after its cause is mended.
+
+    \b
+      kbq resume --topic shop.orders.v1
+      kbq resume --topic shop.orders.v1 --partition 3 --as-errors
+      kbq resume --table shop.orders
+    """
+    if (topic is None) == (table is None):
+        raise click.UsageError("give --topic or --table")
+    if table is not None:
+        if partition is not None or as_errors:
+            raise click.UsageError("--partition and --as-errors go with --topic")
+        proposal = operate.propose_resume_table(platform.store, TableReference.parse(table))
+    else:
+        proposal = operate.propose_resume(platform.store, topic or "", partition, as_errors=as_errors)
+    confirm([proposal], yes=yes)
+
+
+@click.command()
+@click.option("--table", required=True, metavar="DS.TABLE", help="The table to hold.")
+@yes_option
+@pass_platform
+def park(platform: Platform, table: str, yes: bool) -> None:
+    """Hold a table: nothing is loaded into it until `kbq resume --table`; other tables go on.
+
+    Its files wait in its backlog, so that the topics they come from are not held up.
+    """
+    confirm([operate.propose_park_table(platform.store, TableReference.parse(table))], yes=yes)
+
+
+@click.command(name="accept-gap")
+@click.option("--topic", required=True, help="The topic.")
+@click.option("--partition", required=True, type=click.IntRange(min=0), help="The partition.")
+@yes_option
+@pass_platform
+def accept_gap(platform: Platform, topic: str, partition: int, yes: bool) -> None:
+    """Go on after retention deleted records that were never read.
+
+    The positions up to the oldest record that the broker still has are given up; they are counted as lost.
+    """
+    tp = TopicPartition(topic, partition)
+    confirm([operate.propose_accept_gap(platform.store, platform.offsets, tp)], yes=yes)
+
+
+@click.command()
+@click.option("--topic", required=True, help="The topic.")
+@click.option("--partition", type=click.IntRange(min=0), help="This partition alone.")
+@click.option("--at", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
+@click.option("--give-up-pending", is_flag=True, help="Lose committed files that are not loaded yet.")
+@yes_option
+@pass_platform
+def reset(
+    platform: Platform, topic: str, partition: int | None, at: str, give_up_pending: bool, yes: bool
+) -> None:
+    """Begin a topic anew: after it was recreated or truncated, or to read it again.
+
+    A new epoch begins. Rows of older epochs stay in the tables; the column `_kbq_epoch` tells them apart.
+    """
+    proposal = operate.propose_reset(
+        platform.store,
+        platform.offsets,
+        topic,
+        partition=partition,
+        at=at,
+        give_up_pending=give_up_pending,
+    )
+    confirm([proposal], yes=yes)
+
+
+def _check_bootstrap(
+    topic: str | None, at: str | None, timestamp: int | None, offset: int | None, from_done_files: bool
+) -> None:
+    if from_done_files:
+        if at is not None:
+            raise click.UsageError("--from-done-files says where to start: leave --at out")
+    elif topic is None or at is None:
+        raise click.UsageError("give --topic and --at, or --from-done-files")
+    for name, value in (("timestamp", timestamp), ("offset", offset)):
+        if (at == name) != (value is not None):
+            raise click.UsageError(f"--at {name} and --{name} go together")

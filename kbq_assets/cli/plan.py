@@ -1,0 +1,138 @@
+"""``kbq plan``: what an extraction or a load would do now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+from rich.console import Console
+
+from kbq_assets.cli.context import json_option, pass_platform, selected_topics
+from kbq_assets.cli.render import console, echo_json, number, size, stop_json, stop_lines, table
+from kbq_assets.core.loading import Batch
+from kbq_assets.core.planning import ExtractionPlan
+from kbq_assets.pipelines.platform import Platform
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["extract", "load"]), required=False)
+@click.option("--topic", "topics", multiple=True, help="Plan the extraction of these topics alone.")
+@json_option
+@pass_platform
+def plan(platform: Platform, what: str | None, topics: tuple[str, ...], as_json: bool) -> None:
+    """Show what an extraction or a load would do; change nothing.
+
+    Without an argument both are shown: the extraction's ranges, and the next batch of every table that has
+    committed files, as a load would submit them if it started now.
+
+    \b
+      kbq plan
+      kbq plan extract --topic shop.orders.v1
+      kbq plan load --json
+    """
+    extraction = platform.plan_extraction(selected_topics(platform, topics)) if what != "load" else None
+    batches = platform.plan_load() if what != "extract" else None
+    if as_json:
+        document = {} if extraction is None else {"extract": extraction_json(extraction)}
+        echo_json(document if batches is None else {**document, "load": load_json(batches)})
+        return
+    out = console()
+    if extraction is not None:
+        _print_extraction(extraction, out)
+    if batches is not None:
+        _print_load(batches, out)
+
+
+def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
+    """A plan of an extraction as a document."""
+    return {
+        "positions": planned.positions,
+        "idle": planned.idle,
+        "creations": [
+            {"topic": c.topic, "shard": c.shard, "starts": {str(p): s for p, s in c.starts.items()}}
+            for c in planned.creations
+        ],
+        "additions": [
+            {"topic": a.topic_partition.topic, "partition": a.topic_partition.partition, "start": a.start}
+            for a in planned.additions
+        ],
+        "gaps": [
+            {"topic": g.topic_partition.topic, "partition": g.topic_partition.partition, "until": g.until}
+            for g in planned.gaps
+        ],
+        "units": [
+            {
+                "topic": unit.range.topic_partition.topic,
+                "partition": unit.range.topic_partition.partition,
+                "epoch": unit.epoch,
+                "from": unit.range.from_offset,
+                "until": unit.range.until_offset,
+                "positions": unit.range.positions,
+            }
+            for unit in planned.units
+        ],
+        "stops": [stop_json(stop) for stop in planned.stops],
+    }
+
+
+def load_json(batches: Sequence[Batch]) -> dict[str, object]:
+    """A plan of a load as a document."""
+    return {
+        "batches": [
+            {
+                "table": str(batch.table),
+                "schema_id": batch.schema.schema_id,
+                "files": len(batch.files),
+                "rows": batch.rows,
+                "bytes": batch.bytes,
+                "paths": [file.path for file in batch.files],
+            }
+            for batch in batches
+        ]
+    }
+
+
+def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
+    for line in _changes(planned):
+        out.print(line)
+    if planned.units:
+        units = table("extract", "#from", "#until", "#positions", "#epoch")
+        for unit in planned.units:
+            range_ = unit.range
+            units.add_row(
+                str(range_.topic_partition),
+                str(range_.from_offset),
+                str(range_.until_offset),
+                number(range_.positions),
+                str(unit.epoch),
+            )
+        out.print(units)
+    out.print(
+        f"extract: {number(planned.positions)} positions of {len(planned.units)} partitions;"
+        f" {planned.idle} have nothing new, {len(planned.stops)} stopped"
+    )
+    for line in stop_lines(planned.stops):
+        out.print(line, style="yellow")
+
+
+def _changes(planned: ExtractionPlan) -> Iterator[str]:
+    for creation in planned.creations:
+        starts = ", ".join(f"[{p}] at {start}" for p, start in sorted(creation.starts.items()))
+        yield f"new topic {creation.topic}: {starts}"
+    for addition in planned.additions:
+        yield f"new partition {addition.topic_partition} at {addition.start}"
+    for gap in planned.gaps:
+        yield f"gap of {gap.topic_partition} until {gap.until}: {gap.reason}"
+
+
+def _print_load(batches: Sequence[Batch], out: Console) -> None:
+    if batches:
+        planned = table("load", "#schema id", "#files", "#rows", "#size")
+        for batch in batches:
+            schema_id = str(batch.schema.schema_id)
+            planned.add_row(
+                str(batch.table), schema_id, number(len(batch.files)), number(batch.rows), size(batch.bytes)
+            )
+        out.print(planned)
+    rows = sum(batch.rows for batch in batches)
+    out.print(f"load: {number(rows)} rows in the next batches of {len(batches)} tables")

@@ -1,0 +1,225 @@
+"""``kbq extract``, ``kbq load``, ``kbq clean``: one bounded run each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from kbq_assets.cli.context import ExitCode, json_option, pass_platform, selected_topics
+from kbq_assets.cli.render import console, echo_json, number, stop_json, stop_lines, table
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.names import TableReference
+from kbq_assets.pipelines.load import LoadReport, TableReport, tables_to_load
+from kbq_assets.pipelines.platform import Platform
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.extract import ExtractionReport, Progress
+
+
+@click.command()
+@click.option("--topic", "topics", multiple=True, help="These topics alone; may be repeated.")
+@json_option
+@pass_platform
+def extract(platform: Platform, topics: tuple[str, ...], as_json: bool) -> None:
+    """Read new records of the source list's topics into staged files and commit them.
+
+    The work runs as Spark tasks. A run that dies leaves an unfinished window: the next one goes on there. Exit
+    code 1 when a partition waits for an operator, 75 when something did not answer.
+    """
+    only = selected_topics(platform, topics)
+    with _positions_bar() as on_progress:
+        report = platform.extract(only=only, on_progress=on_progress)
+    if as_json:
+        echo_json(extraction_report_json(report))
+    else:
+        _print_extraction(report, console())
+    sys.exit(_extraction_code(report))
+
+
+@click.command()
+@click.option("--table", "tables", multiple=True, metavar="DS.TABLE", help="These alone; may be repeated.")
+@json_option
+@pass_platform
+def load(platform: Platform, tables: tuple[str, ...], as_json: bool) -> None:
+    """Load committed files into the warehouse, one job at a time per table.
+
+    A job id never loads twice: running this twice, or in two places, loads nothing twice. Exit code 1 when a
+    table is parked or failed, 75 when only something did not answer.
+    """
+    only = _known_tables(platform, tables)
+    with _tables_shown() as on_table:
+        report = platform.load(only=only, on_table=on_table)
+    if as_json:
+        echo_json(load_report_json(report))
+    else:
+        _print_load(report, console())
+    sys.exit(_load_code(report))
+
+
+@click.command()
+@json_option
+@pass_platform
+def clean(platform: Platform, as_json: bool) -> None:
+    """Delete orphans of dead runs, done files that a higher one replaces, and temporary files.
+
+    Safe beside running extractions and loads: only what no commit, backlog or job can need is deleted.
+    """
+    report = platform.clean()
+    if as_json:
+        echo_json(
+            {
+                "orphans": report.orphans,
+                "done_files": report.done_files,
+                "temporary": report.temporary,
+                "failures": list(report.failures),
+            }
+        )
+    else:
+        click.echo(
+            f"deleted {number(report.orphans)} orphans, {number(report.done_files)} done files,"
+            f" {number(report.temporary)} temporary files"
+        )
+    for failure in report.failures:
+        click.echo(f"not deleted: {failure}", err=True)
+    sys.exit(ExitCode.TRY_AGAIN if report.failures else ExitCode.DONE)
+
+
+def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
+    """What an extraction did, as a document."""
+    totals = report.totals
+    return {
+        "records": totals.records,
+        "staged": totals.staged,
+        "errors": totals.errors,
+        "skipped": totals.skipped,
+        "gaps": totals.gaps,
+        "seconds": round(report.seconds, 3),
+        "unfinished": report.unfinished,
+        "partitions": [
+            {
+                "topic": p.topic_partition.topic,
+                "partition": p.topic_partition.partition,
+                "from": p.first,
+                "until": p.until,
+                "records": p.counts.records,
+                "windows": p.windows,
+                "files": len(p.files),
+            }
+            for p in report.partitions
+        ],
+        "stops": [stop_json(stop) for stop in report.stops],
+        "failures": {str(tp): message for tp, message in report.failures.items()},
+    }
+
+
+def load_report_json(report: LoadReport) -> dict[str, object]:
+    """What a load did, as a document."""
+    return {
+        "rows": report.rows,
+        "seconds": round(report.seconds, 3),
+        "tables": [
+            {
+                "table": str(t.table),
+                "state": t.state,
+                "rows": t.rows,
+                "files": t.files,
+                "jobs": list(t.jobs),
+                "quarantined": t.quarantined,
+                "message": t.message,
+            }
+            for t in report.tables
+        ],
+    }
+
+
+def _known_tables(platform: Platform, tables: tuple[str, ...]) -> frozenset[TableReference] | None:
+    if not tables:
+        return None
+    wanted = frozenset(TableReference.parse(text) for text in tables)
+    unknown = wanted - set(tables_to_load(platform.store))
+    if unknown:
+        raise NotFound(
+            f"nothing was ever staged for {', '.join(sorted(map(str, unknown)))}",
+            next_step="kbq status lists the tables",
+        )
+    return wanted
+
+
+def _extraction_code(report: ExtractionReport) -> ExitCode:
+    if report.stops:
+        return ExitCode.FAILED
+    return ExitCode.TRY_AGAIN if report.failures else ExitCode.DONE
+
+
+def _load_code(report: LoadReport) -> ExitCode:
+    troubled = [t for t in report.tables if t.state in ("parked", "failed")]
+    if not troubled:
+        return ExitCode.DONE
+    return ExitCode.TRY_AGAIN if all(t.transient for t in troubled) else ExitCode.FAILED
+
+
+def _print_extraction(report: ExtractionReport, out: Console) -> None:
+    if report.partitions:
+        shown = table("extracted", "#from", "#until", "#records", "#errors", "#skipped", "#windows", "#files")
+        for p in report.partitions:
+            counts = (p.counts.records, p.counts.errors, p.counts.skipped, p.windows, len(p.files))
+            shown.add_row(str(p.topic_partition), str(p.first), str(p.until), *map(number, counts))
+        out.print(shown)
+    totals = report.totals
+    out.print(
+        f"extracted {number(totals.records)} records in {report.seconds:.1f} s: {number(totals.staged)} rows,"
+        f" {number(totals.errors)} error rows, {number(totals.skipped)} skipped"
+    )
+    if report.unfinished:
+        out.print(f"time is up: {report.unfinished} ranges wait for the next run")
+    for tp, message in sorted(report.failures.items()):
+        out.print(f"interrupted: {tp}: {message}", style="yellow")
+    for line in stop_lines(report.stops):
+        out.print(line, style="yellow")
+
+
+def _print_load(report: LoadReport, out: Console) -> None:
+    if report.tables:
+        shown = table("loaded", "state", "#rows", "#files", "#jobs", "#quarantined")
+        for t in report.tables:
+            shown.add_row(str(t.table), t.state, *map(number, (t.rows, t.files, len(t.jobs), t.quarantined)))
+        out.print(shown)
+    out.print(f"loaded {number(report.rows)} rows in {report.seconds:.1f} s")
+    for t in report.tables:
+        if t.message:
+            out.print(f"{t.state}: {t.table}: {t.message}", style="yellow")
+        if t.state == "parked":
+            out.print(f"  next: kbq resume --table {t.table}", style="yellow")
+
+
+@contextmanager
+def _positions_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar of positions published, where somebody watches."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda progress: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("starting Spark", total=None)
+        yield lambda p: bar.update(
+            task, description=f"{p.records:,} records", total=p.positions, completed=p.published
+        )
+
+
+@contextmanager
+def _tables_shown() -> Iterator[Callable[[TableReport], None]]:
+    """The table loaded last, where somebody watches."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda report: None
+        return
+    with err.status("loading") as shown:
+        yield lambda report: shown.update(f"loading: {report.table}: {number(report.rows)} rows")

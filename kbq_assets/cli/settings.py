@@ -1,0 +1,101 @@
+"""``kbq settings``: every variable, what it means, what it is here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kbq_assets.cli.context import exit_code, json_option, tell
+from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.settings import VARIABLES, Settings
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.platform import Platform
+
+VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
+    "KBQ_HOME": lambda s: s.home,
+    "KBQ_STAGING": lambda s: s.staging_url,
+    "KBQ_WAREHOUSE": lambda s: s.warehouse_url,
+    "KBQ_SOURCE_TOPICS": lambda s: s.source_topics,
+    "KBQ_DATASET": lambda s: s.dataset,
+    "KBQ_KAFKA_BOOTSTRAP_SERVERS": lambda s: s.kafka.bootstrap_servers,
+    "KBQ_REGISTRY_URL": lambda s: s.registry.url,
+    "KBQ_REGISTRY_USERNAME": lambda s: s.registry.username,
+    "KBQ_REGISTRY_PASSWORD": lambda s: s.registry.password,
+    "KBQ_REGISTRY_TOKEN": lambda s: s.registry.token,
+    "KBQ_REGISTRY_CA_FILE": lambda s: s.registry.ca_file,
+    "KBQ_REGISTRY_TIMEOUT_SECONDS": lambda s: s.registry.timeout_seconds,
+    "KBQ_SPARK_MASTER": lambda s: s.spark.master,
+    "KBQ_LOCAL_KAFKA_PORT": lambda s: s.local.kafka_port,
+    "KBQ_LOCAL_CONTROLLER_PORT": lambda s: s.local.controller_port,
+    "KBQ_LOCAL_REGISTRY_PORT": lambda s: s.local.registry_port,
+    "KBQ_RUN_SECONDS": lambda s: s.run.run_seconds,
+    "KBQ_WINDOW_SECONDS": lambda s: s.run.window_seconds,
+    "KBQ_WINDOW_RECORDS": lambda s: s.run.window_records,
+    "KBQ_WINDOW_BYTES": lambda s: s.run.window_bytes,
+    "KBQ_FILE_BYTES": lambda s: s.run.file_bytes,
+    "KBQ_LOAD_WAIT_SECONDS": lambda s: s.run.load_wait_seconds,
+    "KBQ_EXTRACT_SECONDS": lambda s: s.run.extract_seconds,
+    "KBQ_LOAD_SECONDS": lambda s: s.run.load_seconds,
+}
+_SECRET = re.compile(r"password|secret|token|credential|jaas|(^|[._])key($|[._])", re.IGNORECASE)
+#: `user:password@` in an address.
+_USER_INFO = re.compile(r"(?<=://)[^/@]+(?=@)")
+REDACTED: Final = "***"
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def settings(open_platform: Callable[[], Platform], as_json: bool) -> None:
+    """List every KBQ_* variable with its meaning and its value here; secrets are not shown.
+
+    Options of librdkafka and Spark go by their own names: KBQ_KAFKA_SASL_MECHANISM is `sasl.mechanism`,
+    KBQ_SPARK_CONF_spark.executor.memory is `spark.executor.memory`. Values may be references to a secret:
+    env:NAME or file:PATH.
+    """
+    try:
+        values = effective(open_platform().settings)
+    except ConfigurationError as error:
+        # What is wrong may be found in the list.
+        _print({name: "" for name in VARIABLES}, as_json)
+        tell(error)
+        sys.exit(exit_code(error))
+    _print(values, as_json)
+
+
+def effective(found: Settings) -> dict[str, str]:
+    """Every variable's value as text, secrets redacted; then the options of Kafka and Spark that are set."""
+    values = {name: redacted(name, str(value(found))) for name, value in VALUES.items()}
+    for name, value in found.kafka.options.items():
+        values[f"KBQ_KAFKA_{name.upper().replace('.', '_')}"] = redacted(name, value)
+    for name, value in found.spark.options.items():
+        values[f"KBQ_SPARK_CONF_{name}"] = redacted(name, value)
+    return values
+
+
+def redacted(name: str, value: str) -> str:
+    """A value that may be shown. A reference to a secret is not the secret."""
+    if value and _SECRET.search(name.replace("_", ".")) and not value.startswith(("env:", "file:")):
+        return REDACTED
+    return _USER_INFO.sub(REDACTED, value)
+
+
+def _print(values: Mapping[str, str], as_json: bool) -> None:
+    if as_json:
+        echo_json(
+            [
+                {"name": name, "value": value, "meaning": VARIABLES.get(name, "")}
+                for name, value in values.items()
+            ]
+        )
+        return
+    shown = table("variable", "value", "meaning (default)")
+    for name, value in values.items():
+        shown.add_row(name, value, VARIABLES.get(name, ""))
+    console().print(shown)
