@@ -42,9 +42,7 @@ class OnDemandEngine:
 
 
 class LocalPySpark(LazyPySparkResource):
-    """dagster-pyspark's resource with a Java that Spark can use, and an end."""
-
-    java_home: str = ""
+    """dagster-pyspark's resource, quieter, and with an end."""
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -62,9 +60,9 @@ def pyspark_resource(settings: Settings) -> dg.ResourceDefinition:
 
     @dg.resource(description="Spark, configured by KBQ_SPARK_* variables; starts when it is first used.")
     def pyspark(context: dg.InitResourceContext) -> Iterator[LazyPySparkResource]:
-        from kbq_assets.adapters.spark.session import spark_config, use_java
+        from kbq_assets.adapters.spark.session import prepare_environment, spark_config
 
-        use_java(settings.home)
+        prepare_environment(settings.home)
         spark = LocalPySpark(spark_config=spark_config(settings.spark, settings.home))
         try:
             yield spark

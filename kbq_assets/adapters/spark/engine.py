@@ -7,6 +7,7 @@ as they end, never behind the slowest partition (PROTOCOL E4), and a failing tas
 from __future__ import annotations
 
 import queue
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,7 @@ class SparkEngine:
             self._outcomes.put(self._collect(units))
         except Exception as error:
             # A task that Spark gave up, whatever the reason: its windows are orphans, the next run reads them again.
-            reason = f"Spark task failed: {type(error).__name__}: {str(error).splitlines()[0]}"
+            reason = f"the Spark task failed: {_cause(error)}"
             self._outcomes.put([UnitOutcome(unit, failure=reason) for unit in units])
 
     def _collect(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
@@ -63,3 +64,10 @@ class SparkEngine:
         task: Any = self._task
         [outcomes] = self._context.parallelize([units], 1).map(task).collect()
         return list(outcomes)
+
+
+def _cause(error: Exception) -> str:
+    """The line that tells, of Spark's many: the Python exception inside the task, else the first."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception|Interrupt|Exit)\b", line)]
+    return (raised or lines)[-1 if raised else 0]

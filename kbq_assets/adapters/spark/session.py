@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,15 +36,22 @@ def spark_config(settings: SparkSettings, home: Path) -> dict[str, str]:
     return config | dict(settings.options)
 
 
-def use_java(home: Path) -> None:
-    """Point JAVA_HOME at a runtime that Spark can use, before its JVM starts. Raises ConfigurationError."""
+def prepare_environment(home: Path, master: str) -> None:
+    """Say which Java and which Python Spark starts, before its JVM does. Raises ConfigurationError.
+
+    Spark reads both from the environment alone. Workers run this interpreter unless PYSPARK_PYTHON names another,
+    as it must on a cluster whose hosts keep theirs elsewhere.
+    """
     os.environ["JAVA_HOME"] = str(find_java(home / "java").home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
 
 
 @contextmanager
 def spark_session(settings: SparkSettings, home: Path) -> Iterator[SparkSession]:
     """A session for one run, stopped after it."""
-    use_java(home)
+    prepare_environment(home, settings.master)
     builder = SparkSession.builder
     for key, value in spark_config(settings, home).items():
         builder = builder.config(key, value)
