@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kbq_assets.adapters.local_stack.artifacts import RETRIEVE_PATTERN, Artifact, ivy_jar
+from kbq_assets.adapters.local_stack.artifact import Artifact
+from kbq_assets.adapters.local_stack.ivy import RETRIEVE_PATTERN, ivy_jar
 from kbq_assets.adapters.local_stack.java import find_java
 
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")

@@ -12,12 +12,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kbq_assets.adapters.local_stack.artifacts import (
-    Installation,
-    find_installation,
-    install,
-    required_artifacts,
-)
 from kbq_assets.adapters.local_stack.daemons import (
     find_daemon,
     last_lines,
@@ -26,6 +20,12 @@ from kbq_assets.adapters.local_stack.daemons import (
     replace_text,
     start_daemon,
     stop_processes,
+)
+from kbq_assets.adapters.local_stack.installation import (
+    Installation,
+    find_installation,
+    install,
+    required_artifacts,
 )
 from kbq_assets.adapters.local_stack.java import find_java
 from kbq_assets.adapters.local_stack.kafka import Kafka

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from kbq_assets.adapters.local_stack.artifacts import (
+from kbq_assets.adapters.local_stack.artifact import Artifact
+from kbq_assets.adapters.local_stack.installation import (
     INSTALL_MARKER,
-    Artifact,
     find_installation,
     install,
     required_artifacts,

@@ -1,0 +1,47 @@
+"""The certificate authorities that Python trusts, in a file that Java reads.
+
+A Java runtime brings a list of its own; that of a wheel knows nothing of what this system's administrator added,
+such as the authority of a company's proxy, while pip has just been through it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+# Java's own key store format ("JKS"), version 2; entries of kind 2 are trusted certificates.
+_MAGIC, _VERSION, _TRUSTED = 0xFEEDFEED, 2, 2
+# Not a secret: the format wants a password for its checksum, and Java's own lists use this one.
+PASSWORD = "changeit"
+# Part of the format's checksum.
+_WHITENER = b"Mighty Aphrodite"
+
+
+def trusted_authorities() -> list[bytes]:
+    """The certificates (DER) that Python trusts; honours ``SSL_CERT_FILE``. May be empty."""
+    return ssl.create_default_context().get_ca_certs(binary_form=True)
+
+
+def write_truststore(path: Path, certificates: Sequence[bytes]) -> tuple[str, ...]:
+    """Write ``certificates`` (DER) to ``path``; returns the Java options that use it."""
+    entries = b"".join(_entry(number, certificate) for number, certificate in enumerate(certificates))
+    body = struct.pack(">III", _MAGIC, _VERSION, len(certificates)) + entries
+    checksum = hashlib.sha1(PASSWORD.encode("utf-16-be") + _WHITENER + body, usedforsecurity=False).digest()
+    path.write_bytes(body + checksum)
+    return (
+        f"-Djavax.net.ssl.trustStore={path}",
+        "-Djavax.net.ssl.trustStoreType=JKS",
+        f"-Djavax.net.ssl.trustStorePassword={PASSWORD}",
+    )
+
+
+def _entry(number: int, certificate: bytes) -> bytes:
+    head = struct.pack(">I", _TRUSTED) + _text(f"authority-{number}") + struct.pack(">Q", 0)
+    return head + _text("X.509") + struct.pack(">I", len(certificate)) + certificate
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode("ascii")
