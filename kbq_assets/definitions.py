@@ -10,23 +10,27 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.settings import Settings, parse_settings
-from kbq_assets.pipelines.platform import Openers, Platform
-from kbq_assets.pipelines.reconcile import Expected
-from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets.ports.kafka import OffsetReader
-from kbq_assets.ports.orchestrator import Orchestrator
-from kbq_assets.ports.warehouse import Warehouse
-from kbq_assets.worker.adapters import open_source, open_store
+
+if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
+    from kbq_assets.core.offsets import TopicPartition
+    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.pipelines.reconcile import Expected
+    from kbq_assets.ports.engine import ExtractionEngine
+    from kbq_assets.ports.kafka import OffsetReader
+    from kbq_assets.ports.orchestrator import Orchestrator
+    from kbq_assets.ports.warehouse import Warehouse
 
 
 def platform(environ: Mapping[str, str] | None = None) -> Platform:
     """The platform of an environment, by default this process's. Raises ConfigurationError."""
+    from kbq_assets.adapters.clock import SystemClock
+    from kbq_assets.pipelines.platform import Openers, Platform
+    from kbq_assets.worker.adapters import open_source, open_store
+
     settings = parse_settings(os.environ if environ is None else environ)
     openers = Openers(
         store=open_store,
@@ -89,6 +93,7 @@ def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | 
 
 
 def _open_orchestrator(settings: Settings) -> Orchestrator:
+    from kbq_assets.defs import build_definitions
     from kbq_assets.defs.orchestrator import DagsterOrchestrator
 
-    return DagsterOrchestrator(settings.home, os.environ)
+    return DagsterOrchestrator(settings.home, os.environ, lambda: build_definitions(platform()))

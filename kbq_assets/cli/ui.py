@@ -13,10 +13,16 @@ from kbq_assets.pipelines.platform import Platform
 
 
 @click.command()
-@click.option("--port", default=3000, show_default=True, help="Port of the UI, on 127.0.0.1.")
+@click.option(
+    "--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port, on 127.0.0.1."
+)
+@click.option("--stop", is_flag=True, help="Stop a UI that runs, and what a killed one or demo left behind.")
 @pass_platform
-def ui(platform: Platform, port: int) -> None:
-    """Open Dagster's UI with its daemon: schedules and sensors work as long as it runs."""
+def ui(platform: Platform, port: int, stop: bool) -> None:
+    """Open Dagster's UI, with the daemon whose schedules and sensors move new records, until interrupted."""
+    if stop:
+        platform.orchestrator.stop()
+        return
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
@@ -26,7 +32,7 @@ def ui(platform: Platform, port: int) -> None:
 
 
 def _announce(url: str) -> None:
-    click.echo(f"Dagster is at {url} (Ctrl-C stops it and its daemon)")
+    click.echo(f"Dagster is at {url}; Ctrl-C stops it, and its daemon")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -62,7 +62,7 @@ def pyspark_resource(settings: Settings) -> dg.ResourceDefinition:
     def pyspark(context: dg.InitResourceContext) -> Iterator[LazyPySparkResource]:
         from kbq_assets.adapters.spark.session import prepare_environment, spark_config
 
-        prepare_environment(settings.home)
+        prepare_environment(settings.home, settings.spark.master)
         spark = LocalPySpark(spark_config=spark_config(settings.spark, settings.home))
         try:
             yield spark

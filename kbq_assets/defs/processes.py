@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,8 +43,16 @@ class HomeLock:
         except BlockingIOError:
             file.close()
             return False
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         self._file = file
         return True
+
+    def holder(self) -> int:
+        """The process that took the lock last; 0 where nobody did."""
+        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        return int(text) if text.isdecimal() else 0
 
     def release(self) -> None:
         """Give the lock back."""
@@ -88,18 +97,18 @@ class Processes:
         """Where a child's output goes."""
         return self.logs / f"{module.replace('._', '-').replace('_', '-')}.log"
 
-    def stop(self, module: str) -> None:
-        """Stop one child."""
-        child = self._children.pop(module, None)
-        if child is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                stop_processes([psutil.Process(child.pid)], GRACE_SECONDS)
+    def stop(self, *modules: str) -> None:
+        """Stop children, with the processes they started; by default all of them."""
+        ended = [
+            self._children.pop(name) for name in modules or list(self._children) if name in self._children
+        ]
+        stop_processes([process for child in ended for process in _family(child.pid)], GRACE_SECONDS)
+        for child in ended:
             child.wait()
 
     def stop_all(self) -> None:
-        """Stop our children, and whatever else works on this home: code servers and run workers of theirs."""
-        for module in list(self._children):
-            self.stop(module)
+        """Stop our children, and whatever else works on this home: code servers and run workers of dead ones."""
+        self.stop()
         stop_processes(self.found(), GRACE_SECONDS)
 
     def found(self) -> list[psutil.Process]:
@@ -114,6 +123,13 @@ class Processes:
         """Whether an argument holds the home's path, alone or inside JSON (`/a/b` is not in `/a/bc`)."""
         home = str(self.folder)
         return any(f"{home}{end}" in argument + " " for end in ('"', "/", " ", "'", "\\"))
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    return []
 
 
 def _arguments(process: psutil.Process) -> Sequence[str]:

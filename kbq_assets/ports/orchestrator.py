@@ -48,3 +48,6 @@ class Orchestrator(Protocol):
         ``on_ready`` gets the UI's URL. Raises ConfigurationError for a taken port, Unavailable when it does
         not come up.
         """
+
+    def stop(self) -> None:
+        """End a command that serves or works, and everything that a killed one left running."""

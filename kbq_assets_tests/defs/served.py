@@ -1,0 +1,41 @@
+"""What the orchestrator's tests serve: jobs that do nothing, wait, or die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import dagster as dg
+
+
+@dg.op(pool="kbq_load")
+def say(context) -> None:  # type: ignore[no-untyped-def]
+    context.log.info("hello")
+
+
+@dg.op(pool="kbq_load")
+def wait(context) -> None:  # type: ignore[no-untyped-def]
+    context.log.info("waiting")
+    time.sleep(600)
+
+
+@dg.op(pool="kbq_load")
+def fail() -> None:
+    raise RuntimeError("on purpose")
+
+
+@dg.op(pool="kbq_load")
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def job_of(op: dg.OpDefinition, name: str) -> dg.JobDefinition:
+    return dg.GraphDefinition(name=name, node_defs=[op]).to_job(
+        executor_def=dg.in_process_executor, tags={"kbq/load": "1", "dagster/max_retries": "0"}
+    )
+
+
+defs = dg.Definitions(
+    jobs=[job_of(op, name) for op, name in ((say, "says"), (wait, "waits"), (fail, "fails"), (die, "dies"))]
+)
