@@ -1,19 +1,20 @@
 """An object store in memory whose calls can fail in every way the port allows.
 
-Faults as in `FakeWarehouse`: ``faults`` is asked before every call made through a view that names its process. A late
-call waits in ``late`` until `land_late` applies it, or for ever.
+Threads may share it. Faults as in `FakeWarehouse`: ``faults`` is asked before every call made through a view
+that names its process. A late call waits in ``late`` until `land_late` applies it, or for ever.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from bisect import bisect_right
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO, TypeVar
 
 import google_crc32c
 
+from kbq_assets.adapters.object_paths import check_path
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Unavailable, UnknownOutcome
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
@@ -32,6 +33,7 @@ class FaultyMemoryStore:
         self.objects: dict[str, StoredObject] = {}
         self.time_ms = 1_700_000_000_000
         self._generation = 0
+        self._lock = threading.Lock()
 
     # The simulator's side
 
@@ -55,46 +57,51 @@ class FaultyMemoryStore:
     # The port
 
     def get(self, path: str) -> StoredObject:
-        if path not in self.objects:
+        found = self.objects.get(check_path(path))
+        if found is None:
             raise NotFound(f"{path} does not exist")
-        return self.objects[path]
+        return found
 
     def create(self, path: str, data: bytes) -> int:
-        if path in self.objects:
-            raise PreconditionFailed(f"{path} exists")
-        return self._store(path, data)
+        with self._lock:
+            if check_path(path) in self.objects:
+                raise PreconditionFailed(f"{path} exists")
+            return self._store(path, data)
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
-        if path not in self.objects or self.objects[path].generation != generation:
-            raise PreconditionFailed(f"{path} has another generation than {generation}")
-        return self._store(path, data)
+        with self._lock:
+            found = self.objects.get(check_path(path))
+            if found is None or found.generation != generation:
+                raise PreconditionFailed(f"{path} has another generation than {generation}")
+            return self._store(path, data)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        paths = sorted(path for path in self.objects if path.startswith(prefix))
-        listed = [(path, self.objects[path]) for path in paths[bisect_right(paths, start_after) :]]
-        return iter([ObjectEntry(path, len(o.data), o.updated_ms) for path, o in listed])
+        with self._lock:
+            listed = [(path, found) for path, found in self.objects.items() if path.startswith(prefix)]
+        entries = (ObjectEntry(path, len(o.data), o.updated_ms) for path, o in listed if path > start_after)
+        return iter(sorted(entries, key=lambda entry: entry.path))
 
     def delete(self, path: str) -> None:
-        self.objects.pop(path, None)
+        with self._lock:
+            self.objects.pop(check_path(path), None)
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        for path in paths:
-            self.delete(path)
-        return {}
+        return _delete_each(self, paths)
 
     def copy(self, source: str, target: str) -> None:
         data = self.get(source).data
-        if target not in self.objects:
-            self._store(target, data)
+        with self._lock:
+            if check_path(target) not in self.objects:
+                self._store(target, data)
 
     def open_write(self, path: str) -> ObjectWriter:
-        return _Writer(path, self.create)
+        return _Writer(check_path(path), self.create)
 
     def open_read(self, path: str) -> BinaryIO:
         return io.BytesIO(self.get(path).data)
 
     def uri(self, path: str) -> str:
-        return f"{_SCHEME}{path}"
+        return f"{_SCHEME}{check_path(path.removesuffix('/'))}"
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -153,19 +160,15 @@ class StoreView:
         self._write("delete", path, lambda: self._store.delete(path))
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        failures: dict[str, Exception] = {}
-        for path in paths:
-            try:
-                self.delete(path)
-            except KbqError as error:
-                failures[path] = error
-        return failures
+        return _delete_each(self, paths)
 
     def copy(self, source: str, target: str) -> None:
         self._write("copy", target, lambda: self._store.copy(source, target))
 
     def open_write(self, path: str) -> ObjectWriter:
-        return _Writer(path, lambda p, data: self._write("close", p, lambda: self._store.create(p, data)))
+        return _Writer(
+            check_path(path), lambda p, data: self._write("close", p, lambda: self._store.create(p, data))
+        )
 
     def open_read(self, path: str) -> BinaryIO:
         return self._read("open_read", path, lambda: self._store.open_read(path))
@@ -212,6 +215,16 @@ class StoreView:
 
 
 _CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
+
+
+def _delete_each(store: FaultyMemoryStore | StoreView, paths: Iterable[str]) -> Mapping[str, Exception]:
+    failures: dict[str, Exception] = {}
+    for path in paths:
+        try:
+            store.delete(path)
+        except KbqError as error:
+            failures[path] = error
+    return failures
 
 
 def _discard(apply: Callable[[], object]) -> None:

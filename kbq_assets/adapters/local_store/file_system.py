@@ -76,7 +76,8 @@ def _shortcoming(probe: Temporary) -> str:
     probe.seal(generation, durable=False)
     if os.stat(probe.path).st_mtime_ns != generation:
         return "keeps modification times less exactly than to the nanosecond"
-    if os.path.exists(probe.path.upper()):
+    folder, name = os.path.split(probe.path)
+    if os.path.exists(os.path.join(folder, name.upper())):
         return "does not tell names by case"
     try:
         os.link(probe.path, f"{probe.path}-link")

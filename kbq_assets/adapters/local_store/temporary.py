@@ -63,8 +63,8 @@ def sweep(folder: Path) -> int:
 
 def _open_locked(folder: Path) -> tuple[str, int]:
     while True:
-        # The process id is for people only.
-        path = os.path.join(folder, f"{os.getpid()}-{secrets.token_hex(8)}")
+        # The process id is for people only. Lower case: see `check_file_system`.
+        path = os.path.join(folder, f"by-{os.getpid()}-{secrets.token_hex(8)}")
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
         # A sweep may come between the two calls; then another name is tried.
         if _try_lock(descriptor) and os.fstat(descriptor).st_nlink:
