@@ -100,7 +100,7 @@ def test_the_prefix_gives_the_schema_id_or_why_there_is_none() -> None:
         (Reason.TOO_MANY_ITEMS, {"type": "array", "items": "int"}, b"\x16" + bytes(11) + b"\x16" + bytes(12)),
         (Reason.TOO_MANY_ITEMS, {"type": "map", "values": "null"}, encode_long(21) + bytes(22)),
         (Reason.TOO_MANY_ITEMS, {"type": "array", "items": "null"}, encode_long(2**62) + b"\x00"),
-        (Reason.TOO_MANY_ITEMS, {"type": "array", "items": record_of()}, b"\x08\x08\x00"),
+        (Reason.TOO_MANY_ITEMS, {"type": "array", "items": record_of()}, b"\x04\x04\x04\x00"),
     ],
 )
 def test_a_bad_record_has_its_reason(reason: Reason, schema: Any, body: bytes) -> None:
