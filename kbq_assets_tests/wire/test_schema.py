@@ -85,7 +85,8 @@ def test_a_type_named_like_the_header_type_does_not_matter() -> None:
 def test_a_field_named_like_a_metadata_column_is_refused_with_both_names(name: str) -> None:
     with pytest.raises(UnstageableSchema) as refused:
         staged_schema(record_of((name, "int")), ALL)
-    assert repr(name) in str(refused.value) and repr(name.lower()) in str(refused.value)
+    assert f"field {name!r}" in str(refused.value)
+    assert f"the metadata column {name.lower()!r}" in str(refused.value)
 
 
 def test_a_column_that_is_not_asked_for_is_free() -> None:
@@ -201,9 +202,11 @@ def test_the_fingerprint_does_not_depend_on_how_a_name_is_written() -> None:
     assert schema_fingerprint(one) == schema_fingerprint(two)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_the_fingerprint_tells_apart_what_loads_differently() -> None:
+    schemas = [
+        record_of(("a", "long")),
+        record_of(("a", "string")),
+        record_of(("a", "bytes")),
         record_of(("a", {"type": "long", "logicalType": "timestamp-millis"})),
         record_of(("a", {"type": "long", "logicalType": "timestamp-micros"})),
         record_of(("a", "int")),
@@ -214,12 +217,10 @@ def test_the_fingerprint_does_not_depend_on_how_a_name_is_written() -> None:
         record_of(("a", {"type": "string", "sqlType": "JSON"})),
         record_of(("a", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2})),
         record_of(("a", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1})),
-    ],
-)
-def test_the_fingerprint_tells_apart_what_loads_differently(other: dict[str, Any]) -> None:
-    schemas = [record_of(("a", "long")), record_of(("a", "string")), record_of(("a", "bytes")), other]
-    assert len({schema_fingerprint(schema) for schema in schemas}) == 4
-    assert staged_schema(other, NONE).fingerprint != staged_schema(other, ALL).fingerprint
+    ]
+    assert len({schema_fingerprint(schema) for schema in schemas}) == len(schemas)
+    staged = [staged_schema(schema, metadata) for schema in schemas for metadata in (NONE, ALL)]
+    assert len({each.fingerprint for each in staged}) == 2 * len(schemas)
 
 
 def test_fingerprints_stay_what_they_are() -> None:
