@@ -78,7 +78,15 @@ def test_a_document_is_good(document: bytes) -> None:
             b'"\\u1"',
             b'"\\u"',
         ),
-        *(b'"\\ud800"', b'"\\udc00"', b'"\\ud800\\ud800"', b'"\\ud83c x"', b'"\\ud83c', b'"\\ud83c\\udf8"'),
+        *(
+            b'"\\ud800"',
+            b'"\\udc00"',
+            b'"\\ud800\\ud800"',
+            b'"\\udc00\\udc00"',
+            b'"\\ud83c x"',
+            b'"\\ud83c',
+            b'"\\ud83c\\udf8"',
+        ),
         *(b"[", b"]", b"[1", b"[1,", b"[1,]", b"[,1]", b"[1 2]", b"[1}", b"{]", b"[]]", b"[][]", b"[1]x"),
         *(
             b"{",
