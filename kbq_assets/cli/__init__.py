@@ -96,17 +96,21 @@ class LazyGroup(click.Group):
 EPILOG: Final = """
 \b
 Examples:
-  kbq plan                                 what would happen now
-  kbq extract --topic shop.orders.v1       one topic, up to its end
-  kbq load                                 everything committed
-  kbq status                               lag, errors, what waits for you and how to go on
-  kbq reconcile --json                     the account, for a program
+  kbq plan                              what would happen now
+  kbq extract --topic shop.orders.v1    one topic, up to its end
+  kbq load                              everything that is committed
+  kbq status                            lag, errors, what waits for you and how to go on
+  kbq reconcile --json                  the account, for a program
+
 \b
 Exit codes:
-  0 done   1 failed, or something waits for an operator   2 usage   3 refused: it would lose or
-  double data   75 not now: broker, registry, store or warehouse does not answer; run it again
-\b
-Everything is configured by KBQ_* variables: kbq settings.
+  0   done
+  1   failed, or something waits for an operator: the message says what to do
+  2   the command line cannot be read
+  3   refused: it would lose or double data
+  75  not now: broker, registry, store or warehouse does not answer; run it again
+
+Everything is configured by KBQ_* variables; `kbq settings` lists them.
 """
 
 

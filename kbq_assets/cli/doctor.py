@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -17,22 +17,23 @@ from typing import Protocol
 import click
 import psutil
 from packaging.requirements import Requirement
-from rich.console import Console
-from rich.table import Table
 
 from kbq_assets.adapters.local_stack import LocalStack, ServiceState, find_java
-from kbq_assets.adapters.local_stack.ports import can_listen, holder_of
+from kbq_assets.adapters.local_stack.ports import accepts_connections, can_listen, holder_of
 from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.local import stack_of
+from kbq_assets.cli.render import echo_json
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.settings import Settings
 from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.registry import SchemaRegistry
 
 # An id that no registry has given out: NotFound is the answer of one that works.
 UNUSED_SCHEMA_ID = 2_147_483_647
 # Rename and locks are not atomic, or not seen by every client, on these.
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smbfs", "smb3", "afpfs", "9p", "fuse.sshfs", "fuse.s3fs")
 CHECKED_PACKAGES = ("pyspark", "dagster", "duckdb", "confluent-kafka", "numba", "numpy", "pyarrow")
+START = "kbq local up"
 GIB = 1024**3
 ENOUGH_DISK, LITTLE_DISK = 5 * GIB, 1 * GIB
 
@@ -68,16 +69,24 @@ class Checked(Protocol):
 
 
 @click.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @pass_platform
-def doctor(platform: Checked) -> None:
+def doctor(platform: Checked, as_json: bool) -> None:
     """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended."""
-    checks = list(examine(platform))
-    Console().print(_table(checks))
+    checks = []
+    for check in examine(platform):
+        checks.append(check)
+        if not as_json:
+            _show(check)
+    if as_json:
+        echo_json([asdict(check) for check in checks])
     sys.exit(1 if any(check.outcome is Outcome.FAIL for check in checks) else 0)
 
 
 def examine(platform: Checked) -> Iterator[Check]:
     """Every check, in the order in which things depend on one another."""
+    from kbq_assets.worker.adapters import open_registry
+
     settings = platform.settings
     yield python_version(sys.version_info[:2])
     for package in CHECKED_PACKAGES:
@@ -90,8 +99,8 @@ def examine(platform: Checked) -> Iterator[Check]:
         yield Check("staging", Outcome.OK, f"{settings.staging_url} is not a folder of this machine")
     else:
         yield from folder(staging)
-    yield broker(platform.offsets, settings.kafka.bootstrap_servers)
-    yield registry(settings)
+    yield broker(settings, lambda: platform.offsets)
+    yield registry(settings, open_registry)
 
 
 def python_version(found: tuple[int, ...]) -> Check:
@@ -184,27 +193,32 @@ def file_system_of(path: Path) -> str:
     return best[1]
 
 
-def broker(offsets: OffsetReader, bootstrap_servers: str) -> Check:
+def broker(settings: Settings, open_offsets: Callable[[], OffsetReader]) -> Check:
     """Whether the broker answers these credentials."""
+    servers = settings.kafka.bootstrap_servers
+    is_local = servers == stack_of(settings).bootstrap_servers
+    if is_local and not accepts_connections(settings.local.kafka_port):
+        # Kafka's client would go on trying for half a minute.
+        return Check("broker", Outcome.FAIL, f"{servers}: nothing listens there", START)
     try:
-        found = f"{bootstrap_servers}: cluster {offsets.cluster_id()}, {len(offsets.topics())} topics"
+        offsets = open_offsets()
+        found = f"{servers}: cluster {offsets.cluster_id()}, {len(offsets.topics())} topics"
     except KbqError as error:
-        mend = error.next_step or "kbq local up, or set KBQ_KAFKA_BOOTSTRAP_SERVERS and its credentials"
-        return Check("broker", Outcome.FAIL, f"{bootstrap_servers}: {error.message}", mend)
+        mend = START if is_local else error.next_step or "set KBQ_KAFKA_BOOTSTRAP_SERVERS and its credentials"
+        return Check("broker", Outcome.FAIL, f"{servers}: {error.message}", mend)
     return Check("broker", Outcome.OK, found)
 
 
-def registry(settings: Settings) -> Check:
+def registry(settings: Settings, open_registry: Callable[[Settings], SchemaRegistry]) -> Check:
     """Whether the registry answers these credentials."""
-    from kbq_assets.worker.adapters import open_registry
-
     url = settings.registry.url
+    is_local = url == stack_of(settings).registry_url
     try:
         open_registry(settings).schema(UNUSED_SCHEMA_ID)
     except NotFound:
         return Check("registry", Outcome.OK, url)
     except KbqError as error:
-        mend = error.next_step or "kbq local up, or set KBQ_REGISTRY_URL and its credentials"
+        mend = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
         return Check("registry", Outcome.FAIL, f"{url}: {error.message}", mend)
     return Check("registry", Outcome.WARN, f"{url} knows schema {UNUSED_SCHEMA_ID}", "is this a registry?")
 
@@ -254,14 +268,11 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-_STYLES: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "red"}
+_COLOURS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "red"}
 
 
-def _table(checks: Sequence[Check]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("check", "", "found", "mend"):
-        table.add_column(title, overflow="fold")
-    for check in checks:
-        style = _STYLES[check.outcome]
-        table.add_row(check.name, f"[{style}]{check.outcome}[/]", check.found, check.mend)
-    return table
+def _show(check: Check) -> None:
+    click.secho(f"{check.outcome:<5}", fg=_COLOURS[check.outcome], nl=False)
+    click.echo(f"{check.name:<16}{check.found}")
+    if check.mend:
+        click.echo(f"{'':<5}{'':<16}mend: {check.mend}")

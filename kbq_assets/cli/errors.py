@@ -46,7 +46,10 @@ def errors() -> None:
 @json_option
 @pass_platform
 def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> None:
-    """List bad records, the newest first, and files that no load job accepts."""
+    """List bad records, the newest first.
+
+    Files that no load job accepts are listed too: they are kept in quarantine/.
+    """
     rows = list_error_rows(platform.warehouse, ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
     quarantined = list_quarantined(platform.store, topic)
     if as_json:
@@ -81,7 +84,10 @@ def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> N
 @json_option
 @pass_platform
 def show(platform: Platform, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
-    """Show one bad record: where, why, key, headers, and the value as bytes, text and JSON."""
+    """Show one bad record as it came.
+
+    Where, why, key, headers, and the value as bytes, text and JSON.
+    """
     rows = find_error_rows(platform.warehouse, TopicPartition(topic, partition), offset)
     if raw:
         sys.stdout.buffer.write(rows[0].value or b"")

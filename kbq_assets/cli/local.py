@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Protocol
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from kbq_assets.adapters.local_stack import LocalStack, ServiceStatus
+from kbq_assets.adapters.local_stack import LocalStack, ServiceState, ServiceStatus
 from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.settings import Settings
 
 
@@ -74,9 +72,9 @@ def status(platform: HasSettings, as_json: bool) -> None:
     """Show both services; exit code 1 unless both serve."""
     services = stack_of(platform.settings).status()
     if as_json:
-        click.echo(json.dumps([_as_json(service) for service in services], indent=2))
+        echo_json([_as_json(service) for service in services])
     else:
-        Console().print(_table(services))
+        _show(services)
     sys.exit(0 if all(service.healthy for service in services) else 1)
 
 
@@ -84,21 +82,15 @@ def _as_json(service: ServiceStatus) -> dict[str, object]:
     return dataclasses.asdict(service) | {"log": str(service.log), "healthy": service.healthy}
 
 
-def _table(services: Sequence[ServiceStatus]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("service", "state", "serves", "pid", "since", "address", "log"):
-        table.add_column(title, overflow="fold")
+def _show(services: Sequence[ServiceStatus]) -> None:
+    shown = table("service", "state", "serves", "#pid", "since", "address")
     for service in services:
-        table.add_row(
-            service.service,
-            str(service.state),
-            _serves(service),
-            str(service.pid or ""),
-            _local_time(service.since),
-            service.address,
-            str(service.log),
-        )
-    return table
+        pid, since = str(service.pid or ""), _local_time(service.since)
+        shown.add_row(service.service, service.state, _serves(service), pid, since, service.address)
+    console().print(shown)
+    for service in services:
+        if service.state is not ServiceState.STOPPED and not service.healthy:
+            click.echo(f"see {service.log}")
 
 
 def _serves(service: ServiceStatus) -> str:

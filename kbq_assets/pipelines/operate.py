@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kbq_assets.core import commits, loading
-from kbq_assets.core.commits import Commit, PartitionCommit
+from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.errors import InvalidName, NotFound, Refused
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import (
@@ -73,10 +73,15 @@ def propose_reset(
     described = reader.topics().get(topic)
     if described is None:
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
+    if partition is not None and partition >= described.partitions:
+        raise NotFound(
+            f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
+        )
     partitions = range(described.partitions) if partition is None else (partition,)
     broker = reader.offsets([TopicPartition(topic, p) for p in partitions])
     starts = {tp.partition: o.earliest if at == "earliest" else o.latest for tp, o in broker.items()}
-    shards = _shards(store, topic)
+    pruned = _pruner(store)
+    shards = {shard: pruned(commit) for shard, commit in _shards(store, topic).items()}
     affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
     cluster_id = reader.cluster_id()
 
@@ -88,7 +93,11 @@ def propose_reset(
             if now.epoch != epoch:
                 raise Refused(f"{topic} was reset meanwhile", next_step="look again with kbq status")
             return commits.reset(
-                now, own, cluster_id=cluster_id, topic_id=described.topic_id, give_up_pending=give_up_pending
+                pruned(now),
+                own,
+                cluster_id=cluster_id,
+                topic_id=described.topic_id,
+                give_up_pending=give_up_pending,
             )
 
         return change
@@ -103,6 +112,16 @@ def propose_reset(
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 
     return Proposal(f"reset {topic}", tuple(_reset_lines(affected, starts, topic)), apply)
+
+
+def _pruner(store: ObjectStore) -> Callable[[Commit], Commit]:
+    """Drops the windows that are loaded, which the next extraction would do: they are not pending (E7, E9)."""
+    states = state.read_table_states(store, state.table_registry(store))
+
+    def is_loaded(file: StagedFile) -> bool:
+        return file.table in states and states[file.table].value.is_loaded(file)
+
+    return lambda commit: commits.prune(commit, is_loaded)
 
 
 def _reset_lines(affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str) -> Iterable[str]:
@@ -229,8 +248,7 @@ def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
 
 def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
     """Let a parked table go on (L5)."""
-    path = table_state_path(table)
-    current = state.read(store, TableState, path).value
+    path, current = table_state_path(table), _table_state(store, table)
     if current.parked is None:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
@@ -245,13 +263,20 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
 def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
     """Hold a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7)."""
     path = table_state_path(table)
-    if state.read(store, TableState, path).value.parked is not None:
+    if _table_state(store, table).parked is not None:
         raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
 
     def apply() -> None:
         state.change(store, TableState, path, lambda now: loading.park(now, "operator", "held by kbq park"))
 
     return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)
+
+
+def _table_state(store: ObjectStore, table: TableReference) -> TableState:
+    found = state.find(store, TableState, table_state_path(table))
+    if found is None:
+        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
+    return found.value
 
 
 def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:

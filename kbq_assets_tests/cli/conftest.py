@@ -1,0 +1,57 @@
+"""`kbq` over a platform of fakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kbq_assets.cli import kbq
+from kbq_assets_tests.fakes.platform import FakePlatform
+
+
+class Shell:
+    """Runs `kbq` as a process of its own would: each command opens its own platform over the same world."""
+
+    def __init__(self, world: FakePlatform) -> None:
+        self.world = world
+
+    def __call__(self, *args: str, answer: str | None = None) -> Result:
+        """Run a command; an error that is none of KBQ's is the test's."""
+        result = CliRunner().invoke(kbq, args, obj=self.world.reopened, input=answer)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    def done(self, *args: str) -> str:
+        """Run a command that must succeed; return what it printed."""
+        result = self(*args)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *args: str) -> Any:
+        """The document of a command that must succeed."""
+        return json.loads(self.done(*args, "--json"))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakePlatform:
+    """A topic of two partitions, empty."""
+    return FakePlatform(tmp_path)
+
+
+@pytest.fixture
+def run(world: FakePlatform) -> Shell:
+    """`kbq` over ``world``."""
+    return Shell(world)
+
+
+@pytest.fixture
+def unchanged(world: FakePlatform) -> Callable[[], bool]:
+    """Whether the store is as it was when the test asked for this."""
+    before = world.objects()
+    return lambda: world.objects() == before

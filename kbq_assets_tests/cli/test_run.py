@@ -1,0 +1,211 @@
+"""plan, extract, load, clean: what they say is what happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.ports.warehouse import JobError
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fakes.warehouse import TRANSIENT
+
+ORDERS = TableReference("shop", "orders")
+PERMANENT = JobError("invalid", "no", transient=False)
+
+
+def nothing(document: Mapping[str, Any]) -> bool:
+    """Whether a plan has nothing to do."""
+    return not any(document["extract"][key] for key in ("units", "creations", "additions", "gaps")) and (
+        not document["load"]["batches"]
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("extract",), ("load",), ("--json",), ("--topic", TOPIC)])
+@pytest.mark.parametrize("extracted", [False, True])
+def test_a_plan_changes_nothing(
+    world: FakePlatform, run: Shell, arguments: tuple[str, ...], extracted: bool
+) -> None:
+    world.produce(3)
+    if extracted:
+        run.done("extract")
+        world.produce(2)
+    before = world.objects()
+    run.done("plan", *arguments)
+    assert world.objects() == before
+    assert world.warehouse.jobs == {}
+
+
+def test_looking_at_an_empty_platform_creates_nothing(world: FakePlatform, run: Shell) -> None:
+    for command in (["status"], ["reconcile"], ["plan"], ["errors", "list"]):
+        run.done(*command)
+    assert world.objects() == {}
+
+
+def test_a_plan_names_ranges_new_topics_and_batches(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    world.produce(1, partition=1)
+    planned = run.json("plan")["extract"]
+    assert planned["creations"] == [{"topic": TOPIC, "shard": 0, "starts": {"0": 0, "1": 0}}]
+    assert [(u["partition"], u["from"], u["until"]) for u in planned["units"]] == [(0, 0, 3), (1, 0, 1)]
+    assert planned["positions"] == 4
+    run.done("extract")
+    (batch,) = run.json("plan", "load")["load"]["batches"]
+    assert (batch["table"], batch["schema_id"], batch["files"], batch["rows"]) == ("shop.orders", 1, 2, 4)
+    assert batch["bytes"] == sum(len(world.objects()[path]) for path in batch["paths"])
+    text = run.done("plan")
+    assert "0 positions of 0 partitions; 2 have nothing new" in text
+    assert "4 rows in the next batches of 1 tables" in text
+
+
+def test_a_plan_shows_one_side_when_asked(run: Shell) -> None:
+    assert set(run.json("plan", "extract")) == {"extract"}
+    assert set(run.json("plan", "load")) == {"load"}
+    assert set(run.json("plan")) == {"extract", "load"}
+
+
+def test_what_was_planned_is_done_and_then_nothing_is_left(world: FakePlatform, run: Shell) -> None:
+    world.produce(5)
+    world.produce(value=POISON)
+    report = run.json("extract")
+    assert (report["records"], report["staged"], report["errors"]) == (6, 5, 1)
+    assert [(p["partition"], p["from"], p["until"]) for p in report["partitions"]] == [(0, 0, 6)]
+    loaded = run.json("load")
+    assert {t["table"]: t["rows"] for t in loaded["tables"]} == {"shop.kbq_errors": 1, "shop.orders": 5}
+    assert nothing(run.json("plan"))
+    assert run.json("load")["rows"] == 0
+    assert len(world.warehouse.rows(ORDERS)) == 5
+
+
+def test_a_new_partition_is_planned_as_an_addition(world: FakePlatform, run: Shell) -> None:
+    run.done("extract")
+    world.kafka.add_partitions(TOPIC, 3)
+    world.produce(1, partition=2)
+    assert run.json("plan")["extract"]["additions"] == [{"topic": TOPIC, "partition": 2, "start": 0}]
+    assert "new partition shop.orders.v1[2] at 0" in run.done("plan")
+
+
+def test_extract_reads_the_topics_it_is_told(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text("* dataset=shop\n")
+    world.kafka.create_topic("other", 1)
+    world.produce(1)
+    world.produce(1, topic="other")
+    assert [p["topic"] for p in run.json("extract", "--topic", "other")["partitions"]] == ["other"]
+
+
+@pytest.mark.parametrize("command", ["extract", "plan"])
+def test_a_topic_that_would_select_nothing_is_an_error(run: Shell, command: str) -> None:
+    result = run(command, "--topic", "shop.order.v1")
+    assert result.exit_code == 1
+    assert "not extracted: shop.order.v1" in result.stderr
+
+
+def test_a_stopped_partition_is_told_with_its_commands_and_exit_code_1(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.produce(value=UNKNOWN_SCHEMA)
+    world.produce(1, partition=1)
+    result = run("extract")
+    assert result.exit_code == 1
+    assert "next: kbq resume --topic shop.orders.v1 --partition 0 --as-errors" in result.stdout
+    (stop,) = run.json("plan")["extract"]["stops"]
+    assert (stop["topic"], stop["partition"], stop["reason"]) == (TOPIC, 0, "unknown_schema")
+    assert stop["commands"] == [
+        f"kbq resume --topic {TOPIC} --partition 0",
+        f"kbq resume --topic {TOPIC} --partition 0 --as-errors",
+    ]
+
+
+def test_a_registry_that_is_down_means_try_again(world: FakePlatform, run: Shell) -> None:
+    world.produce(2)
+    world.registry.down = True
+    result = run("extract")
+    assert result.exit_code == 75
+    assert "interrupted: shop.orders.v1[0]" in result.stdout
+    world.registry.down = False
+    assert run.json("extract")["records"] == 2
+
+
+def test_a_broker_that_is_down_means_try_again(world: FakePlatform, run: Shell) -> None:
+    world.kafka.down = True
+    result = run("extract")
+    assert result.exit_code == 75
+    assert "next: " in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_load_takes_the_tables_it_is_told(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    world.produce(value=POISON)
+    run.done("extract")
+    assert [t["table"] for t in run.json("load", "--table", "shop.kbq_errors")["tables"]] == [
+        "shop.kbq_errors"
+    ]
+    assert run("load", "--table", "shop.nowhere").exit_code == 1
+    assert run("load", "--table", "nodot").exit_code == 1
+    assert world.warehouse.rows(ORDERS) == ()
+
+
+def test_a_parked_table_is_told_with_its_command_and_exit_code_1(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    run.done("extract")
+    world.warehouse.job_errors = lambda job: PERMANENT
+    result = run("load")
+    assert result.exit_code == 1
+    assert "next: kbq resume --table shop.orders" in result.stdout
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_warehouse_that_fails_for_now_means_try_again(
+    world: FakePlatform, run: Shell, silent: bool
+) -> None:
+    world.produce(1)
+    run.done("extract")
+    if silent:
+        view = world.warehouse.view("cli")
+        world.warehouse.faults = lambda call: Outcome.UNAVAILABLE
+        world.warehouse = view  # type: ignore[assignment]
+    else:
+        world.warehouse.job_errors = lambda job: TRANSIENT
+    assert run("load").exit_code == 75
+
+
+def test_clean_deletes_orphans_and_says_how_many(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    run.done("extract")
+    orphan = f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro"
+    world.store.create(orphan, b"")
+    assert run.json("clean")["orphans"] == 1
+    assert orphan not in world.objects()
+    assert "deleted 0 orphans" in run.done("clean")
+
+
+def test_a_gap_that_the_policy_records_is_in_the_plan(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders on_retention_loss=record\n")
+    world.produce(3)
+    run.done("extract")
+    world.produce(3)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 5)
+    assert run.json("plan")["extract"]["gaps"] == [{"topic": TOPIC, "partition": 0, "until": 5}]
+    assert "gap of shop.orders.v1[0] until 5" in run.done("plan")
+
+
+def test_debug_shows_where_an_error_came_from(world: FakePlatform, run: Shell) -> None:
+    world.kafka.down = True
+    result = run("--debug", "status")
+    assert "Traceback" in result.stderr
+    assert result.exit_code == 75
+
+
+def test_documents_are_documents_whatever_the_exit_code(world: FakePlatform, run: Shell) -> None:
+    world.produce(value=UNKNOWN_SCHEMA)
+    world.produce(1, partition=1, value=GOOD)
+    result = run("extract", "--json")
+    assert result.exit_code == 1
+    assert [stop["reason"] for stop in json.loads(result.stdout)["stops"]] == ["unknown_schema"]
