@@ -43,7 +43,7 @@ def _run(what: str, words: list[str], trace: bool) -> Iterator[tuple[bool, int]]
         if _is_wanted(scenario.name, words):
             yield _explore_scenario(scenario)
     for mutant in MUTANTS if what in {"mutants", "all"} else ():
-        if _is_wanted(f"{mutant.rule.name} {mutant.rule}", words):
+        if _is_wanted(f"{mutant.name} {mutant.rule}", words):
             yield _explore_mutant(mutant, trace)
 
 
@@ -63,7 +63,11 @@ def _explore_mutant(mutant: Mutant, trace: bool) -> tuple[bool, int]:
     found = explore(StagingAndLoading(mutant.removed))
     expected = mutant.is_outcome(found.violation)
     verdict = found.violation or "safe: another rule covers this one"
-    _print_line(f"without {mutant.rule}", found, verdict if expected else f"NOT AS EXPECTED: {verdict}")
+    _print_line(
+        "without " + " and ".join((mutant.rule, *mutant.also)),
+        found,
+        verdict if expected else f"NOT AS EXPECTED: {verdict}",
+    )
     if found.violation and (trace or not expected):
         _print_trace(mutant.removed, found)
     return expected, found.states

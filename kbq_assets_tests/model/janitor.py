@@ -34,9 +34,11 @@ def _listed(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:
 
 def is_orphan(scope: Scope, commit: Commit, file: File) -> bool:
     """E6: not listed, and of an attempt that cannot be committed any more."""
-    is_older = file[EPOCH] < commit.epoch and scope.keeps(Rule.RESET_BUMPS_EPOCH)
+    epochs_count = scope.keeps(Rule.RESET_BUMPS_EPOCH)
+    is_older = file[EPOCH] < commit.epoch and epochs_count
+    is_current = file[EPOCH] == commit.epoch or not (epochs_count and scope.keeps(Rule.SWEEP_COMPARES_EPOCHS))
     is_past = file[FIRST] < commit.next or not scope.keeps(Rule.SWEEP_SPARES_THE_FUTURE)
-    return (is_older or is_past) and file not in commit.pending
+    return (is_older or (is_current and is_past)) and file not in commit.pending
 
 
 def _orphan(scope: Scope, world: World, pc: Pc) -> Iterator[Step]:

@@ -13,16 +13,23 @@ class Mutant:
     """A rule to remove, where, and the promise that breaks: the first word of the violation.
 
     `breaks` is None for a rule that another one makes redundant: the whole scope is explored and found safe.
+    `also` are rules removed with it, to show that they cover for one another.
     """
 
     rule: Rule
     scope: Scope
     breaks: str | None
+    also: tuple[Rule, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The rules removed, as one word."""
+        return "+".join(rule.name for rule in (self.rule, *self.also))
 
     @property
     def removed(self) -> Scope:
-        """The scope with the rule removed."""
-        return replace(self.scope, removed=frozenset({self.rule}))
+        """The scope with the rules removed."""
+        return replace(self.scope, removed=frozenset({self.rule, *self.also}))
 
     def is_outcome(self, violation: str | None) -> bool:
         """Is this the violation that removing the rule should lead to?"""
@@ -35,6 +42,8 @@ def _mutant(rule: Rule, breaks: str | None, log: str, **scope: int | bool | str 
     return Mutant(rule, Scope(log, **scope), breaks)  # type: ignore[arg-type]
 
 
+_SWEPT_ACROSS_A_RESET = Scope("a1", janitors=1, reset_gives_up=True, budget=Budget(resets=1, parks=1))
+
 MUTANTS = (
     _mutant(Rule.COMMIT_PRECONDITION, "PROGRESS", "a1 a1", window=2, extractors=2),
     _mutant(Rule.ATTEMPT_IN_PATH, "LOSS", "a1 a1", window=2, extractors=2, janitors=1),
@@ -45,7 +54,9 @@ MUTANTS = (
     _mutant(Rule.CHUNKS_IN_OFFSET_ORDER, "LOSS", "a1 a1", extractors=2, loaders=1, budget=Budget(parks=1)),
     _mutant(Rule.DONE_AFTER_COMMIT, "DONE", "a1", with_done=True),
     _mutant(Rule.SWEEP_SPARES_THE_FUTURE, "LOSS", "a1", janitors=1),
-    _mutant(Rule.SWEEP_LISTS_FIRST, None, "a1", extractors=2, janitors=1, budget=Budget(parks=1)),
+    Mutant(Rule.SWEEP_LISTS_FIRST, _SWEPT_ACROSS_A_RESET, None),
+    Mutant(Rule.SWEEP_COMPARES_EPOCHS, _SWEPT_ACROSS_A_RESET, None),
+    Mutant(Rule.SWEEP_LISTS_FIRST, _SWEPT_ACROSS_A_RESET, "LOSS", also=(Rule.SWEEP_COMPARES_EPOCHS,)),
     _mutant(Rule.SWEEP_READS_TABLES_LAST, "LOSS", "a1", janitors=1, budget=Budget(parks=1)),
     _mutant(Rule.SWEEP_SPARES_BACKLOG, "LOSS", "a1", janitors=1, budget=Budget(parks=1)),
     _mutant(Rule.SWEEP_SPARES_QUARANTINE, "LOSS", "a1", janitors=1, budget=Budget(rejections=1)),

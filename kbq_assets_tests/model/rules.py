@@ -20,6 +20,7 @@ class Rule(StrEnum):
     DONE_AFTER_COMMIT = "E5: a done file is written from the commit"
     # The janitor
     SWEEP_SPARES_THE_FUTURE = "E6: a file at or beyond `next` is not deleted"
+    SWEEP_COMPARES_EPOCHS = "E6: `next` counts for files of the commit's own epoch alone"
     SWEEP_LISTS_FIRST = "E6: the janitor lists before it reads the commit"
     SWEEP_READS_TABLES_LAST = "E6: the janitor reads table states and backlogs after the commit"
     SWEEP_SPARES_BACKLOG = "E6: a file listed in a backlog is not deleted"
