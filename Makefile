@@ -33,8 +33,8 @@ demo: $(VENV)/.runtime ## Kafka to a warehouse, with real data, through Dagster,
 ui: $(VENV)/.runtime ## Open the Dagster UI on the demo's state
 	@$(BIN)/kbq ui
 
-stop: ## Stop the local broker and registry
-	@if [ -x $(BIN)/kbq ]; then $(BIN)/kbq local down; fi
+stop: ## Stop the UI, the broker and the registry; data stays
+	@if [ -x $(BIN)/kbq ]; then $(BIN)/kbq ui --stop; $(BIN)/kbq local down; fi
 
 clean: ## Stop everything and remove .kbq, .venv and caches
 	-@$(MAKE) --no-print-directory stop
