@@ -19,6 +19,17 @@ def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
             continue
 
 
+def topics_with_done_files(store: ObjectStore, known: frozenset[str]) -> set[str]:
+    """Which of the known topics have done files, of either form: those of no commit wait for a bootstrap (E1)."""
+    topics = set()
+    for entry in store.list(DONE):
+        try:
+            topics.add(DoneFileName.parse_bootstrap(entry.path, known).topic_partition.topic)
+        except InvalidName:
+            continue
+    return topics & known
+
+
 def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:
     """Create done files; one that exists is fine."""
 

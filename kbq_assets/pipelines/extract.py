@@ -36,7 +36,7 @@ from kbq_assets.core.planning import (
 from kbq_assets.core.topics import SourceEntry, select_topics
 from kbq_assets.core.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.pipelines import state
-from kbq_assets.pipelines.done_files import list_done_files, write_done_files
+from kbq_assets.pipelines.done_files import list_done_files, topics_with_done_files, write_done_files
 from kbq_assets.pipelines.publisher import Publisher
 from kbq_assets.pipelines.state import Versioned
 from kbq_assets.ports.clock import Clock
@@ -116,7 +116,7 @@ def snapshot_topics(
     registry = state.topic_registry(store)
     described = reader.topics()
     selected = select_topics(sources, described)
-    done_topics = {name.topic_partition.topic for name in list_done_files(store)}
+    done_topics = topics_with_done_files(store, frozenset(described))
     wanted = [topic for topic in selected if only is None or topic in only]
 
     def snapshot(topic: str) -> TopicSnapshot:

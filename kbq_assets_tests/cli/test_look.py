@@ -1,0 +1,258 @@
+"""status, reconcile, errors, settings: what is shown is what is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kbq_assets.cli import kbq
+from kbq_assets.cli.errors import hex_dump
+from kbq_assets.cli.settings import REDACTED, VALUES, effective, redacted
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import VARIABLES, parse_settings
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+ORDERS = TableReference("shop", "orders")
+TP = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture
+def loaded(world: FakePlatform, run: Shell) -> Shell:
+    """Three good records and a bad one in partition 0, all loaded."""
+    world.produce(3)
+    world.produce(value=POISON)
+    run.done("extract")
+    run.done("load")
+    return run
+
+
+# status
+
+
+def test_status_shows_lag_backlog_errors_and_rows(world: FakePlatform, loaded: Shell) -> None:
+    world.produce(2)
+    status = loaded.json("status")
+    zero = next(p for p in status["partitions"] if p["partition"] == 0)
+    assert (zero["position"], zero["lag"], zero["errors"], zero["pending_rows"]) == (4, 2, 1, 0)
+    assert {t["table"]: t["loaded_rows"] for t in status["tables"]} == {
+        "shop.kbq_errors": 1,
+        "shop.orders": 3,
+    }
+    loaded.done("extract")
+    status = loaded.json("status")
+    assert [p["pending_rows"] for p in status["partitions"]] == [2, 0]
+    assert sum(t["pending_rows"] for t in status["tables"]) == 2
+    assert "lag 0 positions, 0 new partitions; 2 rows to load; 0 stopped, 0 parked" in loaded.done("status")
+
+
+def test_status_says_how_what_is_stopped_or_parked_goes_on(world: FakePlatform, loaded: Shell) -> None:
+    world.produce(value=UNKNOWN_SCHEMA)
+    loaded("extract")
+    loaded.done("park", "--table", "shop.orders", "--yes")
+    text = loaded.done("status")
+    assert "next: kbq resume --topic shop.orders.v1 --partition 0" in text
+    assert "next: kbq resume --table shop.orders" in text
+    status = loaded.json("status")
+    assert [stop["reason"] for stop in status["stops"]] == ["unknown_schema"]
+    assert {t["table"]: t["state"] for t in status["tables"]} == {
+        "shop.kbq_errors": "ready",
+        "shop.orders": "parked",
+    }
+
+
+def test_a_topic_that_stops_as_a_whole_has_no_partition(world: FakePlatform, loaded: Shell) -> None:
+    world.kafka.recreate_topic(TOPIC)
+    (stop,) = loaded.json("status")["stops"]
+    assert (stop["topic"], stop["partition"], stop["reason"]) == (TOPIC, None, "recreated")
+    assert f"stopped: {TOPIC}: recreated" in loaded.done("status")
+
+
+# reconcile
+
+
+def test_everything_loaded_is_accounted_for(world: FakePlatform, loaded: Shell) -> None:
+    table = "row:shop.orders"
+    world.expected[TP] = {0: table, 1: table, 2: table, 3: "error"}
+    account = loaded.json("reconcile")
+    totals = {"produced": 4, "staged": 3, "loaded": 3, "errors": 1, "skipped": 0}
+    assert account["accounted"] is True
+    assert account["totals"] == totals
+    assert account["topics"] == {TOPIC: totals}
+    assert [p["partition"] for p in account["partitions"]] == [0, 1]
+    assert loaded.done("reconcile").endswith("every record accounted for: yes\n")
+
+
+@pytest.mark.parametrize("damage", ["lost", "doubled"])
+def test_a_row_lost_or_doubled_by_hand_is_named_and_fails(
+    world: FakePlatform, loaded: Shell, damage: str
+) -> None:
+    rows = world.warehouse.stored[ORDERS].rows
+    if damage == "lost":
+        rows.pop(1)
+    else:
+        rows.append(rows[1])
+    result = loaded("reconcile")
+    assert result.exit_code == 1
+    assert "every record accounted for: no" in result.stdout
+    assert f"{TP} epoch 1: " in result.stdout
+    assert "offset 1" in result.stdout
+    document = json.loads(loaded("reconcile", "--json").stdout)
+    assert document["accounted"] is False
+    assert [p["accounted"] for p in document["partitions"]] == [False, True]
+
+
+def test_gaps_and_what_waits_are_in_the_account(world: FakePlatform, loaded: Shell) -> None:
+    world.kafka.gap(TP, 2)
+    world.produce(1)
+    loaded.done("extract")
+    world.produce(5)
+    zero, _ = loaded.json("reconcile")["partitions"]
+    assert (zero["gaps"], zero["pending"], zero["unread"], zero["staged"]) == (2, 1, 5, 4)
+    text = loaded.done("reconcile")
+    assert "1 to load, 5 unread" in text
+
+
+def test_reconcile_takes_the_topics_it_is_told(world: FakePlatform, loaded: Shell) -> None:
+    world.source_topics.write_text("* dataset=shop table=orders\n")
+    world.kafka.create_topic("other", 1)
+    world.produce(2, topic="other")
+    loaded.done("extract")
+    loaded.done("load")
+    assert loaded.json("reconcile", "--topic", "other")["totals"]["loaded"] == 2
+    assert set(loaded.json("reconcile")["topics"]) == {"other", TOPIC}
+    assert loaded("reconcile", "--topic", "nowhere").exit_code == 1
+
+
+# errors
+
+
+def test_bad_records_are_listed_without_their_bytes(loaded: Shell) -> None:
+    (row,) = loaded.json("errors", "list")["errors"]
+    assert (row["topic"], row["partition"], row["offset"], row["reason"]) == (TOPIC, 0, 3, "WRONG_MAGIC")
+    assert row["value_size"] == len(POISON)
+    assert loaded.json("errors", "list", "--topic", "other")["errors"] == []
+    assert "no bad records" in loaded.done("errors", "list", "--topic", "other")
+    assert f"{TP}       3" in loaded.done("errors", "list")
+
+
+def test_a_list_has_the_newest_up_to_its_limit(world: FakePlatform, run: Shell) -> None:
+    for time in (30, 10, 20):
+        world.kafka.produce(TP, POISON, timestamp=time)
+    run.done("extract")
+    run.done("load")
+    rows = run.json("errors", "list", "--limit", "2")["errors"]
+    assert [row["timestamp_ms"] for row in rows] == [30, 20]
+
+
+def test_a_bad_record_is_shown_as_bytes_text_and_json(world: FakePlatform, run: Shell) -> None:
+    world.kafka.produce(
+        TP, b'{"a": [1]}', key=b"\x00\xff", headers=[("trace", b"x1"), ("none", None)], timestamp=0
+    )
+    run.done("extract")
+    run.done("load")
+    text = run.done("errors", "show", TOPIC, "0", "0")
+    assert f"{TP} offset 0, epoch 1, 1970-01-01T00:00:00.000Z" in text
+    assert "reason: WRONG_MAGIC: " in text
+    assert "00000000  00 ff " in text
+    assert "header trace: 2 B: x1" in text
+    assert "header none: null" in text
+    assert 'value: 10 B: {"a": [1]}' in text
+    assert '7b 22 61 22 3a 20 5b 31 5d 7d                    {"a": [1]}' in text
+    assert "value as JSON:" in text
+    (row,) = run.json("errors", "show", TOPIC, "0", "0")
+    assert base64.b64decode(row["value_base64"]) == b'{"a": [1]}'
+    assert row["headers"] == [{"key": "trace", "value_base64": "eDE="}, {"key": "none", "value_base64": None}]
+
+
+def test_the_raw_bytes_can_be_had(loaded: Shell) -> None:
+    assert loaded("errors", "show", TOPIC, "0", "3", "--raw").stdout_bytes == POISON
+
+
+def test_terminal_sequences_of_a_record_are_not_printed(world: FakePlatform, run: Shell) -> None:
+    world.produce(value=b"\x1b[2Jboo")
+    run.done("extract")
+    run.done("load")
+    assert "\x1b" not in run.done("errors", "show", TOPIC, "0", "0")
+
+
+def test_a_position_without_a_bad_record_is_not_found(loaded: Shell) -> None:
+    result = loaded("errors", "show", TOPIC, "0", "1")
+    assert result.exit_code == 1
+    assert "no error table has offset 1 of shop.orders.v1[0]" in result.stderr
+
+
+def test_files_in_quarantine_are_listed(world: FakePlatform, run: Shell) -> None:
+    world.produce(2)
+    run.done("extract")
+    (path,) = (e.path for e in world.store.list("staging/"))
+    world.warehouse.bad_paths.add(path)
+    run.done("load")
+    (quarantined,) = run.json("errors", "list")["quarantined"]
+    assert quarantined["path"] == path.replace("staging/", "quarantine/")
+    assert (quarantined["table"], quarantined["rows"]) == ("shop.orders", 2)
+    assert "files that no load job accepts:" in run.done("errors", "list")
+
+
+def test_a_hex_dump_has_sixteen_bytes_a_line() -> None:
+    assert list(hex_dump(bytes(range(48, 66)))) == [
+        "00000000  30 31 32 33 34 35 36 37 38 39 3a 3b 3c 3d 3e 3f  0123456789:;<=>?",
+        "00000010  40 41                                            @A",
+    ]
+
+
+# settings
+
+
+def test_every_variable_is_listed_with_its_value(run: Shell, world: FakePlatform) -> None:
+    assert VALUES.keys() == VARIABLES.keys()
+    listed = {entry["name"]: entry for entry in run.json("settings")}
+    assert listed.keys() == VARIABLES.keys()
+    assert listed["KBQ_SOURCE_TOPICS"]["value"] == str(world.source_topics)
+    assert all(entry["meaning"] for entry in listed.values())
+    assert all(name in run.done("settings") for name in VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("KBQ_REGISTRY_PASSWORD", "hunter2", REDACTED),
+        ("KBQ_REGISTRY_TOKEN", "hunter2", REDACTED),
+        ("KBQ_REGISTRY_PASSWORD", "env:REGISTRY_PASSWORD", "env:REGISTRY_PASSWORD"),
+        ("KBQ_REGISTRY_TOKEN", "file:/run/token", "file:/run/token"),
+        ("KBQ_REGISTRY_USERNAME", "kbq", "kbq"),
+        ("KBQ_REGISTRY_URL", "https://me:hunter2@registry:8081", f"https://{REDACTED}@registry:8081"),
+        ("KBQ_KAFKA_SASL_PASSWORD", "hunter2", REDACTED),
+        ("KBQ_KAFKA_SASL_MECHANISM", "PLAIN", "PLAIN"),
+        ("KBQ_KAFKA_SSL_KEY_PEM", "hunter2", REDACTED),
+        ("KBQ_SPARK_CONF_spark.hadoop.fs.s3a.secret.key", "hunter2", REDACTED),
+        ("KBQ_SPARK_CONF_spark.executor.memory", "2g", "2g"),
+    ],
+)
+def test_values_are_shown_and_secrets_are_not(name: str, value: str, shown: str) -> None:
+    assert effective(parse_settings({name: value}))[name] == shown
+    assert redacted(name, "") == ""
+
+
+def test_the_list_is_shown_even_when_a_variable_is_wrong(world: FakePlatform) -> None:
+    def open_platform() -> FakePlatform:
+        raise ConfigurationError("unknown variable KBQ_HOM", next_step="did you mean KBQ_HOME?")
+
+    result = CliRunner().invoke(kbq, ["settings"], obj=open_platform)
+    assert result.exit_code == 1
+    assert "KBQ_HOME" in result.stdout
+    assert "did you mean KBQ_HOME?" in result.stderr
+
+
+def test_a_source_list_that_is_not_there_is_named(tmp_path: Path, world: FakePlatform, run: Shell) -> None:
+    world.produce(value=GOOD)
+    world.source_topics.unlink()
+    result = run("extract")
+    assert result.exit_code == 1
+    assert "set KBQ_SOURCE_TOPICS" in result.stderr

@@ -1,0 +1,268 @@
+"""The operator's commands: they say first what they give up, ask, and do exactly that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.ports.warehouse import JobError
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+TP = TopicPartition(TOPIC, 0)
+ORDERS = TableReference("shop", "orders")
+
+
+def stopped_by_schema(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(1)
+    world.produce(value=UNKNOWN_SCHEMA)
+    run("extract")
+    return ["resume", "--topic", TOPIC]
+
+
+def parked(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(1)
+    run.done("extract")
+    world.warehouse.job_errors = lambda job: JobError("invalid", "no", transient=False)
+    run("load")
+    world.warehouse.job_errors = None
+    return ["resume", "--table", "shop.orders"]
+
+
+def loaded_table(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(1)
+    run.done("extract")
+    run.done("load")
+    return ["park", "--table", "shop.orders"]
+
+
+def lost_to_retention(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(3)
+    run.done("extract")
+    world.produce(5)
+    world.kafka.delete_before(TP, 6)
+    return ["accept-gap", "--topic", TOPIC, "--partition", "0"]
+
+
+def recreated(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    world.kafka.recreate_topic(TOPIC)
+    return ["reset", "--topic", TOPIC]
+
+
+def unseen(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(3)
+    return ["bootstrap", "--topic", TOPIC, "--at", "latest"]
+
+
+def with_done_files(world: FakePlatform, run: Shell) -> list[str]:
+    world.produce(5)
+    world.store.create(f"done/{TOPIC}.0.shop.orders.0.2.done", b"")
+    return ["bootstrap", "--from-done-files"]
+
+
+SITUATIONS = [
+    stopped_by_schema,
+    parked,
+    loaded_table,
+    lost_to_retention,
+    recreated,
+    unseen,
+    with_done_files,
+]
+Situation = Callable[[FakePlatform, Shell], list[str]]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_without_a_yes_nothing_changes(
+    world: FakePlatform, run: Shell, situation: Situation, answer: str
+) -> None:
+    command = situation(world, run)
+    before = world.objects()
+    result = run(*command, answer=answer)
+    assert result.exit_code == 1
+    assert "nothing was changed" in result.stdout
+    assert world.objects() == before
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("yes", [False, True])
+def test_a_yes_does_it(world: FakePlatform, run: Shell, situation: Situation, yes: bool) -> None:
+    command = situation(world, run)
+    before = world.objects()
+    result = run(*command, *(["--yes"] if yes else []), answer=None if yes else "y\n")
+    assert result.exit_code == 0, result.output
+    assert "done: " in result.stdout
+    assert world.objects() != before
+
+
+def test_a_resumed_partition_is_read_again(world: FakePlatform, run: Shell) -> None:
+    run.done(*stopped_by_schema(world, run), "--yes")
+    world.registry.schemas[99] = world.registry.schemas[1]
+    assert run.json("extract")["staged"] == 2
+    assert run.json("status")["stops"] == []
+
+
+def test_bad_records_can_be_taken_as_error_rows(world: FakePlatform, run: Shell) -> None:
+    command = stopped_by_schema(world, run)
+    result = run(*command, "--partition", "0", "--as-errors", "--yes")
+    assert "its bad records become error rows" in result.stdout
+    report = run.json("extract")
+    assert (report["staged"], report["errors"]) == (1, 1)
+
+
+def test_an_accepted_gap_is_told_counted_and_jumped(world: FakePlatform, run: Shell) -> None:
+    command = lost_to_retention(world, run)
+    result = run(*command, "--yes")
+    assert "gives up shop.orders.v1[0] [3, 6): 3 positions" in result.stdout
+    assert run.json("extract")["records"] == 2
+    zero = run.json("status")["partitions"][0]
+    assert (zero["lost"], zero["position"]) == (3, 8)
+
+
+def test_a_reset_begins_a_new_epoch_and_old_rows_stay(world: FakePlatform, run: Shell) -> None:
+    result = run(*recreated(world, run), "--yes")
+    assert "epoch 1 -> 2" in result.stdout
+    assert "shop.orders.v1[0]: position 3 -> 0" in result.stdout
+    world.produce(2)
+    run.done("extract")
+    run.done("load")
+    assert [(row.epoch, row.offset) for row in world.warehouse.rows(ORDERS)] == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+    ]
+
+
+def test_a_reset_refuses_while_rows_wait_to_be_loaded(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    run.done("extract")
+    before = world.objects()
+    result = run("reset", "--topic", TOPIC, "--yes")
+    assert result.exit_code == 3
+    assert "--give-up-pending" in result.stderr
+    assert world.objects() == before
+    result = run("reset", "--topic", TOPIC, "--give-up-pending", "--at", "latest", "--yes")
+    assert "gives up 3 staged rows that are not loaded yet" in result.stdout
+    assert run.json("load")["rows"] == 0
+
+
+def test_what_is_loaded_does_not_hold_up_a_reset(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    run.done("reset", "--topic", TOPIC, "--partition", "0", "--yes")
+
+
+def test_a_held_table_waits_and_others_go_on(world: FakePlatform, run: Shell) -> None:
+    run.done(*loaded_table(world, run), "--yes")
+    world.produce(2)
+    world.produce(value=POISON)
+    run.done("extract")
+    assert run("load").exit_code == 1
+    assert len(world.warehouse.rows(ORDERS)) == 1
+    assert len(world.warehouse.rows(TableReference("shop", "kbq_errors"))) == 1
+    run.done("resume", "--table", "shop.orders", "--yes")
+    assert run.json("load")["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (["--at", "earliest"], 0),
+        (["--at", "latest"], 4),
+        (["--at", "offset", "--offset", "3"], 3),
+        (["--at", "timestamp", "--timestamp", "2000"], 2),
+        (["--at", "timestamp", "--timestamp", "1970-01-01T00:00:02Z"], 2),
+        (["--at", "timestamp", "--timestamp", "1970-01-01T00:00:02"], 2),
+        (["--at", "timestamp", "--timestamp", "1970-01-01T02:00:02+02:00"], 2),
+    ],
+)
+def test_a_topic_starts_where_bootstrap_says(
+    tmp_path: object, world: FakePlatform, run: Shell, arguments: list[str], start: int
+) -> None:
+    world.kafka.delete_topic(TOPIC)
+    world.kafka.create_topic(TOPIC, 1)
+    for second in range(4):
+        world.kafka.produce(TP, POISON, timestamp=second * 1000)
+    result = run("bootstrap", "--topic", TOPIC, *arguments, "--yes")
+    assert f"{TP} starts at {start}" in result.stdout
+    assert [p["position"] for p in run.json("status")["partitions"]] == [start]
+
+
+def test_done_files_say_where_to_go_on(world: FakePlatform, run: Shell) -> None:
+    command = with_done_files(world, run)
+    result = run("extract")
+    assert result.exit_code == 1
+    assert f"next: kbq bootstrap --topic {TOPIC} --from-done-files" in result.stdout
+    run.done(*command, "--topic", TOPIC, "--yes")
+    assert run.json("extract")["records"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bootstrap"], "give --topic and --at"),
+        (["bootstrap", "--topic", TOPIC], "give --topic and --at"),
+        (["bootstrap", "--at", "latest"], "give --topic and --at"),
+        (["bootstrap", "--topic", TOPIC, "--at", "offset"], "--at offset and --offset go together"),
+        (["bootstrap", "--topic", TOPIC, "--at", "latest", "--offset", "1"], "--at offset and --offset"),
+        (["bootstrap", "--topic", TOPIC, "--at", "timestamp"], "--at timestamp and --timestamp"),
+        (["bootstrap", "--from-done-files", "--at", "latest"], "leave --at out"),
+        (
+            ["bootstrap", "--topic", TOPIC, "--at", "timestamp", "--timestamp", "yesterday"],
+            "neither ISO 8601 nor milliseconds",
+        ),
+        (["resume"], "give --topic or --table"),
+        (["resume", "--topic", TOPIC, "--table", "a.b"], "give --topic or --table"),
+        (["resume", "--table", "a.b", "--as-errors"], "go with --topic"),
+        (["resume", "--table", "a.b", "--partition", "1"], "go with --topic"),
+        (["reset"], "Missing option '--topic'"),
+        (["accept-gap", "--topic", TOPIC], "Missing option '--partition'"),
+        (["park"], "Missing option '--table'"),
+    ],
+)
+def test_a_command_line_that_says_too_little_or_too_much_is_a_usage_error(
+    world: FakePlatform, run: Shell, arguments: list[str], message: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["bootstrap", "--topic", "nowhere", "--at", "latest"], 1, "topic nowhere is not on the broker"),
+        (["bootstrap", "--topic", TOPIC, "--at", "latest"], 3, "has a commit already"),
+        (["bootstrap", "--from-done-files", "--topic", "other"], 1, "there are no done files"),
+        (["resume", "--topic", TOPIC], 3, "waits for a resume"),
+        (["resume", "--topic", "other"], 1, "other has no commit"),
+        (["resume", "--table", "shop.orders"], 3, "is not parked"),
+        (["resume", "--table", "shop.other"], 1, "nothing was ever loaded into shop.other"),
+        (["park", "--table", "shop.other"], 1, "nothing was ever loaded into shop.other"),
+        (["accept-gap", "--topic", TOPIC, "--partition", "0"], 3, "there is no gap"),
+        (["accept-gap", "--topic", TOPIC, "--partition", "9"], 1, "has no position"),
+        (["reset", "--topic", "nowhere"], 1, "topic nowhere is not on the broker"),
+        (["reset", "--topic", TOPIC, "--partition", "9"], 1, "has 2 partitions"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_asked(
+    world: FakePlatform, run: Shell, arguments: list[str], code: int, message: str
+) -> None:
+    loaded_table(world, run)
+    before = world.objects()
+    result = run(*arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "next: " in result.stderr
+    assert "Do it?" not in result.output
+    assert world.objects() == before
