@@ -145,3 +145,40 @@ def test_a_stopped_loader_is_named_and_goes_on_when_woken(path: Path, uris: tupl
         expect(process, "end zombie")
         process.kill()
     assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): ROWS}
+
+
+#: Loads a job where no file may grow beyond so many bytes: a full disk, as DuckDB sees it.
+CRAMPED = """
+import resource, signal, sys
+from pathlib import Path
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.core.errors import TransientError
+from kbq_assets_tests.contracts.warehouse import load_job
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    DuckDbWarehouse(Path(sys.argv[1])).insert_job(load_job(*sys.argv[3:]))
+    print("done")
+except TransientError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_transient_and_leaves_all_or_nothing(path: Path, uris: tuple[str, ...]) -> None:
+    warehouse = DuckDbWarehouse(path)
+    warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    size, ends, done = path.stat().st_size, [], 0
+    for number, room in enumerate((0, 1 << 18, 1 << 20, 1 << 26)):
+        command = [sys.executable, "-c", CRAMPED, str(path), str(size + room), f"job-{number}", *uris]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        status = warehouse.get_job(f"job-{number}", "local", "local")
+        assert status is None or (status.output_rows, status.error) == (ROWS, None)
+        if ended != "UnknownOutcome":
+            assert (status is not None) == (ended == "done")
+        done += status is not None
+        assert warehouse.kafka_ranges(TABLE) == ({KafkaRange("t", 0, 0): done * ROWS} if done else {})
+        ends.append(ended)
+    assert ends[-1] == "done"
+    assert "done" not in ends[:2]

@@ -36,7 +36,10 @@ class DuckDbWarehouse:
     `insert_job` runs the load before it returns: job row and data are one transaction, so a job is DONE or
     was never inserted, whenever the process is killed. The file is opened per call and closed at once. A lock
     held by another process is waited for up to ``lock_timeout_seconds``, then Unavailable names its holder.
-    ``open_uri`` opens source files. ``memory_limit`` bounds DuckDB's own memory.
+    ``open_uri`` opens source files.
+
+    Memory: some 300 MB, and what DuckDB keeps of a transaction until its commit. That is up to
+    ``memory_limit``, and beyond it about 8 bytes a value: bound a job (`LoadLimits`) where memory is scarce.
     """
 
     project: str = LOCAL
