@@ -53,7 +53,7 @@ def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = 
     world = World(seed, recipe)
     try:
         _rage(world, chaos or PROFILES[seed % len(PROFILES)])
-        _settle(world)
+        settle(world)
         check_all(world)
     except (AssertionError, KbqError) as error:
         trace = "\n".join(world.scheduler.trace)
@@ -101,7 +101,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
     ]
 
 
-def _settle(world: World) -> None:
+def settle(world: World) -> None:
     """No more faults: what runs ends, late calls arrive or not, and fresh runs finish the work."""
     scheduler = world.scheduler
     scheduler.fault_rate = scheduler.stall_rate = 0.0

@@ -1,0 +1,26 @@
+"""Shared fixtures; Hypothesis without deadlines; no silent skip in CI.
+
+KBQ_NO_SKIP=1 turns every skip into a failure: CI installs what tests need, so a skip there hides something.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
+
+settings.register_profile("kbq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kbq")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.skipped and os.environ.get("KBQ_NO_SKIP") == "1" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where no skip is allowed: {report.longrepr}"

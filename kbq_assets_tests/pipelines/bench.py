@@ -1,0 +1,102 @@
+"""A small world for pipeline tests: one topic, three schemas, two tables, the ports of single runs."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kbq_assets.core.commits import Commit
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets.core.units import WindowLimits
+from kbq_assets.pipelines import state
+from kbq_assets.pipelines.extract import ExtractionLimits, ExtractionPorts, ExtractionReport, extract
+from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.reconcile import ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.clock import FakeClock
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse
+
+TOPIC = "shop.events"
+TP = TopicPartition(TOPIC, 0)
+A, B, ERRORS = (TableReference("d", name) for name in ("A", "B", "kbq_errors"))
+SCHEMAS = {
+    1: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"}]}',
+    2: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"},{"name":"y","type":["null","long"]}]}',
+    3: '{"type":"record","name":"B","fields":[{"name":"x","type":"long"}]}',
+    4: '{"type":"record","name":"A","fields":[{"name":"x","type":"string"}]}',
+    5: '{"type":"record","name":"A","fields":[{"name":"_KAFKA_OFFSET","type":"long"}]}',
+    6: '"string"',
+    7: '{"type":"record","name":"A","fields":[{"name":"on","type":{"type":"int","logicalType":"date"}}]}',
+}
+BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x", 5: b"\x02", 6: b"\x02x", 7: b"\x06", 99: b"\x02"}
+SETTINGS = TopicSettings(dataset="d", route="record_name")
+
+
+def value(schema_id: int) -> bytes:
+    """A valid record of a schema, in Confluent's framing."""
+    return struct.pack(">bI", 0, schema_id) + BODIES.get(schema_id, b"")
+
+
+@dataclass
+class Bench:
+    """Fakes joined. ``faults`` is asked before every call of a run, by store, broker and warehouse."""
+
+    settings: TopicSettings = SETTINGS
+    window: WindowLimits = field(default_factory=WindowLimits)
+    partitions: int = 1
+    auto_run: bool = True
+    faults: Callable[[Call], Outcome] = lambda call: Outcome.OK
+
+    def __post_init__(self) -> None:
+        def ask(call: Call) -> Outcome:
+            return self.faults(call)
+
+        self.kafka = FakeKafka(chunk_records=2, faults=ask)
+        self.kafka.create_topic(TOPIC, self.partitions)
+        self.store = FaultyMemoryStore(ask)
+        self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=self.auto_run, faults=ask)
+        self.registry = FakeRegistry(SCHEMAS)
+        self.clock = FakeClock()
+
+    def produce(self, *schema_ids: int, partition: int = 0) -> None:
+        """Append one record per schema id."""
+        for schema_id in schema_ids:
+            self.kafka.produce(TopicPartition(TOPIC, partition), value(schema_id), key=b"k", timestamp=1000)
+
+    def extract(self) -> ExtractionReport:
+        """One run, whose calls may fail."""
+        store, kafka = self.store.view("extractor"), self.kafka.view("extractor")
+        engine = InProcessEngine(WorkerPorts(store, kafka, self.registry, self.clock))
+        ports = ExtractionPorts(store, kafka, engine, self.clock)
+        return extract(
+            ports, [SourceEntry(TOPIC, self.settings)], limits=ExtractionLimits(window=self.window)
+        )
+
+    def load(self, wait_seconds: float = 100.0) -> LoadReport:
+        """One run, whose calls may fail."""
+        ports = LoadPorts(self.store.view("loader"), self.warehouse.view("loader"), self.clock)
+        return load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=10.0))
+
+    def reconcile(self) -> Reconciliation:
+        """Compare broker and warehouse."""
+        return reconcile(ReconcilePorts(self.store, self.kafka, self.kafka, self.warehouse))
+
+    def commit(self) -> Commit:
+        """The topic's commit."""
+        return state.read(self.store, Commit, f"commits/{TOPIC}.json").value
+
+    def paths(self, prefix: str) -> list[str]:
+        """Objects below a prefix."""
+        return [entry.path for entry in self.store.list(prefix)]
+
+    def offsets(self, table: TableReference) -> list[int]:
+        """Offsets in a table, in the order they became visible."""
+        return [row.offset for row in self.warehouse.rows(table)]

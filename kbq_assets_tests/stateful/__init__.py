@@ -1,0 +1,1 @@
+"""Hypothesis state machines over the real pipelines: shrunk counterexamples where the simulator gives seeds."""
