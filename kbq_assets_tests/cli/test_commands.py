@@ -1,0 +1,121 @@
+"""The command line as a whole: help, start-up time, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kbq_assets.cli import COMMANDS, kbq
+from kbq_assets.cli.context import ExitCode, exit_code
+from kbq_assets.core import errors
+from kbq_assets.core.errors import KbqError
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and group below a group."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, f"{name} is listed, but not there"
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+def refuse() -> object:
+    raise AssertionError("help needs no platform")
+
+
+@pytest.mark.parametrize("path", list(commands(kbq)), ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_explains_itself_whatever_the_environment(path: tuple[str, ...], option: str) -> None:
+    result = CliRunner().invoke(kbq, [*path, option], obj=refuse)
+    assert result.exit_code == 0
+    assert f"Usage: kbq {' '.join(path)}" in result.stdout
+    assert len(result.stdout.splitlines()) > 4
+
+
+def test_the_help_lists_every_command_an_example_and_the_exit_codes() -> None:
+    text = CliRunner().invoke(kbq, ["--help"], obj=refuse).stdout
+    for section, members in COMMANDS.items():
+        assert f"\n{section}:\n" in text
+        assert all(f"\n  {name} " in text and command.help in text for name, command in members.items())
+    assert all(f"\n    {code.value:<4}" in text for code in ExitCode)
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert CliRunner().invoke(kbq, ["--version"], obj=refuse).stdout.startswith("kbq, version ")
+
+
+_START = """
+import json, resource, sys
+from kbq_assets.definitions import main
+sys.argv = ["kbq", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+usage = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({"cpu": usage.ru_utime + usage.ru_stime, "modules": sorted(sys.modules)}), file=sys.stderr)
+"""
+
+
+def test_help_is_quick_because_it_imports_next_to_nothing() -> None:
+    runs = [
+        json.loads(
+            subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True).stderr
+        )
+        for _ in range(3)
+    ]
+    imported = {name.partition(".")[0] for name in runs[0]["modules"]}
+    heavy = {
+        "confluent_kafka",
+        "dagster",
+        "duckdb",
+        "google",
+        "numba",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "pyspark",
+        "rich",
+    }
+    assert imported & heavy == set()
+    assert min(run["cpu"] for run in runs) < 0.5
+
+
+def tree(cls: type[KbqError]) -> Iterator[type[KbqError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        yield from tree(child)
+
+
+@pytest.mark.parametrize("cls", list(tree(KbqError)), ids=lambda cls: cls.__name__)
+def test_every_error_has_an_exit_code_and_no_traceback(cls: type[KbqError]) -> None:
+    def fail() -> object:
+        raise cls("what happened", next_step="what to do")
+
+    result = CliRunner().invoke(kbq, ["status"], obj=fail)
+    assert result.exit_code == exit_code(cls("")) != 0
+    assert result.stderr == "error: what happened\n  next: what to do\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Refused(""), ExitCode.REFUSED),
+        (errors.Unavailable(""), ExitCode.TRY_AGAIN),
+        (errors.UnknownOutcome(""), ExitCode.TRY_AGAIN),
+        (errors.PreconditionFailed(""), ExitCode.TRY_AGAIN),
+        (errors.MissingState(""), ExitCode.FAILED),
+        (errors.InvalidName(""), ExitCode.FAILED),
+    ],
+)
+def test_exit_codes_tell_a_scheduler_whether_to_try_again(error: KbqError, code: ExitCode) -> None:
+    assert exit_code(error) is code
