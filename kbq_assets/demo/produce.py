@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kbq_assets.core.errors import StateError, Unavailable
 from kbq_assets.demo.broker import DemoBroker, ReadBack, TopicState, checksum, register_schema
 from kbq_assets.demo.log import FILE_NAME, PartitionLog, ProducersLog, TopicLog
-from kbq_assets.demo.topics import FLIGHTS, TOPICS, DemoTopic, Record, Step
+from kbq_assets.demo.topics import FLIGHTS_TOPIC, TOPICS, DemoTopic, Record, Step
 
 _LOGGER: Final = logging.getLogger("kbq.demo")
 _SILENT: Final = Console(quiet=True)
@@ -33,7 +33,11 @@ _POLL_RECORDS: Final = 2_000
 
 
 def produce_demo(
-    bootstrap_servers: str, registry_url: str, home: Path, console: Console | None = None
+    bootstrap_servers: str,
+    registry_url: str,
+    home: Path,
+    console: Console | None = None,
+    topics: Sequence[DemoTopic] = TOPICS,
 ) -> ProducersLog:
     """Bring every demo topic to its full length; return the log, which is in ``<home>/demo/``.
 
@@ -41,20 +45,24 @@ def produce_demo(
     the demo's own).
     """
     run = _Run(bootstrap_servers, registry_url, home / "demo" / FILE_NAME, console or _SILENT)
-    return run.complete(TOPICS, {})
+    return run.complete(topics, {})
 
 
 def produce_more(
-    bootstrap_servers: str, registry_url: str, home: Path, count: int, console: Console | None = None
+    bootstrap_servers: str,
+    registry_url: str,
+    home: Path,
+    count: int,
+    console: Console | None = None,
+    topic: DemoTopic = FLIGHTS_TOPIC,
 ) -> ProducersLog:
-    """Append ``count`` flights to what `produce_demo` produced, and to the log."""
+    """Append ``count`` flights to what `produce_demo` produced, and to the log. Raises what it raises."""
     path = home / "demo" / FILE_NAME
-    logged = ProducersLog.load(path).topics.get(FLIGHTS)
+    logged = ProducersLog.load(path).topics.get(topic.name)
     if logged is None:
-        raise StateError(f"{path} knows no {FLIGHTS}", next_step="kbq demo")
+        raise StateError(f"{path} knows no {topic.name}", next_step="run `kbq demo` first")
     run = _Run(bootstrap_servers, registry_url, path, console or _SILENT)
-    flights = [topic for topic in TOPICS if topic.name == FLIGHTS]
-    return run.complete(flights, {FLIGHTS: logged.target + count})
+    return run.complete([topic], {topic.name: logged.target + count})
 
 
 class _Run:

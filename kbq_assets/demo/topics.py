@@ -344,8 +344,10 @@ def _json_records() -> Iterator[Record]:
             yield good._replace(value=None)
 
 
+FLIGHTS_TOPIC: Final = DemoTopic(FLIGHTS, 4, FLIGHT_ROWS, _flights, {f"{FLIGHTS}-value": FLIGHT})
+
 TOPICS: Final = (
-    DemoTopic(FLIGHTS, 4, FLIGHT_ROWS, _flights, {f"{FLIGHTS}-value": FLIGHT}),
+    FLIGHTS_TOPIC,
     DemoTopic("nyc-weather", 2, 26_115, _weather, {"nyc-weather-value": WEATHER}, transactional=True),
     DemoTopic("nyc-planes", 2, 3_368, _planes, {"nyc-planes-value": PLANE}),
     DemoTopic(
