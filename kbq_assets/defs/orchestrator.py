@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.resources import files
@@ -67,7 +68,9 @@ class DagsterOrchestrator:
         # What `dagster job launch` does, without the code server that it starts and stops for it (17 s on two busy
         # cores): the daemon looks jobs up by the origin, and needs no more.
         self._prepare()
-        definition = self._definitions().resolve_job_def(job)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)  # Dagster warns of its own arguments
+            definition = self._definitions().resolve_job_def(job)
         [location] = location_origins_from_yaml_paths([self._workspace])
         origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME), job)
         with self._instance() as instance:
