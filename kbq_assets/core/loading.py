@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.errors import StateError
 from kbq_assets.core.names import TableReference
 
 
@@ -171,6 +172,15 @@ def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[Staged
     return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
 
 
+def _refuse_cut(state: TableState, file: StagedFile) -> None:
+    mark = state.marks.get(mark_key(file), 0)
+    if mark > file.name.first_offset:
+        raise StateError(
+            f"{file.path} covers positions on both sides of its table's mark {mark}",
+            next_step="commit and table state contradict each other: was one of them restored from a backup?",
+        )
+
+
 def plan_batch(
     table: TableReference,
     state: TableState,
@@ -181,10 +191,11 @@ def plan_batch(
     """Choose the next job's files (L1), or None when nothing is pending.
 
     The schema whose oldest pending window is oldest goes first, the lowest id on a tie. ``given_up`` are paths that
-    a reset dropped.
+    a reset dropped. Raises StateError for a file that a mark cuts in two: part of it would be loaded twice.
     """
     by_schema: dict[int, list[StagedFile]] = defaultdict(list)
     for file in pending_files(state, (f for f in files if f.path not in given_up)):
+        _refuse_cut(state, file)
         by_schema[file.name.schema_id].append(file)
     if not by_schema:
         return None

@@ -1,7 +1,7 @@
 """Warehouse columns from Avro schemas, and the changes a load needs first.
 
 Types are BigQuery's names; the local warehouse maps them to its own. The mapping is BigQuery's for Avro with
-``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC]``:
+``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC, STRING]``:
 https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of
 several types is a STRUCT of which one field is set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid``
 a STRING; fields, unions and arrays of nothing but null have no column; arrays of arrays have no type.
@@ -252,7 +252,7 @@ def branch_name(branch: Any) -> str:
 
 
 def _decimal(details: Mapping[str, Any]) -> str:
-    """NUMERIC has 29 digits before the point and 9 after it.
+    """NUMERIC has 29 digits before the point and 9 after it, BIGNUMERIC 38 and 38; a longer one is a STRING.
 
     A decimal without a valid precision is plain bytes, as Avro's specification says.
     """
@@ -264,7 +264,9 @@ def _decimal(details: Mapping[str, Any]) -> str:
         or precision < 1
     ):
         return "BYTES"
-    return "NUMERIC" if precision - scale <= 29 and scale <= 9 else "BIGNUMERIC"
+    if precision - scale <= 29 and scale <= 9:
+        return "NUMERIC"
+    return "BIGNUMERIC" if precision - scale <= 38 and scale <= 38 else "STRING"
 
 
 def _nullable(column: Column) -> Column:

@@ -25,6 +25,7 @@ from kbq_assets.core.errors import (
     MissingState,
     NotFound,
     PreconditionFailed,
+    StateError,
     TransientError,
     UnknownOutcome,
 )
@@ -107,9 +108,14 @@ def plan(store: ObjectStore, limits: LoadLimits | None = None) -> list[Batch]:
     batches = []
     for table in sorted({*pending, *registry.tables}):
         current = states[table].value if table in states else TableState("")
+        if current.parked is not None or current.flight is not None:
+            continue
         files = [*pending.get(table, ()), *_backlog_files(store, table)]
-        batch = loading.plan_batch(table, current, files, limits or LoadLimits(), given_up)
-        if batch is not None and current.parked is None and current.flight is None:
+        try:
+            batch = loading.plan_batch(table, current, files, limits or LoadLimits(), given_up)
+        except StateError:
+            continue  # the load reports the table as failed; the others are planned
+        if batch is not None:
             batches.append(batch)
     return batches
 

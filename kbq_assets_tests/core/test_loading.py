@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kbq_assets.core import loading
 from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading import (
     LoadLimits,
     QuarantinedFile,
@@ -90,6 +91,11 @@ def test_the_files_of_a_window_stay_together_within_the_limits() -> None:
     assert _plan([*rotated, following], limits=LoadLimits(bytes=250)) == rotated
     dated = [staged_file(0, 5, dates=(1, 2)), staged_file(5, 9, dates=(3,))]
     assert _plan(dated, limits=LoadLimits(time_partitions=2)) == dated[:1]
+
+
+def test_a_file_that_a_mark_cuts_in_two_is_never_loaded() -> None:
+    with pytest.raises(StateError, match="both sides"):
+        _plan([staged_file(3, 9)], _landed(FRESH, [staged_file(0, 5)]))
 
 
 def test_files_that_a_reset_gave_up_are_not_candidates() -> None:
