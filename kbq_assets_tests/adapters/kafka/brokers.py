@@ -91,8 +91,9 @@ class RealBroker:
         """Delete what was created."""
         for tp in list(self._open):
             self.end_transaction(tp, commit=False)
-        if self._topics:
-            _finish(self.admin.delete_topics(self._topics))
+        left = set(self._topics) & set(self.reader.topics())
+        if left:
+            _finish(self.admin.delete_topics(list(left)))
 
     def create_topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         topic = f"contract.{uuid.uuid4().hex[:12]}"
@@ -141,9 +142,13 @@ class RealBroker:
         _finish(self.admin.delete_records([ClientPartition(tp.topic, tp.partition, offset)]))
 
     def recreate_topic(self, topic: str) -> None:
+        self.delete(topic)
+        self._create(topic, 1, {})
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
         _finish(self.admin.delete_topics([topic]))
         _wait_for(lambda: topic not in self.reader.topics())
-        self._create(topic, 1, {})
 
     def add_partitions(self, topic: str, total: int) -> None:
         _finish(self.admin.create_partitions([NewPartitions(topic, total)]))

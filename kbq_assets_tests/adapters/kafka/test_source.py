@@ -1,0 +1,217 @@
+"""What only the real broker shows: time limits, many partitions, restarts, memory, no group."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from kbq_assets.adapters.kafka.errors import read_error
+from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
+from kbq_assets.adapters.kafka.source import KafkaSource
+from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
+from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.wire.chunk import Message
+from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
+from kbq_assets_tests.contracts.source import messages, read, records
+from kbq_assets_tests.fixtures.local_stack import stack_with_free_ports
+
+pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def broker(local_stack: LocalStack) -> Iterator[RealBroker]:
+    yield from real_broker(local_stack.bootstrap_servers)
+
+
+def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
+    tp = TopicPartition("t", 0)
+    reader = KafkaOffsetReader(NOBODY, timeout_seconds=1)
+    source = KafkaSource(NOBODY, no_progress_seconds=1)
+    for call in (
+        reader.cluster_id,
+        reader.topics,
+        lambda: reader.offsets([tp]),
+        lambda: reader.offsets_for_time([tp], 0),
+        lambda: list(source.read(OffsetRange(tp, 0, 1))),
+    ):
+        begun = time.monotonic()
+        with pytest.raises(Unavailable, match=NOBODY) as caught:
+            call()
+        assert caught.value.next_step
+        assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError._AUTO_OFFSET_RESET, OffsetOutOfRange),
+        (KafkaError.OFFSET_OUT_OF_RANGE, OffsetOutOfRange),
+        (KafkaError._LOG_TRUNCATION, OffsetOutOfRange),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, NotFound),
+        (KafkaError._UNKNOWN_PARTITION, NotFound),
+        (100, NotFound),
+        (KafkaError._BAD_MSG, Unavailable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
+        (KafkaError._TRANSPORT, Unavailable),
+        (KafkaError.UNKNOWN, Unavailable),
+    ],
+)
+def test_every_error_of_a_reading_names_the_range_and_a_next_step(
+    code: int, expected: type[KbqError]
+) -> None:
+    error = read_error(KafkaError(code, "what librdkafka says"), "t[0] [1, 2)", NOBODY)
+    assert type(error) is expected
+    assert "t[0] [1, 2)" in error.message
+    assert "what librdkafka says" in error.message
+    assert error.next_step
+
+
+class TestPartialAnswers:
+    """One partition without a leader must not stop the others."""
+
+    @staticmethod
+    def gather(answers: dict[str, int | list[int]], *, timeout: float = 1.0) -> dict[str, int]:
+        """`KafkaOffsetReader._gather` with scripted answers: a value, or error codes given one after the other,
+        the last one for ever."""
+        reader = KafkaOffsetReader(NOBODY, timeout_seconds=timeout)
+
+        def ask(keys: list[str], seconds: float) -> dict[str, Future[int]]:
+            futures: dict[str, Future[int]] = {}
+            for key in keys:
+                futures[key] = Future()
+                script = answers[key]
+                if isinstance(script, int):
+                    futures[key].set_result(script)
+                    continue
+                code = script.pop(0) if len(script) > 1 else script[0]
+                if code == KafkaError.NO_ERROR:
+                    futures[key].set_result(-7)
+                else:
+                    futures[key].set_exception(KafkaException(KafkaError(code)))
+            return futures
+
+        return reader._gather("offsets", list(answers), ask)
+
+    def test_a_leader_that_moves_is_waited_for(self) -> None:
+        moving = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.NO_ERROR]
+        assert self.gather({"a": 1, "b": list(moving)}) == {"a": 1, "b": -7}
+
+    def test_one_that_stays_without_an_answer_is_left_out(self) -> None:
+        assert self.gather({"a": 1, "b": [KafkaError.LEADER_NOT_AVAILABLE]}) == {"a": 1}
+
+    def test_what_the_broker_does_not_know_is_left_out_at_once(self) -> None:
+        begun = time.monotonic()
+        assert self.gather({"a": [KafkaError.UNKNOWN_TOPIC_OR_PART]}, timeout=30) == {}
+        assert time.monotonic() - begun < 1
+
+    def test_no_answer_at_all_is_unavailable(self) -> None:
+        with pytest.raises(Unavailable):
+            self.gather({"a": [KafkaError.LEADER_NOT_AVAILABLE], "b": [KafkaError._TIMED_OUT]})
+
+    def test_refused_credentials_are_not_waited_for(self) -> None:
+        begun = time.monotonic()
+        with pytest.raises(Unavailable) as caught:
+            self.gather({"a": [KafkaError.TOPIC_AUTHORIZATION_FAILED]}, timeout=30)
+        assert "credentials" in caught.value.next_step
+        assert time.monotonic() - begun < 1
+
+
+@pytest.mark.kafka
+class TestAtTheBroker:
+    def test_a_thousand_partitions_are_asked_for_in_seconds(self, broker: RealBroker) -> None:
+        topics = [broker.create_topic(100) for _ in range(10)]
+        partitions = [TopicPartition(topic, p) for topic in topics for p in range(100)]
+        begun = time.monotonic()
+        described = broker.reader.topics()
+        offsets = broker.reader.offsets(partitions)
+        assert time.monotonic() - begun < 5
+        assert {described[topic].partitions for topic in topics} == {100}
+        assert set(offsets) == set(partitions)
+
+    def test_many_small_ranges_take_milliseconds_each(self, broker: RealBroker) -> None:
+        topic = broker.create_topic(50)
+        for partition in range(50):
+            broker.produce(TopicPartition(topic, partition), messages(10))
+        begun = time.monotonic()
+        for partition in range(50):
+            tp = TopicPartition(topic, partition)
+            found = broker.source.read(OffsetRange(tp, 0, 10), leader_epoch=0)
+            assert len(records(list(found))) == 10
+        assert time.monotonic() - begun < 10
+
+    def test_no_group_is_joined_and_nothing_is_committed(self, broker: RealBroker) -> None:
+        tp = TopicPartition(broker.create_topic(), 0)
+        broker.produce(tp, messages(10))
+        read(broker.source, tp, 0, 10)
+        groups = broker.admin.list_consumer_groups().result(30).valid
+        assert "kbq" not in [group.group_id for group in groups]
+
+    def test_refused_credentials_fail_soon_and_are_not_shown(self, broker: RealBroker) -> None:
+        sasl = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "user",
+            "sasl.password": "open-sesame",
+        }
+        tp = TopicPartition(broker.create_topic(), 0)
+        source = KafkaSource(broker.bootstrap_servers, sasl, no_progress_seconds=3)
+        with pytest.raises(Unavailable) as caught:
+            list(source.read(OffsetRange(tp, 0, 1)))
+        assert "open-sesame" not in str(caught.value)
+
+    def test_a_topic_deleted_under_a_reading_ends_it(self, broker: RealBroker) -> None:
+        tp = TopicPartition(broker.create_topic(), 0)
+        broker.produce(tp, [Message(bytes(100_000), i, 1) for i in range(1_500)])
+        reading = broker.source.read(OffsetRange(tp, 0, 1_500))
+        next(reading)
+        broker.delete(tp.topic)
+        with pytest.raises((NotFound, Unavailable, OffsetOutOfRange)):
+            for _ in reading:
+                pass
+
+    def test_a_topic_recreated_under_a_reading_gives_none_of_its_new_records(
+        self, broker: RealBroker
+    ) -> None:
+        tp = TopicPartition(broker.create_topic(), 0)
+        broker.produce(tp, [Message(bytes(100_000), i, 1) for i in range(1_500)])
+        reading = broker.source.read(OffsetRange(tp, 0, 1_500))
+        found = [next(reading)]
+        broker.recreate_topic(tp.topic)
+        broker.produce(tp, [Message(b"new", i, 1) for i in range(1_500)])
+        with pytest.raises((NotFound, Unavailable, OffsetOutOfRange)):
+            found.extend(reading)
+        assert b"new" not in records(found).values()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Path) -> None:
+    stack = stack_with_free_ports(tmp_path)
+    stack.up()
+    try:
+        for broker in real_broker(stack.bootstrap_servers):
+            tp = TopicPartition(broker.create_topic(), 0)
+            broker.produce(tp, [Message(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
+            source = KafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
+            reading = source.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
+            found = [next(reading)]
+            stack.down()
+            stack.up()
+            # librdkafka mostly finds the broker again. Where it does not, the next reading goes on.
+            with contextlib.suppress(Unavailable):
+                found.extend(reading)
+            last = found[-1]
+            rest = OffsetRange(tp, last.position, 20_000)
+            found.extend(source.read(rest, leader_epoch=last.leader_epoch))
+            assert list(records(found)) == list(range(20_000))
+    finally:
+        stack.down()
