@@ -36,7 +36,16 @@ SCHEMAS = {
     6: '"string"',
     7: '{"type":"record","name":"A","fields":[{"name":"on","type":{"type":"int","logicalType":"date"}}]}',
 }
-BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x", 5: b"\x02", 6: b"\x02x", 7: b"\x06", 99: b"\x02"}
+BODIES = {
+    1: b"\x02",
+    2: b"\x02\x00",
+    3: b"\x02",
+    4: b"\x02x",
+    5: b"\x02",
+    6: b"\x02x",
+    7: b"\x06",
+    99: b"\x02",
+}
 SETTINGS = TopicSettings(dataset="d", route="record_name")
 
 

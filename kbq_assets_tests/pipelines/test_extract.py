@@ -281,3 +281,15 @@ def test_retention_loss_is_recorded_where_the_topic_says_so() -> None:
     bench.extract()
     totals = bench.commit().partitions[0].totals
     assert (totals.lost, totals.records, bench.commit().partitions[0].next) == (2, 3, 5)
+
+
+def test_files_rotated_inside_a_window_cover_it_without_a_hole_and_each_has_its_done_file() -> None:
+    bench = Bench(window=WindowLimits(file_bytes=0))
+    bench.produce(1, 3, 1, 1, 3, 1)
+    bench.extract()
+    [window] = bench.commit().partitions[0].windows
+    covered = [(f.table.table, f.name.first_offset, f.until, f.rows) for f in window.files]
+    assert covered == [("A", 0, 2, 1), ("B", 1, 4, 1), ("A", 2, 5, 2), ("B", 4, 6, 1), ("A", 5, 6, 1)]
+    assert len(bench.paths("done/")) == 5
+    bench.load()
+    assert (bench.offsets(A), bench.offsets(B)) == ([0, 2, 3, 5], [1, 4])
