@@ -43,7 +43,9 @@ VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
     "KBQ_EXTRACT_SECONDS": lambda s: s.run.extract_seconds,
     "KBQ_LOAD_SECONDS": lambda s: s.run.load_seconds,
 }
-_SECRET = re.compile(r"password|secret|token|credential|jaas|(^|[._])key($|[._])", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|passphrase|secret|token$|credential|jaas|oauthbearer\.config|key\.pem|[._]key$", re.IGNORECASE
+)
 #: `user:password@` in an address.
 _USER_INFO = re.compile(r"(?<=://)[^/@]+(?=@)")
 REDACTED: Final = "***"

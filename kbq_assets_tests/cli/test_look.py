@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kbq_assets.adapters.kafka import options
 from kbq_assets.cli import kbq
 from kbq_assets.cli.errors import hex_dump
 from kbq_assets.cli.settings import REDACTED, VALUES, effective, redacted
@@ -230,6 +231,7 @@ def test_every_variable_is_listed_with_its_value(run: Shell, world: FakePlatform
         ("KBQ_REGISTRY_URL", "https://me:hunter2@registry:8081", f"https://{REDACTED}@registry:8081"),
         ("KBQ_KAFKA_SASL_PASSWORD", "hunter2", REDACTED),
         ("KBQ_KAFKA_SASL_MECHANISM", "PLAIN", "PLAIN"),
+        ("KBQ_KAFKA_SSL_KEY_LOCATION", "/etc/key.pem", "/etc/key.pem"),
         ("KBQ_KAFKA_SSL_KEY_PEM", "hunter2", REDACTED),
         ("KBQ_SPARK_CONF_spark.hadoop.fs.s3a.secret.key", "hunter2", REDACTED),
         ("KBQ_SPARK_CONF_spark.executor.memory", "2g", "2g"),
@@ -238,6 +240,12 @@ def test_every_variable_is_listed_with_its_value(run: Shell, world: FakePlatform
 def test_values_are_shown_and_secrets_are_not(name: str, value: str, shown: str) -> None:
     assert effective(parse_settings({name: value}))[name] == shown
     assert redacted(name, "") == ""
+
+
+@pytest.mark.parametrize("option", sorted(options.ALLOWED))
+def test_an_option_that_the_kafka_adapter_hides_is_hidden_here(option: str) -> None:
+    hidden = options.redacted({option: "hunter2"})[option] != "hunter2"
+    assert (redacted(f"KBQ_KAFKA_{option.upper().replace('.', '_')}", "hunter2") == REDACTED) >= hidden
 
 
 def test_the_list_is_shown_even_when_a_variable_is_wrong(world: FakePlatform) -> None:

@@ -1,0 +1,183 @@
+"""The documents tell the truth: commands parse, and nothing that exists is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from kbq_assets.cli import kbq
+from kbq_assets.core.settings import VARIABLES
+from kbq_assets.core.topics import TopicSettings
+from kbq_assets_tests.cli.test_commands import commands
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / "docs").rglob("*.md"),
+]
+SOURCES = [*(ROOT / "kbq_assets").rglob("*.py"), ROOT / "Makefile"]
+TEXT = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
+ALL = "\n".join(TEXT.values())
+OPERATIONS = TEXT[ROOT / "docs" / "operations.md"]
+CONFIGURATION = TEXT[ROOT / "docs" / "configuration.md"]
+SOURCE_LIST = CONFIGURATION.partition("## The source list")[2].partition("\n## ")[0]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def code(text: str) -> Iterator[str]:
+    """Lines of code blocks, and spans of code."""
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield from block.splitlines()
+    yield from re.findall(
+        r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    )
+
+
+def command_lines(text: str) -> list[str]:
+    """Every `kbq …` in code, one each where several are joined."""
+    parts = (part for line in code(text) for part in re.split(r"&&|;", line.removeprefix("$ ")))
+    return [part.strip() for part in parts if re.match(r"\s*kbq( |$)", part)]
+
+
+def parse(line: str) -> None:
+    """Parse a command line as Click would, without running it. Raises click.ClickException."""
+    arguments = shlex.split(re.split(r" > |  #", line)[0], comments=True)[1:]
+    context: click.Context | None = None
+    command: click.Command = kbq
+    path = "kbq"
+    while isinstance(command, click.Group) and arguments:
+        group = click.Context(command, context, info_name=path)
+        _, found, arguments = command.resolve_command(group, arguments)
+        assert found is not None
+        context, command, path = group, found, found.name or ""
+    if arguments and not isinstance(command, click.Group):  # a bare name is a mention, not a command line
+        command.make_context(path, arguments, context)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_every_command_in_a_document_parses(path: Path) -> None:
+    for line in command_lines(TEXT[path]):
+        try:
+            parse(line)
+        except click.ClickException as error:
+            pytest.fail(f"{name(path)}: {line}: {error.format_message()}")
+
+
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    for line in ("kbq nothing", "kbq reset --at latest", "kbq plan --nothing", "kbq errors show a b"):
+        with pytest.raises(click.ClickException):
+            parse(line)
+
+
+def advised() -> Iterator[tuple[str, str]]:
+    """Commands that messages of the source advise: in text that begins with `kbq` or has it in backquotes."""
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        for found in re.findall(r"[\"`](kbq [a-z][^\"`\n;:,]*)[\"`;:,]", text):
+            yield name(path), found
+
+
+def test_every_command_that_a_message_advises_exists() -> None:
+    for where, advice in advised():
+        # What follows the options is prose; what is filled in is of some topic or table.
+        line = re.sub(r"{options}", "--topic T --partition 0", advice)
+        words = re.sub(r"{[^}]*}", "0", line).split()
+        known = [words[0], *_command_words(words[1:])]
+        options = [word for word in words if word.startswith("--")]
+        command = _resolve(known[1:])
+        assert command is not None, f"{where}: {advice}"
+        allowed = {option for parameter in command.params for option in parameter.opts}
+        assert set(options) <= allowed, f"{where}: {advice}"
+
+
+def _command_words(words: list[str]) -> list[str]:
+    found = [words[0]]
+    command = _resolve(found)
+    if isinstance(command, click.Group) and len(words) > 1:
+        found.append(words[1])
+    return found
+
+
+def _resolve(words: list[str]) -> click.Command | None:
+    command: click.Command | None = kbq
+    for word in words:
+        if not isinstance(command, click.Group):
+            return None
+        command = command.get_command(click.Context(command), word)
+    return command
+
+
+@pytest.mark.parametrize("path", list(commands(kbq)), ids=" ".join)
+def test_every_command_is_documented(path: tuple[str, ...]) -> None:
+    assert f"kbq {' '.join(path)}" in "\n".join(command_lines(ALL))
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_every_variable_is_documented_with_its_meaning(variable: str) -> None:
+    assert f"| `{variable}` | {VARIABLES[variable]} |" in CONFIGURATION
+
+
+def test_no_document_names_a_variable_that_does_not_exist() -> None:
+    named = set(re.findall(r"\bKBQ_[A-Z_]+[A-Z]\b", ALL))
+    unknown = named - VARIABLES.keys() - {"KBQ_SPARK_CONF"}
+    assert {n for n in unknown if not n.startswith(("KBQ_KAFKA_", "KBQ_TEST_"))} == set()
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(TopicSettings), ids=lambda field: field.name)
+def test_every_option_of_the_source_list_is_documented_with_its_default(
+    field: dataclasses.Field[object],
+) -> None:
+    (row,) = re.findall(rf"^\| `{field.name}` \| (.*?) \|", SOURCE_LIST, re.MULTILINE)
+    default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    # Empty defaults and the dataset's are told in words.
+    assert row == f"`{default}`" or default in ("", "kafka")
+
+
+def reasons() -> set[str]:
+    """Reasons of stops and parkings that the source gives."""
+    planning = (ROOT / "kbq_assets/core/planning.py").read_text(encoding="utf-8")
+    stops = re.findall(r"draft\.stop\(\s*(?:tp\.)?topic, (?:-1|partition), \"(\w+)\"", planning)
+    window = (ROOT / "kbq_assets/worker/window.py").read_text(encoding="utf-8")
+    window_stops = re.findall(r"else \"(bad_record)\"|_stop\(\"(\w+)\"", window)
+    load = (ROOT / "kbq_assets/pipelines/load.py").read_text(encoding="utf-8")
+    operate = (ROOT / "kbq_assets/pipelines/operate.py").read_text(encoding="utf-8")
+    parked = re.findall(r"park\(\s*[\w.]+,\s*\"(\w+)\"", load + operate)
+    found = {*stops, *(a or b for a, b in window_stops), *parked, "unknown_schema", "unstageable_schema"}
+    assert {
+        "retention_loss",
+        "error_share",
+        "bad_record",
+        "missing_files",
+        "load_failed",
+        "operator",
+    } <= found
+    return found
+
+
+@pytest.mark.parametrize("reason", sorted(reasons()))
+def test_every_stop_and_parking_has_its_row_in_operations(reason: str) -> None:
+    assert f"\n| `{reason}` | " in OPERATIONS
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)", TEXT[path]):
+        assert (path.parent / target).exists(), f"{name(path)}: {target}"
+
+
+def test_every_make_target_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    used = {word for line in code(ALL) for word in re.findall(r"^make ([a-z]+)", line)}
+    assert used <= targets
+    assert {"demo", "test", "ui", "stop", "clean"} <= used
