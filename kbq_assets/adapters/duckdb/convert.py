@@ -56,6 +56,8 @@ def nothing(length: int, column: Column) -> pa.Array:
 
 
 def _scalar(array: pa.Array, value: Value, column: Column) -> pa.Array:
+    if column.type == "STRING" and value.raw == pa.binary():
+        return _long_decimal(array, value.logical)
     convert = _CONVERSIONS.get(column.type)
     return convert(array, value.logical) if convert else array.cast(arrow_type(column))
 
@@ -106,13 +108,15 @@ def _numeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
 
 
 def _bignumeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
+    factor = 10 ** (_BIGNUMERIC_SCALE - int(logical.get("scale", 0)))
+    numbers = [_unscaled(raw, factor, _BIGNUMERIC_LIMIT, "BIGNUMERIC") for raw in array.to_pylist()]
+    return pa.array([n if n is None else _decimal_text(n, _BIGNUMERIC_SCALE) for n in numbers], pa.string())
+
+
+def _long_decimal(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
     scale = int(logical.get("scale", 0))
-    factor = 10 ** (_BIGNUMERIC_SCALE - scale) if scale <= _BIGNUMERIC_SCALE else 1
-    texts = []
-    for raw in array.to_pylist():
-        number = _unscaled(raw, factor, _BIGNUMERIC_LIMIT, "BIGNUMERIC")
-        texts.append(None if number is None else _decimal_text(number, max(scale, _BIGNUMERIC_SCALE)))
-    return pa.array(texts, pa.string())
+    numbers = [raw if raw is None else int.from_bytes(raw, "big", signed=True) for raw in array.to_pylist()]
+    return pa.array([n if n is None else _decimal_text(n, scale) for n in numbers], pa.string())
 
 
 def _unscaled(raw: bytes | None, factor: int, limit: int, what: str) -> int | None:
@@ -127,8 +131,8 @@ def _unscaled(raw: bytes | None, factor: int, limit: int, what: str) -> int | No
 def _decimal_text(number: int, scale: int) -> str:
     """Exact and canonical: no exponent, no zeros at the end."""
     digits = str(abs(number)).rjust(scale + 1, "0")
-    fraction = digits[-scale:].rstrip("0")
-    return ("-" if number < 0 else "") + digits[:-scale] + (f".{fraction}" if fraction else "")
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
+    return ("-" if number < 0 else "") + whole + (f".{fraction}" if fraction else "")
 
 
 _CONVERSIONS: Final[Mapping[str, Callable[[pa.Array, Mapping[str, str | int]], pa.Array]]] = {
