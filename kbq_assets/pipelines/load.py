@@ -62,7 +62,6 @@ class LoadPorts:
 class LoadOptions:
     """How a load run behaves. ``wait_seconds``: how long to poll running jobs; 0 leaves flights open (L8)."""
 
-    limits: LoadLimits = field(default_factory=LoadLimits)
     table: TableOptions = field(default_factory=TableOptions)
     wait_seconds: float = 600.0
     poll_seconds: float = 2.0
@@ -221,7 +220,7 @@ class _TableLoader:
         committed = state.by_table(commits).get(self._table, [])
         files = [*committed, *(file for chunk in chunks for file in chunk.value.files)]
         batch = loading.plan_batch(
-            self._table, current.value, files, self._options.limits, _given_up(commits)
+            self._table, current.value, files, self._ports.warehouse.limits, _given_up(commits)
         )
         if batch is None:
             for chunk in chunks:

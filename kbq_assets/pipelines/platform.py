@@ -114,7 +114,7 @@ class Platform:
 
     def plan_load(self) -> list[Batch]:
         """What `load` would do next."""
-        return loading.plan(self.store)
+        return loading.plan(self.store, self.warehouse.limits)
 
     def load(
         self,

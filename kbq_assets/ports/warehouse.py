@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions
 
@@ -97,6 +98,8 @@ class Warehouse(Protocol):
 
     project: str
     location: str
+    #: What one job may hold.
+    limits: LoadLimits
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""

@@ -27,6 +27,7 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.topics import ERROR_TABLE
@@ -102,6 +103,7 @@ class FakeWarehouse:
     ) -> None:
         self.project = project
         self.location = location
+        self.limits = LoadLimits()
         self.auto_run = auto_run
         self.keep_records = keep_records
         self.faults = faults
@@ -292,6 +294,7 @@ class WarehouseView:
         self._process = process
         self.project = warehouse.project
         self.location = warehouse.location
+        self.limits = warehouse.limits
 
     def insert_job(self, job: LoadJob) -> None:
         self._write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))

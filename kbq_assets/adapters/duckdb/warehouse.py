@@ -21,6 +21,7 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobError, JobStatus, KafkaRange, LoadJob
@@ -44,6 +45,8 @@ class DuckDbWarehouse:
 
     project: str = LOCAL
     location: str = LOCAL
+    #: DuckDB keeps a transaction in memory until its commit: 256 MB of Avro are some 2 GB there.
+    limits: LoadLimits = LoadLimits(bytes=256 * 1024 * 1024)
 
     def __init__(
         self,
