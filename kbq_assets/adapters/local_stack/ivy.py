@@ -70,7 +70,9 @@ class Ivy:
         """Whether Ivy could fetch everything; what it said is in ``log``."""
         command = self._command(folder, java_options)
         with log.open("wb") as output, _bar(self.console, total) as bar:
-            ivy = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            ivy = subprocess.Popen(
+                command, cwd=folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
             try:
                 _watch(ivy, self.cache, bar)
             finally:
@@ -88,7 +90,8 @@ class Ivy:
             *("-settings", self.settings or _default_settings()),
             *("-cache", self.cache),
             *("-ivy", folder / "ivy.xml"),
-            *("-retrieve", f"{folder / RETRIEVED}/{RETRIEVE_PATTERN}"),
+            # Relative to where it runs: brackets in a folder's name would be parts of the pattern.
+            *("-retrieve", f"{RETRIEVED}/{RETRIEVE_PATTERN}"),
         ]
 
 

@@ -73,6 +73,8 @@ class LocalStack:
 
     ``installed`` is where the programs are kept (default ``<home>/installed``), so that several homes can
     share them. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress.
+
+    Raises ConfigurationError for a ``home`` whose name Kafka would read as several.
     """
 
     home: Path
@@ -86,6 +88,11 @@ class LocalStack:
     def __post_init__(self) -> None:
         # The path is part of the daemons' markers: one spelling per folder.
         object.__setattr__(self, "home", self.home.resolve())
+        if any(character in str(self.home) for character in ",;:"):
+            raise ConfigurationError(
+                f"Kafka and the registry cannot keep their data in {self.home}: ',', ';' and ':' separate paths",
+                next_step="set KBQ_HOME to a folder without them",
+            )
 
     @property
     def bootstrap_servers(self) -> str:

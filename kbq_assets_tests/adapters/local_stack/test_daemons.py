@@ -99,8 +99,9 @@ def test_a_recycled_pid_is_not_taken_for_the_daemon(home: Path) -> None:
         record_path("kafka", home).parent.mkdir(parents=True)
         record = {"pid": stranger.pid, "started_at": created, "port": 1234}
         record_path("kafka", home).write_text(json.dumps(record))
-        assert find_daemon("kafka", home) is None
+        found = find_daemon("kafka", home)
         stranger.kill()
+        assert found is None
 
 
 def test_a_daemon_of_another_home_or_service_is_not_ours(home: Path, tmp_path: Path) -> None:

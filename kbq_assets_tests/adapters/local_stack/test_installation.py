@@ -86,8 +86,12 @@ def test_the_list_names_a_broker_and_a_registry() -> None:
     ]
 
 
-def test_an_installation_is_sorted_unpacked_and_found_again(repository: Repository, tmp_path: Path) -> None:
-    root = tmp_path / "installed"
+# Brackets mean something in Ivy's patterns, spaces on command lines.
+@pytest.mark.parametrize("name", ["installed", "inst alled (copy) [1] é"])
+def test_an_installation_is_sorted_unpacked_and_found_again(
+    repository: Repository, tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / name
     assert find_installation(root, repository.artifacts) is None
     folder = install_from(repository, root)
     found = find_installation(root, repository.artifacts)
