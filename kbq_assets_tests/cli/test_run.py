@@ -83,6 +83,15 @@ def test_what_was_planned_is_done_and_then_nothing_is_left(world: FakePlatform, 
     assert len(world.warehouse.rows(ORDERS)) == 5
 
 
+def test_a_run_with_nothing_to_read_starts_no_engine(world: FakePlatform, run: Shell) -> None:
+    run.done("extract")
+    assert world.engines_opened == 0
+    world.produce(1)
+    run.done("extract")
+    run.done("extract")
+    assert world.engines_opened == 1
+
+
 def test_a_new_partition_is_planned_as_an_addition(world: FakePlatform, run: Shell) -> None:
     run.done("extract")
     world.kafka.add_partitions(TOPIC, 3)

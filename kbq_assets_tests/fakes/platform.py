@@ -62,6 +62,7 @@ class FakePlatform:
         self.registry = FakeRegistry(SCHEMAS)
         self.clock = FakeClock()
         self.expected: dict[TopicPartition, Expected] = {}
+        self.engines_opened = 0
         self.platform = self.reopened()
 
     def reopened(self) -> Platform:
@@ -91,4 +92,5 @@ class FakePlatform:
 
     @contextmanager
     def _engine(self, settings: Settings) -> Iterator[InProcessEngine]:
+        self.engines_opened += 1
         yield InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
