@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kbq_assets.adapters.local_stack.locks import exclusive
 from kbq_assets.cli.context import ExitCode, pass_platform
+from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.cli.local import stack_of
 from kbq_assets.cli.reconcile import render_reconciliation
 from kbq_assets.cli.render import console
@@ -34,6 +35,7 @@ def demo(platform: Platform) -> None:
     A second demo produces and loads nothing twice. One that was killed is completed by the next.
     """
     shown, settings = console(), platform.settings
+    end_in_order()
     _require_local_broker(settings)
     with exclusive(settings.home / "run" / "demo.lock", console(stderr=True), LOCK_SECONDS):
         with _step(shown, "1 of 4: a Kafka broker and a schema registry"):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-from types import FrameType
-from typing import NoReturn
-
 import click
 
 from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.pipelines.platform import Platform
 
 
@@ -23,8 +20,7 @@ def ui(platform: Platform, port: int, stop: bool) -> None:
     if stop:
         platform.orchestrator.stop()
         return
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    end_in_order()
     try:
         platform.orchestrator.serve(port, _announce)
     except KeyboardInterrupt:
@@ -33,8 +29,3 @@ def ui(platform: Platform, port: int, stop: bool) -> None:
 
 def _announce(url: str) -> None:
     click.echo(f"Dagster is at {url}; Ctrl-C stops it, and its daemon")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """End as Ctrl-C does: children are stopped in order."""
-    raise KeyboardInterrupt

@@ -83,6 +83,8 @@ def engine_resource(settings: Settings) -> dg.ResourceDefinition:
             from kbq_assets.adapters.spark.engine import SparkEngine
             from kbq_assets.worker.task import UnitTask
 
+            if context.log is not None:
+                context.log.info(f"starting Spark ({settings.spark.master})")
             return SparkEngine(spark.spark_session, UnitTask(settings))
 
         return OnDemandEngine(open_engine)

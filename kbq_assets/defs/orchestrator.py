@@ -134,7 +134,7 @@ class DagsterOrchestrator:
                 self._tend(port)
                 time.sleep(_POLL_SECONDS)
         finally:
-            self._processes.stop(_UI)
+            self._processes.stop()
             self._stop()
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ import psutil
 from kbq_assets.adapters.local_stack.daemons import stop_processes
 
 #: Seconds for a process to end by itself: a run worker reports its run before it does.
-GRACE_SECONDS = 15.0
+GRACE_SECONDS = 10.0
 
 
 @dataclass
@@ -97,11 +97,9 @@ class Processes:
         """Where a child's output goes."""
         return self.logs / f"{module.replace('._', '-').replace('_', '-')}.log"
 
-    def stop(self, *modules: str) -> None:
-        """Stop children, with the processes they started; by default all of them."""
-        ended = [
-            self._children.pop(name) for name in modules or list(self._children) if name in self._children
-        ]
+    def stop(self) -> None:
+        """Stop our children, with the processes they started."""
+        ended = [self._children.pop(name) for name in list(self._children)]
         stop_processes([process for child in ended for process in _family(child.pid)], GRACE_SECONDS)
         for child in ended:
             child.wait()

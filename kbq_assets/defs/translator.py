@@ -129,7 +129,8 @@ class Translator:
         scheme = settings.warehouse_url.partition(":")[0]
         return dg.AssetSpec(
             self.warehouse_tables,
-            deps=[self.staged_files],
+            # Without a mapping Dagster takes keys of the same name for each other, finds none, and refuses backfills.
+            deps=[dg.AssetDep(self.staged_files, partition_mapping=dg.AllPartitionMapping())],
             description=(
                 "Tables of the warehouse, one partition each. Materialising partitions loads what is "
                 "committed and not yet loaded, every row exactly once."
