@@ -55,8 +55,9 @@ types: $(VENV)/.development ## mypy --strict
 model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
 	@$(BIN)/python -m kbq_assets_tests.model all
 
-bench: $(VENV)/.development ## Run every benchmark
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file; done
+bench: $(VENV)/.development ## Measure the validator, then extraction beside Spark's own (10 minutes, 500 MB the first time)
+	@$(BIN)/python -m benchmarks.wire
+	@$(BIN)/python -m benchmarks.extraction $(BENCH_ARGS)
 
 lock: ## Resolve the locks anew (maintainers; needs uv, or UV=path)
 	$(LOCK) --extra demo pyproject.toml -o requirements.lock

@@ -1,0 +1,61 @@
+"""KBQ's own extraction, as `kbq extract` runs it, timed from within: ``python -m benchmarks.kbq_job TOPIC REPORT``.
+
+Settings come from the environment, as always.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.definitions import platform
+from kbq_assets.ports.engine import ExtractionEngine
+
+
+class TimedEngine:
+    """An engine that remembers when its first task started, and how long tasks ran."""
+
+    def __init__(self, engine: ExtractionEngine) -> None:
+        self._engine = engine
+        self.first: float | None = None
+        self.task_seconds: list[float] = []
+
+    @property
+    def idle_slots(self) -> int:
+        return self._engine.idle_slots
+
+    def submit(self, units: tuple[Unit, ...]) -> None:
+        self.first = self.first or time.time()
+        self._engine.submit(units)
+
+    def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
+        outcomes = self._engine.next_outcomes(timeout_seconds)
+        self.task_seconds += [outcome.seconds for outcome in outcomes]
+        return outcomes
+
+
+def main(topic: str, report: str) -> None:
+    started = time.time()
+    opened_platform = platform()
+    with opened_platform.openers.engine(opened_platform.settings) as engine:
+        opened = time.time()
+        timed = TimedEngine(engine)
+        done = opened_platform.extract(timed, only=frozenset([topic]))
+        ended = time.time()
+    assert not done.failures and not done.stops, (done.failures, done.stops)
+    measured = {
+        "session": opened - started,
+        "extraction": ended - opened,
+        "tasks": ended - (timed.first or ended),
+        "task_seconds": timed.task_seconds,
+        "records": done.totals.records,
+        "rows": sum(done.totals.rows.values()),
+    }
+    Path(report).write_text(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

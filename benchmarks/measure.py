@@ -1,0 +1,137 @@
+"""What a whole process tree costs: wall time, processor time, memory.
+
+``python -m benchmarks.measure REPORT COMMAND…`` runs a command and writes a `Usage` as JSON. It adopts the orphans
+of the tree (a JVM whose launcher is gone, Python workers whose daemon is), waits for all of them and so counts the
+processor time of every process, as the kernel does. Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SAMPLE_SECONDS = 0.1
+_PR_SET_CHILD_SUBREAPER = 36
+_MB = 1e6
+
+
+@dataclass(frozen=True)
+class Usage:
+    """``peak_mb`` is the largest sum of resident memory of the tree's processes at one time (pages that processes
+    share count in each); ``python_peak_mb`` the high-water mark of the largest Python worker of Spark's, 0 if there
+    is none. ``load`` is the machine's load average of the last minute when the run began."""
+
+    wall: float
+    cpu: float
+    peak_mb: float
+    python_peak_mb: float
+    load: float
+
+
+def measure(
+    command: Sequence[str | Path], work: Path, log: Path, environ: Mapping[str, str] | None = None
+) -> Usage:
+    """Run a command from the repository's folder. Raises RuntimeError, with the log's end, if it fails."""
+    report = work / "usage.json"
+    report.unlink(missing_ok=True)
+    launcher = [sys.executable, "-m", "benchmarks.measure", str(report), *map(str, command)]
+    with log.open("wb") as output:
+        done = subprocess.run(
+            launcher,
+            cwd=REPOSITORY,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environ or {})},
+            check=False,
+        )
+    if done.returncode:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise RuntimeError(f"{' '.join(map(str, command[:4]))} … failed with {done.returncode}:\n{tail}")
+    return Usage(**json.loads(report.read_text()))
+
+
+class _Sampler(threading.Thread):
+    """Looks at the tree's memory ten times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self.peak = 0
+        self.python_peak = 0
+        self._workers: set[int] = set()
+
+    def run(self) -> None:
+        me = psutil.Process()
+        while not self.ended.wait(SAMPLE_SECONDS):
+            total = 0
+            for process in me.children(recursive=True):
+                with contextlib.suppress(psutil.Error, OSError):
+                    total += process.memory_info().rss
+                    if self._is_worker(process):
+                        self.python_peak = max(self.python_peak, _high_water(process.pid))
+            self.peak = max(self.peak, total)
+
+    def _is_worker(self, process: psutil.Process) -> bool:
+        # Only a yes is kept: between fork and exec a process still has its parent's command line.
+        if process.pid not in self._workers and _is_python_worker(process.cmdline()):
+            self._workers.add(process.pid)
+        return process.pid in self._workers
+
+
+def _is_python_worker(command: Sequence[str]) -> bool:
+    """`python -m pyspark.daemon`, which forks workers, or `pyspark.worker`. A zombie's command line is empty."""
+    return "python" in Path("".join(command[:1])).name and any("pyspark" in part for part in command[1:3])
+
+
+def _high_water(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _wait_for_all() -> Iterator[tuple[int, int]]:
+    """Ids and exit codes of children as they end, adopted ones included."""
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:
+            return
+        yield pid, os.waitstatus_to_exitcode(status)
+
+
+def main(report: str, *command: str) -> int:
+    """Run ``command`` and all it starts to the end. Its exit code."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    sampler = _Sampler()
+    load, started = os.getloadavg()[0], time.perf_counter()
+    child = os.posix_spawnp(command[0], list(command), os.environ)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+    sampler.start()
+    code, wall = 1, 0.0
+    for pid, ended in _wait_for_all():
+        if pid == child:
+            code, wall = ended, time.perf_counter() - started
+    sampler.ended.set()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage = Usage(wall, used.ru_utime + used.ru_stime, sampler.peak / _MB, sampler.python_peak / _MB, load)
+    Path(report).write_text(json.dumps(asdict(usage)))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""The programs KBQ is measured against, in environments of their own below the benchmarks' work folder.
+
+Spark's Kafka source and Avro writer come with PySpark 4.0, whose Kafka connector is the newest that every mirror
+has; Kafka's own perf test comes with Kafka. Jars are fetched by the Ivy inside PySpark, as `kbq local` fetches its.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kbq_assets.adapters.local_stack import LocalStack, find_java
+from kbq_assets.adapters.local_stack.ivy import ivy_jar
+
+SPARK = "4.0.0"
+KAFKA_TOOLS = "4.3.1"
+_CONNECTORS = (
+    f'<dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{SPARK}"/>',
+    f'<dependency org="org.apache.spark" name="spark-avro_2.13" rev="{SPARK}"/>',
+)
+_TOOLS = (f'<dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_TOOLS}" transitive="false"/>',)
+#: What PySpark ships itself: two versions of it on one class path do not mix.
+_SHIPPED = ("hadoop-", "scala-library", "slf4j-", "snappy-java", "lz4-java", "jsr305", "spark-tags")
+
+
+@dataclass(frozen=True)
+class Peers:
+    """``python`` has PySpark 4.0; ``connectors`` are its jars, ``tools`` those of Kafka's perf test."""
+
+    python: Path
+    connectors: tuple[Path, ...]
+    tools: str
+    java_home: Path
+
+
+def prepare(work: Path, stack: LocalStack, console: Console) -> Peers:
+    """Install what is missing: about 500 MB, some minutes the first time."""
+    java = find_java(work / "java")
+    environment = work / f"spark-{SPARK}"
+    python = environment / "bin" / "python"
+    if not (environment / "complete").is_file():
+        console.print(f"installing pyspark {SPARK} into {environment}")
+        venv.create(environment, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", f"pyspark=={SPARK}"], check=True)
+        (environment / "complete").touch()
+    connectors = _fetch(work, f"connectors-{SPARK}", _CONNECTORS, java.executable, console)
+    tools = _fetch(work, f"tools-{KAFKA_TOOLS}", _TOOLS, java.executable, console)
+    classpath = ":".join([stack.install().kafka_classpath, *map(str, tools)])
+    chosen = tuple(jar for jar in connectors if not jar.name.startswith(_SHIPPED))
+    return Peers(python, chosen, classpath, java.home)
+
+
+def _fetch(
+    work: Path, name: str, dependencies: Sequence[str], java: Path, console: Console
+) -> tuple[Path, ...]:
+    folder = work / name
+    if not folder.is_dir():
+        console.print(f"fetching {name}")
+        module = work / f"{name}.xml"
+        module.write_text(
+            '<ivy-module version="2.0"><info organisation="kbq" module="bench"/>'
+            '<configurations><conf name="default"/></configurations>'
+            f'<dependencies defaultconf="default->default">{"".join(dependencies)}</dependencies></ivy-module>'
+        )
+        partial = work / f"{name}-partial"
+        pattern = f"{partial}/[artifact]-[revision](-[classifier]).[ext]"
+        command: list[str | Path] = [
+            java,
+            "-jar",
+            ivy_jar(),
+            "-ivy",
+            module,
+            "-cache",
+            work / "ivy",
+            "-retrieve",
+            pattern,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"Ivy could not fetch {name}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        partial.rename(folder)
+    return tuple(sorted(folder.glob("*.jar")))

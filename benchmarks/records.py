@@ -1,0 +1,105 @@
+"""The records of the benchmarks: a small one of about 59 bytes on the wire, a large one of about 360."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+
+MILLIS = 1_767_225_600_000
+
+SMALL = {
+    "type": "record",
+    "name": "Click",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": "string"},
+        {"name": "page", "type": ["null", "string"]},
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "ms", "type": "int"},
+        {"name": "score", "type": "double"},
+        {"name": "ok", "type": "boolean"},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["view", "click", "buy"]}},
+    ],
+}
+_ITEM = {
+    "type": "record",
+    "name": "Item",
+    "fields": [
+        {"name": "sku", "type": "string"},
+        {"name": "quantity", "type": "int"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+LARGE = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        *SMALL["fields"],
+        {"name": "items", "type": {"type": "array", "items": _ITEM}},
+        {"name": "labels", "type": {"type": "map", "values": "string"}},
+        {"name": "address", "type": "string"},
+        {"name": "checksum", "type": {"type": "fixed", "name": "Sum", "size": 16}},
+    ],
+}
+
+
+def click(rng: random.Random) -> dict[str, Any]:
+    return {
+        "id": rng.getrandbits(40),
+        "user": f"customer-{rng.randrange(10**8):08d}",
+        "page": rng.choice([None, "/basket/checkout", "/products/1234"]),
+        "ts": MILLIS + rng.randrange(10**8),
+        "ms": rng.randrange(5000),
+        "score": rng.random(),
+        "ok": rng.random() < 0.9,
+        "kind": rng.choice(["view", "click", "buy"]),
+    }
+
+
+def order(rng: random.Random) -> dict[str, Any]:
+    items = [
+        {
+            "sku": f"sku-{rng.randrange(10**9):09d}",
+            "quantity": rng.randrange(9),
+            "price": b"\x01\x02\x03",
+            "note": note,
+        }
+        for note in rng.choices([None, "gift wrap, please"], k=5)
+    ]
+    labels = {f"label-{n}": f"value {rng.randrange(10**6)}" for n in range(5)}
+    address = (
+        "Straße des 17. Juni 135, 10623 Berlin" if rng.random() < 0.2 else "221b Baker Street, London NW1"
+    )
+    return click(rng) | {"items": items, "labels": labels, "address": address, "checksum": rng.randbytes(16)}
+
+
+@dataclass(frozen=True)
+class RecordKind:
+    """A schema and what is written under it."""
+
+    name: str
+    schema: Mapping[str, Any]
+    make: Callable[[random.Random], dict[str, Any]]
+
+
+KINDS = (RecordKind("small", SMALL, click), RecordKind("large", LARGE, order))
+
+
+def avro_values(kind: RecordKind, count: int, schema_id: int = 1) -> list[bytes]:
+    """Deterministic Confluent Avro values."""
+    # Logical types off: values are given as they are on the wire.
+    parsed = fastavro.parse_schema(json.loads(json.dumps(kind.schema).replace("logicalType", "ignored")))
+    rng = random.Random(7)
+    values = []
+    for _ in range(count):
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, parsed, kind.make(rng))
+        values.append(b"\x00" + schema_id.to_bytes(4) + body.getvalue())
+    return values

@@ -1,0 +1,128 @@
+"""The benchmarks' topics: produced once, on a broker of their own."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+
+from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
+from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.demo.broker import register_schema
+
+PARTITIONS = 4
+#: Records that differ; a topic repeats them. Far more than a producer's batch, so that they compress as they would.
+DISTINCT = 50_000
+#: Consecutive records of one partition, as a producer that fills one batch after another makes them.
+RUN = 1_000
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class BenchTopic:
+    """A topic of ``records`` records, ``bytes`` of values in all."""
+
+    name: str
+    kind: RecordKind
+    records: int
+    codec: str = "lz4"
+
+
+def bench_topics(sizes: dict[str, int], codec: str = "lz4") -> list[BenchTopic]:
+    """The topics of these many records of each kind: names tell their contents, so they are never changed."""
+    return [
+        BenchTopic(f"bench-{kind.name}-{codec}-{sizes[kind.name]}", kind, sizes[kind.name], codec)
+        for kind in KINDS
+        if sizes[kind.name]
+    ]
+
+
+def open_stack(home: Path, installed: Path, console: Console) -> LocalStack:
+    """The benchmarks' own broker and registry, started; ports are free ones, remembered in ``home``."""
+    ports = home / "ports.json"
+    if not ports.is_file():
+        home.mkdir(parents=True, exist_ok=True)
+        ports.write_text(json.dumps(_free_ports(3)))
+    kafka, controller, registry = json.loads(ports.read_text())
+    stack = LocalStack(home, kafka, controller, registry, installed=installed, console=console)
+    stack.up()
+    return stack
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def ensure_produced(stack: LocalStack, topic: BenchTopic, console: Console) -> int:
+    """Produce a topic unless it is there in full. Returns the bytes of its values."""
+    schema_id = register_schema(stack.registry_url, f"{topic.name}-value", topic.kind.schema)
+    values = avro_values(topic.kind, DISTINCT, schema_id)
+    found = _count(stack, topic)
+    if found != topic.records:
+        if found is not None:
+            _delete(stack, topic)
+        console.print(f"producing {topic.records:,} records to {topic.name}")
+        _produce(stack, topic, values)
+    whole, rest = divmod(topic.records, DISTINCT)
+    return whole * sum(map(len, values)) + sum(map(len, values[:rest]))
+
+
+def _count(stack: LocalStack, topic: BenchTopic) -> int | None:
+    """The topic's records, None if there is no such topic."""
+    consumer = Consumer({"bootstrap.servers": stack.bootstrap_servers, "group.id": "bench"})
+    try:
+        if topic.name not in consumer.list_topics(timeout=_SECONDS).topics:
+            return None
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(topic.name, p), timeout=_SECONDS)
+            for p in range(PARTITIONS)
+        ]
+        return sum(high - low for low, high in ends)
+    finally:
+        consumer.close()
+
+
+def _delete(stack: LocalStack, topic: BenchTopic) -> None:
+    AdminClient({"bootstrap.servers": stack.bootstrap_servers}).delete_topics([topic.name])[
+        topic.name
+    ].result(_SECONDS)
+
+
+def _produce(stack: LocalStack, topic: BenchTopic, values: list[bytes]) -> None:
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    admin.create_topics([NewTopic(topic.name, PARTITIONS, 1)])[topic.name].result(_SECONDS)
+    producer = Producer(
+        {
+            "bootstrap.servers": stack.bootstrap_servers,
+            "compression.type": topic.codec,
+            "linger.ms": 50,
+            "batch.size": 256 * 1024,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for i in range(topic.records):
+        key = b"%012d" % (i % DISTINCT)
+        partition = i // RUN % PARTITIONS
+        while True:
+            try:
+                producer.produce(topic.name, values[i % DISTINCT], key, partition, timestamp=MILLIS + i)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % RUN == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError(f"not all records of {topic.name} were delivered")
