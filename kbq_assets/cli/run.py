@@ -184,12 +184,14 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
 
 
 def _print_load(report: LoadReport, out: Console) -> None:
-    if report.tables:
+    busy = [t for t in report.tables if t.rows or t.state != "idle"]
+    if busy:
         shown = table("loaded", "state", "#rows", "#files", "#jobs", "#quarantined")
-        for t in report.tables:
+        for t in busy:
             shown.add_row(str(t.table), t.state, *map(number, (t.rows, t.files, len(t.jobs), t.quarantined)))
         out.print(shown)
-    out.print(f"loaded {number(report.rows)} rows in {report.seconds:.1f} s")
+    tables = sum(t.rows > 0 for t in report.tables)
+    out.print(f"loaded {number(report.rows)} rows into {tables} tables in {report.seconds:.1f} s")
     for t in report.tables:
         if t.message:
             out.print(f"{t.state}: {t.table}: {t.message}", style="yellow")
