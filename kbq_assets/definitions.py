@@ -61,6 +61,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
+def __dir__() -> list[str]:
+    """Dagster's tools look for definitions among a module's names."""
+    return [*globals(), "defs"]
+
+
 def _open_offsets(settings: Settings) -> OffsetReader:
     from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 

@@ -1,0 +1,127 @@
+"""The code location: what ships is valid, importing it reads nothing, workers never see it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import kbq_assets.defs
+from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
+from kbq_assets_tests.fixtures.local_stack import REPOSITORY
+
+HOME = Path(kbq_assets.defs.__file__).parent / "home"
+
+
+def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with nothing but these variables set."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), **environ},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_importing_the_definitions_reads_no_environment() -> None:
+    code = (
+        "import os, dagster, dagster_pyspark, numba, pyspark, confluent_kafka\n"  # these read what they like
+        "class Watched(dict):\n"
+        "    def get(self, key, default=None):\n"
+        "        assert not key.startswith('KBQ_'), key\n"
+        "        return default\n"
+        "    __getitem__ = get\n"
+        "    def __iter__(self): raise AssertionError('read as a whole')\n"
+        "    keys = items = values = copy = __iter__\n"
+        "os.environ = Watched()\n"
+        "import kbq_assets.definitions, kbq_assets.defs, kbq_assets.defs.orchestrator\n"
+        "print('untouched')\n"
+    )
+    ran = python(code, HOME="/nonexistent")
+    assert (ran.stdout, ran.returncode) == ("untouched\n", 0), ran.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["kbq_assets.worker.task", "kbq_assets.adapters.spark.engine", "kbq_assets.cli"]
+)
+def test_workers_and_commands_do_not_import_dagster(module: str) -> None:
+    code = f"import sys, {module}\nprint(sorted(m for m in sys.modules if m.startswith('dagster')))"
+    ran = python(code)
+    assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [["-w", "workspace.yaml"], ["-m", "kbq_assets.definitions"]])
+def test_dagster_validates_the_code_location(tmp_path: Path, target: list[str]) -> None:
+    (tmp_path / "dagster.yaml").write_bytes((HOME / "dagster.yaml").read_bytes())
+    ran = subprocess.run(
+        [sys.executable, "-m", "dagster", "definitions", "validate", *target],
+        env={"PATH": "/usr/bin:/bin", "DAGSTER_HOME": str(tmp_path), "KBQ_HOME": str(tmp_path / "kbq")},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert not (tmp_path / "kbq").exists(), "looking at definitions must not create anything"
+
+
+def test_the_shipped_configuration_limits_extractions_and_loads_to_one(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_bytes((HOME / "dagster.yaml").read_bytes())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue is not None
+        limits = {limit["key"]: limit["limit"] for limit in queue.tag_concurrency_limits}
+        assert limits == {"kbq/extract": 1, "kbq/load": 1}
+        assert not instance.telemetry_enabled
+        assert instance.run_monitoring_enabled
+        assert instance.run_retries_enabled
+
+
+@pytest.mark.parametrize("name", ["dagster.yaml", "workspace.yaml"])
+def test_what_lies_in_the_repository_is_what_ships(name: str) -> None:
+    assert (REPOSITORY / name).read_text() == (HOME / name).read_text()
+
+
+def test_tags_and_pools_of_jobs_are_those_that_are_limited(world: PlatformWorld) -> None:
+    limits = yaml.safe_load((HOME / "dagster.yaml").read_text())["concurrency"]["runs"][
+        "tag_concurrency_limits"
+    ]
+    limited = {limit["key"] for limit in limits}
+    tags = {
+        name: limited & set(world.definitions.resolve_job_def(name).run_tags)
+        for name in ("extract_and_load", "extract_job", "load_job", "clean_job")
+    }
+    assert tags == {
+        "extract_and_load": {"kbq/extract", "kbq/load"},
+        "extract_job": {"kbq/extract"},
+        "load_job": {"kbq/load"},
+        "clean_job": set(),
+    }
+
+
+def test_the_lineage_goes_from_topics_over_files_to_tables(world: PlatformWorld) -> None:
+    graph = world.definitions.resolve_asset_graph()
+    staged, tables = dg.AssetKey("staged_files"), dg.AssetKey("warehouse_tables")
+    topics = {dg.AssetKey(["kafka", TOPIC]), dg.AssetKey(["kafka", "other._"])}
+    assert graph.get(staged).parent_keys == topics
+    assert graph.get(tables).parent_keys == {staged}
+    assert graph.external_asset_keys == topics
+
+
+def test_a_table_depends_on_every_staged_partition(world: PlatformWorld) -> None:
+    """Otherwise a backfill of tables would be refused for staged partitions of the tables' names."""
+    graph = world.definitions.resolve_asset_graph()
+    mapping = graph.get_partition_mapping(dg.AssetKey("warehouse_tables"), dg.AssetKey("staged_files"))
+    assert isinstance(mapping, dg.AllPartitionMapping)
+
+
+def test_any_selection_is_asked_for_as_one_run(world: PlatformWorld) -> None:
+    graph = world.definitions.resolve_asset_graph()
+    for name in ("staged_files", "warehouse_tables"):
+        assert graph.get(dg.AssetKey(name)).backfill_policy == dg.BackfillPolicy.single_run()
