@@ -50,26 +50,17 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
 
 
 def render_reconciliation(result: Reconciliation) -> RenderableType:
-    """An account as people read it: a line per partition, the totals, findings, the verdict."""
+    """An account as people read it: a line per partition, totals, what waits, findings, the verdict."""
+    notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
     findings = [Text(finding, style="red") for account in result.partitions for finding in account.findings]
     verdict = Text("every record accounted for: ", style="bold")
     verdict.append("yes" if result.accounted else "no", style="green" if result.accounted else "red")
-    return Group(_accounts(result), *findings, verdict)
+    return Group(_accounts(result), *notes, *findings, verdict)
 
 
 def _accounts(result: Reconciliation) -> Table:
-    shown = table(
-        "partition",
-        "#offsets",
-        "#gaps",
-        "#produced",
-        "#staged",
-        "#in tables",
-        "#errors",
-        "#skipped",
-        "#other",
-        "",
-    )
+    titles = ("#offsets", "#gaps", "#produced", "#staged", "#loaded", "#errors", "#skipped", "whole")
+    shown = table("partition", *titles, tight=True)
     for account in result.partitions:
         counts = (
             account.read + account.gaps + account.retired,
@@ -81,11 +72,10 @@ def _accounts(result: Reconciliation) -> Table:
             account.skipped,
         )
         mark = Text("yes", style="green") if account.accounted else Text("no", style="red")
-        shown.add_row(_name(account), *map(number, counts), _other(account), mark)
-    totals = result.totals()
+        shown.add_row(_name(account), *map(number, counts), mark)
     gaps = sum(account.gaps for account in result.partitions)
     offsets = sum(account.read + account.gaps + account.retired for account in result.partitions)
-    shown.add_row("total", *map(number, (offsets, gaps, *_in_order(totals))), style="bold")
+    shown.add_row("total", *map(number, (offsets, gaps, *_in_order(result.totals()))), style="bold")
     return shown
 
 

@@ -23,9 +23,9 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
 
 
-def table(*titles: str, title: str = "") -> Table:
-    """A table; titles that start with '#' are of right-aligned numbers."""
-    made = Table(box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold")
+def table(*titles: str, tight: bool = False) -> Table:
+    """A table; titles that start with '#' are of right-aligned numbers. ``tight``: one blank between columns."""
+    made = Table(box=None, pad_edge=False, collapse_padding=tight)
     for column in titles:
         is_number = column.startswith("#")
         made.add_column(

@@ -98,6 +98,7 @@ def _print(values: Mapping[str, str], as_json: bool) -> None:
         )
         return
     shown = table("variable", "value", "meaning (default)")
+    shown.columns[0].no_wrap = True
     for name, value in values.items():
         shown.add_row(name, value, VARIABLES.get(name, ""))
     console().print(shown)

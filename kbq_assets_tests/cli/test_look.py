@@ -117,7 +117,7 @@ def test_gaps_and_what_waits_are_in_the_account(world: FakePlatform, loaded: She
     zero, _ = loaded.json("reconcile")["partitions"]
     assert (zero["gaps"], zero["pending"], zero["unread"], zero["staged"]) == (2, 1, 5, 4)
     text = loaded.done("reconcile")
-    assert "1 to load, 5 unread" in text
+    assert f"{TP}: 1 to load, 5 unread" in text
 
 
 def test_reconcile_takes_the_topics_it_is_told(world: FakePlatform, loaded: Shell) -> None:
