@@ -65,7 +65,8 @@ class FakeTopic:
 class FakeKafka:
     """A broker. ``chunk_records`` is how many records a batch holds at most, so that windows can split.
 
-    ``down``: every port call raises Unavailable.
+    ``down``: every port call raises Unavailable. ``notices_recreation``: whether a reading ends when its topic is
+    replaced; the real client may read on in the new log.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class FakeKafka:
         self.faults = faults
         self.cluster = cluster
         self.down = False
+        self.notices_recreation = True
         self.topics_by_name: dict[str, FakeTopic] = {}
         self._incarnations = 0
 
@@ -226,7 +228,9 @@ class FakeKafka:
             self._require_up()
             if log is None:
                 log = self._validated(range_, leader_epoch)
-            elif self._find(range_.topic_partition) is not log:
+            elif (now := self._find(range_.topic_partition)) is not None and not self.notices_recreation:
+                log = now
+            elif now is not log:
                 raise NotFound(f"{range_.topic_partition} was deleted", next_step="kbq extract")
             batch = self._batch(log, range_, position, keys, headers)
             position = batch.position

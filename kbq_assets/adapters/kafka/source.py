@@ -4,6 +4,9 @@ A range gets a consumer of its own. Measured against one consumer for many range
 of 60 to 500 ms (a fetch that waits at the end of one partition holds up the next), and librdkafka compares
 the leader epoch with the broker's only for topics it sees for the first time.
 
+A topic that is deleted and created anew while a range of it is read may go unnoticed: librdkafka reads on in the
+new log if that is long enough. Whoever commits what was read compares topic ids after the reading.
+
 No group is joined and nothing is committed: librdkafka merely looks up the coordinator of the group ``kbq``.
 """
 
@@ -51,6 +54,8 @@ GATHER_SECONDS: Final = 0.02
 #: How long the end of the log may lie before the end of the range: a new leader learns within seconds how far
 #: its followers are. Then the log was truncated, and the next plan says so.
 END_SECONDS: Final = 10.0
+#: In place of headers that the client cannot give.
+UNREADABLE_HEADERS: Final = encode_headers([("kbq_unreadable_headers", None)])
 #: How often a silent broker is looked at.
 IDLE_SECONDS: Final = 1.0
 
@@ -272,7 +277,12 @@ def _offset(message: ClientMessage) -> int:
 
 
 def _headers(message: ClientMessage) -> bytes:
-    found = message.headers()
+    try:
+        found = message.headers()
+    except (SystemError, UnicodeDecodeError):
+        # confluent-kafka cannot give headers of which a name is not UTF-8. Such a record must not stop its
+        # partition, and its value is untouched.
+        return UNREADABLE_HEADERS
     return encode_headers(cast("list[tuple[str, bytes | None]]", found)) if found else NO_HEADERS
 
 

@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as ClientMessage
 
 from kbq_assets.adapters.kafka.errors import read_error
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
-from kbq_assets.adapters.kafka.source import KafkaSource
+from kbq_assets.adapters.kafka.source import KafkaSource, _headers
 from kbq_assets.adapters.local_stack import LocalStack
 from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
 from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.wire.chunk import Message
+from kbq_assets.wire.chunk import Message, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.contracts.source import messages, read, records
 from kbq_assets_tests.fixtures.local_stack import stack_with_free_ports
@@ -73,6 +75,16 @@ def test_every_error_of_a_reading_names_the_range_and_a_next_step(
     assert "t[0] [1, 2)" in error.message
     assert "what librdkafka says" in error.message
     assert error.next_step
+
+
+@pytest.mark.parametrize("error", [SystemError, UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid")])
+def test_headers_that_the_client_cannot_give_do_not_stop_a_reading(error: Exception) -> None:
+    class WithHeaderNameOfAnyBytes:
+        def headers(self) -> None:
+            raise error
+
+    encoded = _headers(cast(ClientMessage, WithHeaderNameOfAnyBytes()))
+    assert decode_headers(encoded) == [("kbq_unreadable_headers", None)]
 
 
 class TestPartialAnswers:
@@ -177,19 +189,6 @@ class TestAtTheBroker:
         with pytest.raises((NotFound, Unavailable, OffsetOutOfRange)):
             for _ in reading:
                 pass
-
-    def test_a_topic_recreated_under_a_reading_gives_none_of_its_new_records(
-        self, broker: RealBroker
-    ) -> None:
-        tp = TopicPartition(broker.create_topic(), 0)
-        broker.produce(tp, [Message(bytes(100_000), i, 1) for i in range(1_500)])
-        reading = broker.source.read(OffsetRange(tp, 0, 1_500))
-        found = [next(reading)]
-        broker.recreate_topic(tp.topic)
-        broker.produce(tp, [Message(b"new", i, 1) for i in range(1_500)])
-        with pytest.raises((NotFound, Unavailable, OffsetOutOfRange)):
-            found.extend(reading)
-        assert b"new" not in records(found).values()
 
 
 @pytest.mark.kafka
