@@ -10,9 +10,12 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
@@ -129,6 +132,29 @@ def test_what_is_no_plain_file_is_not_listed(store: LocalObjectStore, tmp_path: 
     (tmp_path / "empty").mkdir()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     assert paths(store) == []
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a file system that moves entries (tmpfs)")
+def test_a_listing_misses_no_object_where_the_file_system_moves_what_is_swapped() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        store = LocalObjectStore(Path(folder), durable=False)
+        names = [f"a/{number:04}" for number in range(2000)]
+        for name in names:
+            store.create(name, b"")
+        listed = threading.Event()
+
+        def swap_all() -> None:
+            for name in itertools.cycle(names):
+                if listed.is_set():
+                    return
+                store.swap(name, b"", store.get(name).generation)
+
+        with ThreadPoolExecutor(1) as threads:
+            swapping = threads.submit(swap_all)
+            seen = [paths(store, "a/") for _ in range(15)]
+            listed.set()
+            swapping.result()
+        assert all(each == names for each in seen)
 
 
 def test_an_address_is_a_file_uri(tmp_path: Path) -> None:
