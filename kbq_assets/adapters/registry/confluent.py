@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from kbq_assets.adapters.registry.http import Credentials, Endpoint, Reply, Tls
+from kbq_assets.adapters.registry.http import Credentials, Reply, Tls, endpoints
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.ports.registry import RegisteredSchema
@@ -60,8 +60,7 @@ class ConfluentSchemaRegistry:
         tls = Tls(
             ca_file, certificate_file, key_file, resolve("the password of the registry's key", key_password)
         )
-        context = tls.context()
-        self._endpoints = [Endpoint(each, credentials, context, timeout_seconds) for each in url.split(",")]
+        self._endpoints = endpoints(url, credentials, tls, timeout_seconds)
         self._schemas: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:

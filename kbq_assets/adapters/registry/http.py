@@ -141,6 +141,13 @@ class Endpoint:
         )
 
 
+def endpoints(urls: str, credentials: Credentials, tls: Tls, timeout: float) -> list[Endpoint]:
+    """The addresses of a list with commas. Raises ConfigurationError."""
+    # Reading the machine's authorities takes 20 ms; this context, which trusts none, guards against redirections.
+    context = tls.context() if "https:" in urls.lower() else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return [Endpoint(url, credentials, context, timeout) for url in urls.split(",")]
+
+
 def _checked(url: str) -> SplitResult:
     # The address may hold a password: no message shows it.
     with contextlib.suppress(ValueError):

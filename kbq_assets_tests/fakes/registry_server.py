@@ -1,0 +1,107 @@
+"""A schema registry on a real socket of this machine, whose answers a test decides."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent back: after ``delay_seconds``, each byte ``drip_seconds`` after the last.
+
+    ``length``: what the header claims, if not the truth.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    delay_seconds: float = 0.0
+    drip_seconds: float = 0.0
+    length: int | None = None
+
+    @classmethod
+    def of(cls, value: Any, status: int = 200) -> Answer:
+        """JSON."""
+        return cls(status, json.dumps(value).encode())
+
+    @classmethod
+    def error(cls, status: int, code: int) -> Answer:
+        """An error as Confluent's registry words it."""
+        return cls.of({"error_code": code, "message": "told in confidence"}, status)
+
+
+@dataclass
+class RegistryServer:
+    """A running server. ``answers`` by path; ``override`` answers everything, if it is set."""
+
+    url: str
+    answers: dict[str, Answer]
+    override: Answer | None = None
+    paths: list[str] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
+
+    def answer(self, path: str, authorization: str) -> Answer:
+        self.paths.append(path)
+        self.authorizations.append(authorization)
+        unknown = Answer.error(404, 40403 if path.startswith("/schemas/ids/") else 40401)
+        return self.override or self.answers.get(path, unknown)
+
+
+@contextmanager
+def registry_server(
+    answers: dict[str, Answer] | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[RegistryServer]:
+    """Serve until left."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _send(self, served.answer(self.path, self.headers.get("Authorization", "")))
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    server = _Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if tls is None else "https"
+    served = RegistryServer(f"{scheme}://127.0.0.1:{server.server_port}", answers or {})
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is part of the tests."""
+
+
+def _send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+    time.sleep(answer.delay_seconds)
+    handler.send_response(answer.status)
+    for name, value in answer.headers:
+        handler.send_header(name, value)
+    handler.send_header("Content-Length", str(len(answer.body) if answer.length is None else answer.length))
+    handler.end_headers()
+    _write(handler.wfile.write, answer)
+
+
+def _write(write: Callable[[bytes], object], answer: Answer) -> None:
+    if not answer.drip_seconds:
+        write(answer.body)
+        return
+    for byte in answer.body:
+        write(bytes([byte]))
+        time.sleep(answer.drip_seconds)
