@@ -1,0 +1,60 @@
+"""The real platform on the real broker, registry, store and DuckDB, but for Spark: units run in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kbq_assets import definitions
+from kbq_assets.adapters.clock import SystemClock
+from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import Settings
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.reconcile import Expected
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.worker.adapters import open_registry, open_source, open_store
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.engine import InProcessEngine
+
+#: Put between pipelines and a port: gets the port and its name (store, offsets, source, registry, warehouse).
+Wrap = Callable[[Any, str], Any]
+
+
+def open_platform(
+    environ: Mapping[str, str],
+    expected: Mapping[TopicPartition, Expected] | None = None,
+    wrap: Wrap = lambda port, name: port,
+    *,
+    offsets_seconds: float = 15,
+) -> Platform:
+    """The platform of an environment. ``expected`` is the producers' log; the broker is given ``offsets_seconds``."""
+    platform = definitions.platform(environ)
+    opened = platform.openers
+
+    @contextmanager
+    def engine(settings: Settings) -> Iterator[InProcessEngine]:
+        yield InProcessEngine(
+            WorkerPorts(
+                wrap(open_store(settings), "store"),
+                wrap(open_source(settings), "source"),
+                wrap(open_registry(settings), "registry"),
+                SystemClock(),
+            )
+        )
+
+    def offsets(settings: Settings) -> OffsetReader:
+        reader = KafkaOffsetReader(settings.kafka.bootstrap_servers, timeout_seconds=offsets_seconds)
+        return wrap(reader, "offsets")  # type: ignore[no-any-return]
+
+    openers = dataclasses.replace(
+        opened,
+        store=lambda settings: wrap(opened.store(settings), "store"),
+        offsets=offsets,
+        warehouse=lambda settings: wrap(opened.warehouse(settings), "warehouse"),
+        engine=engine,
+        expected=lambda settings: (expected or {}).get,
+    )
+    return dataclasses.replace(platform, openers=openers)

@@ -1,0 +1,72 @@
+"""A topic begins where an operator says, or where Kafka BigQuery Express stopped."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.pipelines import operate
+from kbq_assets_tests.integration.world import FIRST_MS, World
+
+pytestmark = pytest.mark.kafka
+
+ROW = "row:shop.orders"
+
+
+@pytest.fixture
+def tp(world: World) -> TopicPartition:
+    """A partition of ten records, a millisecond apart."""
+    order, tp = world.producers.register(("x", "long")), world.topic()
+    world.producers.produce(tp, [order.value(x=n) for n in range(10)], ROW)
+    return tp
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"at": "earliest"}, 0),
+        ({"at": "latest"}, 10),
+        ({"at": "timestamp", "timestamp_ms": FIRST_MS + 4}, 4),
+        ({"at": "timestamp", "timestamp_ms": FIRST_MS + 10**9}, 10),
+        ({"at": "offset", "offset": 7}, 7),
+    ],
+)
+def test_a_topic_begins_where_it_is_told(
+    world: World, tp: TopicPartition, options: dict[str, str | int], start: int
+) -> None:
+    store, offsets = world.platform.store, world.platform.offsets
+    operate.propose_bootstrap(store, offsets, tp.topic, **options).apply()  # type: ignore[arg-type]
+    assert world.partition(tp).start == start
+    world.producers.forget(tp, start)
+    assert world.finish().totals()["loaded"] == 10 - start
+    with pytest.raises(Refused, match="has a commit already"):
+        operate.propose_bootstrap(store, offsets, tp.topic, at="earliest")
+
+
+def test_an_offset_that_the_broker_does_not_have_is_refused(world: World, tp: TopicPartition) -> None:
+    with pytest.raises(Refused, match="outside"):
+        operate.propose_bootstrap(
+            world.platform.store, world.platform.offsets, tp.topic, at="offset", offset=11
+        )
+
+
+@pytest.mark.parametrize(
+    "form", ["{topic}.0.shop.orders.{schema}.0.4.done", "{topic}.0.shop.orders.0.4.done"]
+)
+def test_hand_made_done_files_of_either_form_say_where_to_begin(
+    world: World, tp: TopicPartition, form: str
+) -> None:
+    done = world.folder / "staging" / "done"
+    done.mkdir(parents=True)
+    (done / form.format(topic=tp.topic, schema=1)).touch()
+    stop = world.stopped()
+    assert (stop.reason, stop.commands) == (
+        "not_bootstrapped",
+        (f"kbq bootstrap --topic {tp.topic} --from-done-files",),
+    )
+    [proposal] = operate.propose_bootstrap_from_done_files(world.platform.store, world.platform.offsets)
+    assert proposal.lines == (f"{tp} starts at 5",)
+    proposal.apply()
+    world.producers.forget(tp, 5)
+    assert world.finish().totals()["loaded"] == 5

@@ -1,0 +1,145 @@
+"""Whatever a topic holds, every record ends once: as a row, an error row, or a counted skip."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.ports.warehouse import ErrorQuery
+from kbq_assets.wire.chunk import Message
+from kbq_assets_tests.integration.world import FIRST_MS, Producers, World
+
+pytestmark = pytest.mark.kafka
+
+ROW = "row:shop.orders"
+
+
+def test_aborted_transactions_are_gaps_and_committed_ones_rows(world: World) -> None:
+    order, tp = world.producers.register(("x", "long")), world.topic()
+    world.producers.transaction(tp, [order.value(x=n) for n in range(10)], ROW, commit=True)
+    world.producers.transaction(tp, [order.value(x=n) for n in range(7)], ROW, commit=False)
+    world.producers.produce(tp, [order.value(x=n) for n in range(5)], ROW)
+    world.producers.transaction(tp, [order.value(x=n) for n in range(3)], ROW, commit=False)
+    result = world.finish()
+    assert result.totals()["loaded"] == 15
+    assert world.partition(tp).totals.gaps == 7 + 3 + 3
+    assert world.partition(tp).next == world.broker.reader.offsets([tp])[tp].latest
+
+
+def test_an_open_transaction_is_not_read_before_it_ends(world: World) -> None:
+    order, tp = world.producers.register(("x", "long")), world.topic()
+    world.producers.produce(tp, [order.value(x=1)], ROW)
+    world.broker.transaction(tp, [Message(order.value(x=2), 1, FIRST_MS)], commit=None)
+    world.broker.produce(tp, [Message(order.value(x=3), 2, FIRST_MS)])
+    assert world.extract().totals.records == 1
+    world.broker.end_transaction(tp, commit=True)
+    world.producers.log[tp].update({1: ROW, 2: ROW})
+    assert world.finish().totals()["loaded"] == 3
+
+
+def test_compaction_gaps_are_covered_and_not_taken_for_loss(world: World) -> None:
+    tp, wanted = world.broker.compacted_partition()
+    world.sources = f"{tp.topic} dataset=shop table=orders format=json\n"
+    # The contract's values are numbers like 2.7, which are JSON, and one word, which is not.
+    world.producers.log[tp] = {o: "error" if value == b"newest" else ROW for o, value in wanted.items()}
+    assert world.finish().totals() == {
+        "produced": len(wanted),
+        "staged": len(wanted) - 1,
+        "loaded": len(wanted) - 1,
+        "errors": 1,
+        "skipped": 0,
+    }
+    assert world.partition(tp).totals.gaps == max(wanted) + 1 - len(wanted)
+
+
+def test_a_schema_that_grows_adds_a_nullable_column_and_keeps_old_rows(world: World) -> None:
+    subject = f"{world.topic().topic}-value"
+    tp = TopicPartition(subject.removesuffix("-value"), 0)
+    old = world.producers.register(("x", "long"), subject=subject)
+    new = world.producers.register(("x", "long"), ("note", ["null", "string"]), subject=subject)
+    assert old.schema_id != new.schema_id
+    world.producers.produce(tp, [old.value(x=n) for n in range(5)], ROW)
+    world.finish()
+    for n in range(5, 15):  # both producers are live
+        value = new.value(x=n, note="new") if n % 2 else old.value(x=n)
+        world.producers.produce(tp, [value], ROW)
+    world.finish()
+    rows = world.query("SELECT x, note FROM shop.orders ORDER BY x")
+    assert rows == [(n, "new" if n >= 5 and n % 2 else None) for n in range(15)]
+
+
+def test_records_of_one_topic_are_routed_to_the_tables_of_their_names(world: World) -> None:
+    tp = world.topic("dataset=shop route=record_name", partitions=2)
+    apple = world.producers.register(("x", "long"), name="Apple")
+    pear = world.producers.register(("y", "string"), name="Pear")
+    for partition in (0, 1):
+        at = TopicPartition(tp.topic, partition)
+        for n in range(6):
+            world.producers.produce(at, [apple.value(x=n)], "row:shop.Apple")
+            world.producers.produce(at, [pear.value(y="p")], "row:shop.Pear")
+    assert world.finish().totals()["loaded"] == 24
+    assert world.query("SELECT count(*) FROM shop.Apple") == [(12,)]
+
+
+def _poison(producers: Producers) -> dict[str, bytes]:
+    order = producers.register(("x", "long"), ("note", "string"))
+    good = order.value(x=1, note="n")
+    return {
+        "wrong magic": b"\x01" + good[1:],
+        "empty": b"",
+        "shorter than a prefix": good[:3],
+        "truncated": good[:-1],
+        "trailing bytes": good + b"\x00",
+        "no UTF-8": good[:-1] + b"\xff",
+    }
+
+
+def test_poison_becomes_error_rows_with_raw_bytes_key_and_headers(world: World) -> None:
+    tp = world.topic("dataset=shop table=orders error_share_records=1000")
+    poison = _poison(world.producers)
+    order = world.producers.register(("x", "long"))
+    headers = (("trace", b"\x00\x01"), ("trace", None))
+    world.producers.produce(tp, [order.value(x=1)], ROW)
+    bad = [Message(value, 0, FIRST_MS, name.encode(), headers) for name, value in poison.items()]
+    world.producers.produce(tp, bad, "error")
+    world.producers.produce(tp, [order.value(x=2)], ROW)
+    assert world.finish().totals()["errors"] == len(poison)
+    rows = world.platform.warehouse.error_rows(TableReference("shop", "kbq_errors"), ErrorQuery())
+    found = {(row.key or b"").decode(): row for row in rows}
+    assert {name: row.value for name, row in found.items()} == poison
+    assert {row.headers for row in rows} == {headers}
+    assert {(row.topic, row.partition, row.timestamp_ms, row.epoch) for row in rows} == {(*tp, FIRST_MS, 1)}
+    assert all(row.reason and row.message for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome", "counted"),
+    [("skip", "skip", "skipped"), ("error_table", "error", "errors"), ("row", ROW, "loaded")],
+)
+def test_null_values_follow_the_topics_policy(world: World, policy: str, outcome: str, counted: str) -> None:
+    tp = world.topic(f"dataset=shop table=orders tombstones={policy}")
+    order = world.producers.register(("x", "long"))
+    world.producers.produce(tp, [order.value(x=1), order.value(x=2)], ROW)
+    world.producers.produce(tp, [None, None, None], outcome)
+    totals = world.finish().totals()
+    assert totals["produced"] == 5
+    assert totals[counted] == 3 + (2 if counted == "loaded" else 0)
+
+
+def test_skipped_poison_is_counted(world: World) -> None:
+    tp = world.topic("dataset=shop table=orders errors=skip")
+    order = world.producers.register(("x", "long"))
+    world.producers.produce(tp, [order.value(x=1)], ROW)
+    world.producers.produce(tp, list(_poison(world.producers).values()), "skip")
+    assert world.finish().totals() == {"produced": 7, "staged": 1, "loaded": 1, "errors": 0, "skipped": 6}
+
+
+def test_a_json_topic_lands_as_payload_and_what_is_no_json_in_the_error_table(world: World) -> None:
+    tp = world.topic("dataset=shop table=events format=json keys=true headers=true")
+    texts = ['{"a": 1}', "[1, null]", '"text"', "3.5", "null"]
+    world.producers.produce(tp, [text.encode() for text in texts], "row:shop.events")
+    world.producers.produce(tp, [b"{", b"\xff", b'{"a": 1} x'], "error")
+    assert world.finish().totals()["errors"] == 3
+    rows = world.query("SELECT payload::VARCHAR FROM shop.events ORDER BY _kafka_offset")
+    assert [row[0] for row in rows] == texts
