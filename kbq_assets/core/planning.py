@@ -23,6 +23,11 @@ from kbq_assets.core.units import Unit, WindowLimits
 _UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
 
 
+def is_other_topic(committed: str, now: str) -> bool:
+    """Whether two topic ids, both known, differ: the topic was deleted and created anew."""
+    return not {committed, now} & _UNKNOWN_IDS and committed != now
+
+
 @dataclass(frozen=True)
 class TopicSnapshot:
     """One topic as read at the start of a run. ``problem`` is why its commits cannot be read, if so."""
@@ -182,7 +187,7 @@ def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, clus
     topic, now = commit.topic, snapshot.description.topic_id
     if commit.cluster_id and cluster_id and commit.cluster_id != cluster_id:
         message = f"{topic} was read from cluster {commit.cluster_id}, this is cluster {cluster_id}"
-    elif not {commit.topic_id, now} & _UNKNOWN_IDS and commit.topic_id != now:
+    elif is_other_topic(commit.topic_id, now):
         message = f"{topic} was recreated: topic id {commit.topic_id} became {now}"
     else:
         return False

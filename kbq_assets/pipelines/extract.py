@@ -246,7 +246,7 @@ class _Run:
         self._queue = deque(units)
         self._positions = sum(unit.range.positions for unit in units)
         self._on_progress = on_progress
-        self._publisher = Publisher(ports.store, ports.clock)
+        self._publisher = Publisher(ports.store, ports.offsets, ports.clock)
         self._failures: dict[TopicPartition, str] = {}
         self._stops: list[PartitionStop] = []
         self._in_flight: dict[TopicPartition, Unit] = {}

@@ -10,10 +10,12 @@ from kbq_assets.core.commits import Commit, Window
 from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, UnknownOutcome
 from kbq_assets.core.names import commit_path, shard_of
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.planning import is_other_topic
 from kbq_assets.core.units import UnitOutcome
 from kbq_assets.pipelines.done_files import write_done_files
 from kbq_assets.pipelines.state import read, swap
 from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
 #: GCS takes about one write a second to one object; the same pace is kept everywhere.
@@ -27,8 +29,9 @@ _Shard = tuple[str, int]
 class Publisher:
     """Buffers the windows of a run. ``published`` are those that this run knows to be in a commit."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, offsets: OffsetReader, clock: Clock) -> None:
         self._store = store
+        self._offsets = offsets
         self._clock = clock
         self._waiting: dict[_Shard, list[UnitOutcome]] = defaultdict(list)
         self._last_swap: dict[_Shard, float] = {}
@@ -51,17 +54,24 @@ class Publisher:
         self._flush(list(self._waiting))
 
     def _flush(self, shards: Iterable[_Shard]) -> None:
+        shards = list(shards)
+        # After the reading: a topic that still has the commit's id had it all the time (E2). A client may read on
+        # in the new log of a recreated topic without a word.
+        described = self._offsets.topics() if shards else {}
         for shard in shards:
             outcomes = self._waiting.pop(shard)
-            self._publish(commit_path(*shard), outcomes)
+            now = described.get(shard[0])
+            self._publish(commit_path(*shard), outcomes, now.topic_id if now else "")
             self._last_swap[shard] = self._clock.monotonic()
 
-    def _publish(self, path: str, outcomes: list[UnitOutcome]) -> None:
+    def _publish(self, path: str, outcomes: list[UnitOutcome], topic_id: str) -> None:
         for _ in range(_REBASES):
             try:
                 current = read(self._store, Commit, path)
             except NotFound:
                 return self._fail(outcomes, f"{path} is gone")
+            if is_other_topic(current.value.topic_id, topic_id):
+                return self._fail(outcomes, "the topic was recreated while it was read")
             wanted, listed = _rebase(current.value, outcomes)
             try:
                 swap(self._store, current, wanted)

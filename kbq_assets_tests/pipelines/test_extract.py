@@ -293,3 +293,19 @@ def test_files_rotated_inside_a_window_cover_it_without_a_hole_and_each_has_its_
     assert len(bench.paths("done/")) == 5
     bench.load()
     assert (bench.offsets(A), bench.offsets(B)) == ([0, 2, 3, 5], [1, 4])
+
+
+def test_what_was_read_while_its_topic_was_recreated_is_not_published() -> None:
+    bench = Bench()
+    bench.kafka.notices_recreation = False
+    bench.produce(1, 1, 1)
+
+    def recreate() -> None:
+        bench.kafka.recreate_topic(TOPIC)
+        bench.produce(3, 3, 3)
+
+    bench.faults = Script("read", before=recreate, nth=2)
+    report = bench.extract()
+    assert [r.operation for r in bench.faults.calls].count("read") > 1
+    assert list(report.failures.values()) == ["the topic was recreated while it was read"]
+    assert bench.commit().partitions[0].next == 0
