@@ -67,6 +67,12 @@ def test_an_id_is_asked_for_once(server: RegistryServer) -> None:
     assert server.paths == ["/schemas/ids/7"]
 
 
+def test_an_impossible_id_is_not_asked_for(server: RegistryServer) -> None:
+    with pytest.raises(NotFound):
+        ConfluentSchemaRegistry(server.url).schema(-5)
+    assert server.paths == []
+
+
 def test_neither_failure_is_remembered(server: RegistryServer) -> None:
     registry = ConfluentSchemaRegistry(server.url)
     with pytest.raises(NotFound):
@@ -261,18 +267,22 @@ def refer(*subjects: str) -> list[dict[str, Any]]:
     return [{"name": subject, "subject": subject, "version": 3} for subject in subjects]
 
 
+# Order -> Person -> Address, Order -> Parcel -> Address
 REFERRING = {
     "/schemas/ids/9": Answer.of(
         {
-            "schema": record("Order", by="shop.Person", to="shop.Address"),
-            "references": refer("person", "a/b c:é"),
+            "schema": record("Order", by="shop.Person", parcel="Parcel"),
+            "references": refer("person", "parcel"),
         }
     ),
     "/subjects/person/versions/3?deleted=true": Answer.of(
         {"id": 4, "schema": record("Person", home="Address"), "references": refer("a/b c:é")}
     ),
+    "/subjects/parcel/versions/3?deleted=true": Answer.of(
+        {"id": 5, "schema": record("Parcel", to="shop.Address"), "references": refer("a/b c:é")}
+    ),
     "/subjects/a%2Fb%20c%3A%C3%A9/versions/3?deleted=true": Answer.of(
-        {"id": 5, "schema": record("Address", street="string")}
+        {"id": 6, "schema": record("Address", street="string")}
     ),
 }
 
@@ -281,9 +291,9 @@ def test_references_are_written_out_once_each(server: RegistryServer) -> None:
     server.answers |= REFERRING
     found = ConfluentSchemaRegistry(server.url).schema(9)
     fastavro.parse_schema(json.loads(found.schema))
-    fields = json.loads(found.schema)["fields"]
-    assert fields[0]["type"]["fields"][0]["type"]["fields"] == [{"name": "street", "type": "string"}]
-    assert fields[1]["type"] == "shop.Address"
+    person, parcel = (field["type"] for field in json.loads(found.schema)["fields"])
+    assert person["fields"][0]["type"]["fields"] == [{"name": "street", "type": "string"}]
+    assert parcel["fields"][0]["type"] == "shop.Address"
     assert sorted(server.paths) == sorted(REFERRING)
 
 

@@ -13,4 +13,4 @@ class FakeClock:
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+        self.seconds += max(0.0, seconds)
