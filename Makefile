@@ -91,5 +91,5 @@ if ! $(BIN)/python -c 'from kbq_assets.adapters.local_stack import find_java; fi
 	$(PIP_INSTALL) -q --require-hashes -r requirements-jre.lock; \
 fi; \
 echo "  compiling the record validator"; \
-$(BIN)/python -c 'from kbq_assets.wire.warm import warm_up; warm_up()'
+$(BIN)/python -m kbq_assets.worker.warm
 endef

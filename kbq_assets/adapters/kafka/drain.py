@@ -1,0 +1,194 @@
+"""Kernels that copy librdkafka's messages into chunks: no Python object per record.
+
+They read ``rd_kafka_message_t`` where the 64-bit ABI puts its fields, and call librdkafka's functions by address.
+Messages are addresses in an int64 array.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kbq_assets.wire.jit import call_native, copy_memory, kernel, read_byte, read_int, read_long, store_byte
+from kbq_assets.wire.scan import is_utf8
+
+RECORD: Final = 0
+BEYOND: Final = 1
+"""At or after the range's end."""
+EVENT: Final = 2
+"""The end of the partition, or an error."""
+
+PAYLOAD: Final = 24
+"""Offset of ``payload`` in the message; its length follows."""
+KEY: Final = 40
+"""Offset of ``key``; its length follows."""
+OFFSET: Final = 56
+"""Offset of the record's own ``offset``."""
+_LOW_32: Final = 0xFFFFFFFF
+#: Bytes of an encoded long, at most.
+_LONG: Final = 10
+
+
+@kernel
+def survey(messages: Any, from_index: int, count: int, until: int, kinds: Any, sums: Any) -> None:
+    """Say what each message is, and add to ``sums``: records, bytes of values, bytes of keys, events."""
+    for i in range(from_index, count):
+        message = messages[i]
+        if read_int(message) != 0:
+            kinds[i] = EVENT
+            sums[3] += 1
+        elif read_long(message + OFFSET) >= until:
+            kinds[i] = BEYOND
+        else:
+            kinds[i] = RECORD
+            sums[0] += 1
+            sums[1] += read_long(message + PAYLOAD + 8)
+            sums[2] += read_long(message + KEY + 8)
+
+
+@kernel
+def copy_facts(
+    messages: Any, count: int, kinds: Any, timestamp: int, scratch: int, offsets: Any, timestamps: Any
+) -> None:
+    """Offsets and timestamps of the records; ``timestamp`` is ``rd_kafka_message_timestamp``."""
+    row = 0
+    for i in range(count):
+        if kinds[i] == RECORD:
+            offsets[row] = read_long(messages[i] + OFFSET)
+            timestamps[row] = call_native(timestamp, (messages[i], scratch))
+            row += 1
+
+
+@kernel
+def copy_spans(messages: Any, count: int, kinds: Any, at: int, buffer: Any, starts: Any, ends: Any) -> None:
+    """The values (``at`` is PAYLOAD) or keys (KEY) of the records."""
+    row = position = 0
+    for i in range(count):
+        if kinds[i] != RECORD:
+            continue
+        address, length = read_long(messages[i] + at), read_long(messages[i] + at + 8)
+        if address == 0:
+            starts[row] = ends[row] = -1
+        else:
+            copy_memory(buffer, position, address, length)
+            starts[row] = position
+            position += length
+            ends[row] = position
+        row += 1
+
+
+@kernel
+def headers_room(messages: Any, count: int, kinds: Any, functions: Any) -> int:
+    """Bytes that suffice for the encoded headers of all records, what replaces unreadable ones included.
+
+    ``functions`` holds the addresses of ``rd_kafka_message_headers``, ``rd_kafka_header_cnt``,
+    ``rd_kafka_header_get_all``, and of three words for their results.
+    """
+    room = 0
+    for i in range(count):
+        if kinds[i] != RECORD:
+            continue
+        room += 64
+        total, at = _count_headers(messages[i], functions)
+        for h in range(total):
+            name, _, size = _header(at, h, functions)
+            room += _length(name) + size + 3 * _LONG
+    return room
+
+
+@kernel
+def copy_headers(
+    messages: Any,
+    count: int,
+    kinds: Any,
+    functions: Any,
+    unreadable: Any,
+    buffer: Any,
+    starts: Any,
+    ends: Any,
+) -> None:
+    """Avro arrays of the records' headers; ``unreadable`` where a name is not UTF-8."""
+    row = position = 0
+    for i in range(count):
+        if kinds[i] != RECORD:
+            continue
+        starts[row] = position
+        end = _encode_headers(messages[i], functions, buffer, position)
+        if end < 0:
+            buffer[position : position + len(unreadable)] = unreadable
+            end = position + len(unreadable)
+        ends[row] = position = end
+        row += 1
+
+
+@kernel
+def destroy(messages: Any, count: int, function: int) -> None:
+    """Give the messages back: ``function`` is ``rd_kafka_message_destroy``."""
+    for i in range(count):
+        call_native(function, (messages[i],))
+
+
+@kernel
+def _encode_headers(message: int, functions: Any, buffer: Any, position: int) -> int:
+    """The position after the headers; -1 if a name is not UTF-8."""
+    total, at = _count_headers(message, functions)
+    if total:
+        position = _put_long(buffer, position, total)
+    for h in range(total):
+        name, value, size = _header(at, h, functions)
+        length = _length(name)
+        position = _put_long(buffer, position, length)
+        copy_memory(buffer, position, name, length)
+        if not is_utf8(buffer, position, position + length):
+            return -1
+        position = _put_long(buffer, position + length, 0 if value == 0 else 1)
+        if value != 0:
+            position = _put_long(buffer, position, size)
+            copy_memory(buffer, position, value, size)
+            position += size
+    store_byte(buffer, position, 0)
+    return position + 1
+
+
+@kernel
+def _count_headers(message: int, functions: Any) -> tuple[int, int]:
+    """How many headers, and librdkafka's list of them; none where it cannot parse them."""
+    if call_native(functions[0], (message, functions[3])) & _LOW_32 != 0:
+        return 0, 0
+    headers = read_long(functions[3])
+    return call_native(functions[1], (headers,)), headers
+
+
+@kernel
+def _header(headers: int, index: int, functions: Any) -> tuple[int, int, int]:
+    """Addresses of name and value, and the value's size."""
+    place = functions[3]
+    call_native(functions[2], (headers, index, place, place + 8, place + 16))
+    return read_long(place), read_long(place + 8), read_long(place + 16)
+
+
+@kernel
+def _length(text: int) -> int:
+    """Bytes before the NUL."""
+    length = 0
+    while read_byte(text + length) != 0:
+        length += 1
+    return length
+
+
+@kernel
+def _put_long(buffer: Any, position: int, value: int) -> int:
+    """Encode a long that is not negative."""
+    rest = value << 1
+    while rest >= 0x80:
+        store_byte(buffer, position, (rest & 0x7F) | 0x80)
+        rest >>= 7
+        position += 1
+    store_byte(buffer, position, rest)
+    return position + 1
+
+
+def addresses(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """What kernels take for functions and places."""
+    return np.array(values, np.int64)
