@@ -68,8 +68,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything KBQ is told. ``staging_url`` is a folder or `gs://…`; ``warehouse_url`` is `duckdb:PATH` or
-    `bigquery://project`."""
+    """Everything KBQ is told. ``staging_url`` is a folder, ``warehouse_url`` is `duckdb:PATH`."""
 
     home: Path
     staging_url: str
@@ -93,8 +92,8 @@ _SPARK_PREFIX: Final = "KBQ_SPARK_CONF_"
 #: Variables with one meaning; those with the prefixes above carry options under their own names.
 VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_HOME": "folder of the local stack, the default staging and the default warehouse (.kbq)",
-    "KBQ_STAGING": "folder or gs://bucket/prefix of staged files and state (KBQ_HOME/staging)",
-    "KBQ_WAREHOUSE": "duckdb:PATH or bigquery://project (duckdb:KBQ_HOME/warehouse.duckdb)",
+    "KBQ_STAGING": "folder of staged files and state (KBQ_HOME/staging)",
+    "KBQ_WAREHOUSE": "duckdb:PATH (duckdb:KBQ_HOME/warehouse.duckdb)",
     "KBQ_SOURCE_TOPICS": "the list of topics (examples/source-topics.txt)",
     "KBQ_DATASET": "dataset of topics whose line names none (kafka)",
     "KBQ_KAFKA_BOOTSTRAP_SERVERS": "host:port,… (the local stack's)",

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import difflib
 import logging
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
+from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.errors import ConfigurationError
 
 LOGGER: Final = logging.getLogger("kbq.kafka")
@@ -149,7 +148,7 @@ def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[s
     check_options(options)
     if not bootstrap_servers.strip():
         raise ConfigurationError("no Kafka bootstrap servers are set", next_step="host:port, or several")
-    resolved = {name: _resolved(name, value) for name, value in options.items()}
+    resolved = {name: resolve(f"the Kafka option {name}", value) for name, value in options.items()}
     return {"client.id": "kbq", **resolved, "bootstrap.servers": bootstrap_servers}
 
 
@@ -177,24 +176,3 @@ def _shown(name: str, value: str) -> str:
 
 def _is_reference(value: str) -> bool:
     return value.startswith(("env:", "file:"))
-
-
-def _resolved(name: str, value: str) -> str:
-    kind, separator, target = value.partition(":")
-    if not separator or kind not in ("env", "file"):
-        return value
-    found = os.environ.get(target) if kind == "env" else _content(target)
-    if found is None:
-        where = f"environment variable {target} is not set" if kind == "env" else f"{target} cannot be read"
-        raise ConfigurationError(
-            f"the Kafka option {name} refers to {value}: {where}",
-            next_step="it is needed where the client runs: on the driver and on every Spark worker",
-        )
-    return found
-
-
-def _content(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError):
-        return None
