@@ -24,13 +24,16 @@ class KafkaSettings:
 
 @dataclass(frozen=True)
 class RegistrySettings:
-    """The schema registry. ``username``, ``password`` and ``token`` may be `env:NAME` or `file:PATH`."""
+    """The schema registry. User, passwords and token may be `env:NAME` or `file:PATH`."""
 
     url: str
     username: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    key_password: str = field(default="", repr=False)
     timeout_seconds: float = 10.0
 
 
@@ -102,6 +105,9 @@ VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_REGISTRY_PASSWORD": "password; env:NAME or file:PATH allowed",
     "KBQ_REGISTRY_TOKEN": "bearer token; env:NAME or file:PATH allowed",
     "KBQ_REGISTRY_CA_FILE": "certificate authorities that sign the registry's certificate",
+    "KBQ_REGISTRY_CERTIFICATE_FILE": "client certificate for the registry",
+    "KBQ_REGISTRY_KEY_FILE": "key of the client certificate",
+    "KBQ_REGISTRY_KEY_PASSWORD": "password of that key; env:NAME or file:PATH allowed",
     "KBQ_REGISTRY_TIMEOUT_SECONDS": "seconds to wait for the registry (10)",
     "KBQ_SPARK_MASTER": "local[*], spark://host:port, k8s://…, yarn (local[*])",
     "KBQ_LOCAL_KAFKA_PORT": "port of the local broker (39092)",
@@ -151,6 +157,9 @@ def _registry(environ: Mapping[str, str], local: LocalSettings) -> RegistrySetti
         password=environ.get("KBQ_REGISTRY_PASSWORD", ""),
         token=environ.get("KBQ_REGISTRY_TOKEN", ""),
         ca_file=environ.get("KBQ_REGISTRY_CA_FILE", ""),
+        certificate_file=environ.get("KBQ_REGISTRY_CERTIFICATE_FILE", ""),
+        key_file=environ.get("KBQ_REGISTRY_KEY_FILE", ""),
+        key_password=environ.get("KBQ_REGISTRY_KEY_PASSWORD", ""),
         timeout_seconds=_integer(environ, "KBQ_REGISTRY_TIMEOUT_SECONDS", 10),
     )
 

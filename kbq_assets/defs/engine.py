@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from kbq_assets.core.settings import Settings
-from kbq_assets.core.units import Unit, UnitOutcome
-from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 
 #: Resource keys. Tests replace `ENGINE`; another way to start Spark replaces `PYSPARK`.
 PYSPARK = "pyspark"
 ENGINE = "extraction_engine"
-
-
-class OnDemandEngine:
-    """An ExtractionEngine that is opened for the first unit: a run with nothing to read starts no JVM."""
-
-    def __init__(self, open_engine: Callable[[], ExtractionEngine]) -> None:
-        self._open = open_engine
-
-    @cached_property
-    def _engine(self) -> ExtractionEngine:
-        return self._open()
-
-    @property
-    def idle_slots(self) -> int:
-        """How many more tasks would start at once."""
-        return self._engine.idle_slots
-
-    def submit(self, units: tuple[Unit, ...]) -> None:
-        """Start a task."""
-        self._engine.submit(units)
-
-    def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes of the tasks that have ended."""
-        return self._engine.next_outcomes(timeout_seconds)
 
 
 class LocalPySpark(LazyPySparkResource):

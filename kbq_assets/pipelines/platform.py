@@ -17,14 +17,14 @@ from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import ExtractionPlan
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
-from kbq_assets.core.units import Unit, UnitOutcome, WindowLimits
+from kbq_assets.core.units import WindowLimits
 from kbq_assets.pipelines import clean as cleaning
 from kbq_assets.pipelines import extract as extraction
 from kbq_assets.pipelines import load as loading
 from kbq_assets.pipelines import reconcile as reconciliation
 from kbq_assets.pipelines import status as standing
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.ports.kafka import OffsetReader, Source
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.orchestrator import Orchestrator
@@ -33,27 +33,6 @@ from kbq_assets.ports.warehouse import Warehouse
 
 def _no_orchestrator(settings: Settings) -> Orchestrator:
     raise ConfigurationError("no queue of jobs is set up", next_step="use `kbq extract` and `kbq load`")
-
-
-class _LazyEngine:
-    """An ExtractionEngine that is opened by the first unit: a run with nothing to read starts no Spark."""
-
-    def __init__(self, open_engine: Callable[[], ExtractionEngine]) -> None:
-        self._open = open_engine
-
-    @cached_property
-    def _engine(self) -> ExtractionEngine:
-        return self._open()
-
-    @property
-    def idle_slots(self) -> int:
-        return self._engine.idle_slots
-
-    def submit(self, units: tuple[Unit, ...]) -> None:
-        self._engine.submit(units)
-
-    def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        return self._engine.next_outcomes(timeout_seconds)
 
 
 @dataclass(frozen=True)
@@ -128,7 +107,7 @@ class Platform:
         """Bring topics up to date, on the given engine or on one that opens when there is something to read."""
         if engine is None:
             with ExitStack() as stack:
-                lazy = _LazyEngine(lambda: stack.enter_context(self.openers.engine(self.settings)))
+                lazy = OnDemandEngine(lambda: stack.enter_context(self.openers.engine(self.settings)))
                 return self.extract(lazy, only=only, on_progress=on_progress)
         ports = extraction.ExtractionPorts(self.store, self.offsets, engine, self.openers.clock)
         limits = extraction.ExtractionLimits(seconds=self.settings.run.run_seconds, window=self.window_limits)

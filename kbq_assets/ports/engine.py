@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Protocol
 
 from kbq_assets.core.units import Unit, UnitOutcome
@@ -20,3 +22,27 @@ class ExtractionEngine(Protocol):
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         """Outcomes that have arrived; waits for the first at most the timeout."""
+
+
+class OnDemandEngine:
+    """An engine that is opened by the first unit: a run with nothing to read starts no Spark."""
+
+    def __init__(self, open_engine: Callable[[], ExtractionEngine]) -> None:
+        self._open = open_engine
+
+    @cached_property
+    def _engine(self) -> ExtractionEngine:
+        return self._open()
+
+    @property
+    def idle_slots(self) -> int:
+        """How many more tasks would start at once."""
+        return self._engine.idle_slots
+
+    def submit(self, units: tuple[Unit, ...]) -> None:
+        """Start a task."""
+        self._engine.submit(units)
+
+    def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
+        """Outcomes of the tasks that have ended."""
+        return self._engine.next_outcomes(timeout_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.request import url2pathname
 
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.adapters.local_store import LocalObjectStore
@@ -21,7 +22,7 @@ def open_store(settings: Settings) -> ObjectStore:
     if not separator:
         return LocalObjectStore(Path(url))
     if scheme == "file":
-        return LocalObjectStore(Path(rest))
+        return LocalObjectStore(Path(url2pathname(rest)))
     raise ConfigurationError(
         f"staging at {scheme}:// is not supported", next_step="a folder, or file:///folder"
     )
@@ -41,5 +42,8 @@ def open_registry(settings: Settings) -> SchemaRegistry:
         password=registry.password,
         token=registry.token,
         ca_file=registry.ca_file,
+        certificate_file=registry.certificate_file,
+        key_file=registry.key_file,
+        key_password=registry.key_password,
         timeout_seconds=registry.timeout_seconds,
     )
