@@ -14,6 +14,9 @@ from kbq_assets.adapters.local_stack import find_java
 from kbq_assets.core.settings import SparkSettings
 
 _LOOPBACK = "127.0.0.1"
+#: No record passes through the driver's JVM: it lives shortly and does little, so the quick compiler and the plain
+#: collector suit it. Measured: start and stop take half the processor time, 8 s instead of 15.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_config(settings: SparkSettings, home: Path) -> dict[str, str]:
@@ -27,6 +30,7 @@ def spark_config(settings: SparkSettings, home: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": _QUICK_JVM,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri(),
