@@ -1,0 +1,101 @@
+"""What a forked process does: one run of the platform over probed ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import load
+from kbq_assets.adapters.kafka.source import KafkaSource
+from kbq_assets.core.errors import KbqError
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets.wire.warm import warm_up
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.integration.platform import open_platform
+
+#: How a run may end that is not killed: it did its work, or it says in KBQ's words why not.
+DONE, SAID_WHY, BROKEN = 0, 3, 1
+#: Records a batch and rows an insert: few, so that windows and jobs have a middle to die in.
+_BATCH_RECORDS, _INSERT_ROWS = 8, 5
+
+
+@dataclass(frozen=True)
+class Order:
+    """One run: `extract`, `load` or `clean`. ``signal`` is sent to itself at ``point``."""
+
+    run: str
+    environ: Mapping[str, str]
+    point: Point | None = None
+    signal: int = 0
+
+    @property
+    def home(self) -> Path:
+        """The platform's folder, where the run leaves its log and the points it has passed."""
+        return Path(self.environ["KBQ_HOME"])
+
+    def encode(self) -> str:
+        """As a line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, line: str) -> Order:
+        """From a line."""
+        fields = json.loads(line)
+        point = fields.pop("point")
+        return cls(**fields, point=Point(*point) if point else None)
+
+
+def passed_file(home: Path) -> Path:
+    """The points that the last run in a home passed, by kind."""
+    return home / "passed.json"
+
+
+def preload() -> None:
+    """Everything that is slow and starts no thread."""
+    warm_up()
+
+
+def run(order: Order) -> int:
+    """Run to the end, unless the signal comes first; return the exit code."""
+    log = os.open(order.home / f"{order.run}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    probe = Probe(order.point, order.signal)
+    code = BROKEN
+    try:
+        print(getattr(_platform(order, probe), order.run)())
+        code = DONE
+    except KbqError as error:
+        print(error)
+        code = SAID_WHY
+    except BaseException:
+        traceback.print_exc()
+    passed_file(order.home).write_text(json.dumps(probe.passed))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _platform(order: Order, probe: Probe) -> Platform:
+    setattr(load, "_INSERT_ROWS", _INSERT_ROWS)  # noqa: B010 - a constant, to the type checker
+    connect = duckdb.connect
+
+    def probed_connect(*args: Any, **options: Any) -> Any:
+        return ProbedConnection(connect(*args, **options), probe)
+
+    setattr(duckdb, "connect", probed_connect)  # noqa: B010 - the process ends after this run
+
+    def probed(port: Any, name: str) -> Any:
+        if isinstance(port, KafkaSource):
+            port = KafkaSource(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=_BATCH_RECORDS)
+        return ProbedPort(port, name, probe)
+
+    return open_platform(order.environ, wrap=probed)

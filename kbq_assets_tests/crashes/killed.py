@@ -1,0 +1,35 @@
+"""The test of both files beside: a run killed at each of its points, then everything run to its end."""
+
+from __future__ import annotations
+
+import signal
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets_tests.crashes.forks import Event, Forks
+from kbq_assets_tests.crashes.probes import Point, chosen
+from kbq_assets_tests.crashes.scenes import Scenes, log, order
+
+_FAILURES_SHOWN = 3
+
+
+def kill_at_every_kind_of_point(scenes: Scenes, forks: Forks, run: str, of: str, at_least: int) -> None:
+    """Kill a run at a point of each kind, each time in a new home. Raises AssertionError with the points that fail."""
+    points = chosen(scenes.points(run, of))
+    assert len(points) >= at_least, f"only {len(points)} kinds of points: {points}"
+    failures: dict[str, str] = {}
+    for point in points:
+        try:
+            _kill(scenes, forks, run, of, point)
+        except (AssertionError, KbqError) as error:
+            failures[str(point)] = f"{type(error).__name__}: {error}"
+        if len(failures) == _FAILURES_SHOWN:
+            break
+    assert failures == {}
+
+
+def _kill(scenes: Scenes, forks: Forks, run: str, of: str, point: Point) -> None:
+    world = scenes.copy(of)
+    pid = forks.fork(order(world, run, point, signal.SIGKILL))
+    assert forks.wait(pid, "ended") == Event(pid, "ended", -signal.SIGKILL), log(world, run)
+    scenes.check(world)
+    scenes.remove(world)

@@ -1,0 +1,142 @@
+"""Points of a run: before and after each call of a port, each write of a staged file, each statement of DuckDB.
+
+A point is a kind of call and a number, such as `store.swap commits, before` the second time. The same run passes
+the same points again, so a first run lists them and the next ones die there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+#: Calls that change something: there is a point before and one after. Other calls have one before: dying after them is
+#: dying before the next one.
+_WRITES = (
+    *("create", "swap", "delete", "delete_many", "copy", "open_write", "write", "close", "sweep_temporary"),
+    *("insert_job", "burn_job", "create_table", "update_columns"),
+)
+#: Calls that are no points: they ask nobody.
+_LOCAL = ("uri", "now_ms")
+#: Statements that change nothing.
+_QUIET = ("SET", "SELECT")
+
+
+class Point(NamedTuple):
+    """The ``nth`` time, from 1, that a run passes ``kind``."""
+
+    kind: str
+    nth: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.nth}"
+
+
+class Probe:
+    """Counts points, and sends this process ``signal`` at ``point``."""
+
+    def __init__(self, point: Point | None = None, signal: int = 0) -> None:
+        self._point = point
+        self._signal = signal
+        self.passed: Counter[str] = Counter()
+
+    def __call__(self, kind: str) -> None:
+        """Pass a point."""
+        self.passed[kind] += 1
+        if self._point == (kind, self.passed[kind]):
+            os.kill(os.getpid(), self._signal)
+
+    def around(self, kind: str, call: Callable[[], Any]) -> Any:
+        """Make a call between two points. One that raises has no point after it."""
+        self(f"{kind}, before")
+        result = call()
+        self(f"{kind}, after")
+        return result
+
+
+class ProbedPort:
+    """A port whose calls are points."""
+
+    def __init__(self, port: Any, name: str, probe: Probe) -> None:
+        self._port = port
+        self._name = name
+        self._probe = probe
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(self._port, attribute)
+        if not callable(value) or attribute in _LOCAL:
+            return value
+        return lambda *args, **options: self._call(attribute, value, args, options)
+
+    def _call(
+        self, method: str, function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        kind = f"{self._name}.{method}{_target(args)}"
+        if method == "delete_many":
+            args = (self._each(f"{kind}, next", args[0]),)
+        if method in _WRITES:
+            result = self._probe.around(kind, lambda: function(*args, **options))
+        else:
+            self._probe(f"{kind}, before")
+            result = function(*args, **options)
+        if method == "open_write":
+            return ProbedPort(result, f"writer{_target(args)}", self._probe)
+        if method == "read":
+            return self._each(f"{kind}, batch", result)
+        return result
+
+    def _each(self, kind: str, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self._probe(kind)
+            yield item
+
+
+def _target(args: tuple[Any, ...]) -> str:
+    """What a call is about, by kind: the folder of a path, and the name of a registry."""
+    if not args or not isinstance(args[0], str):
+        return ""
+    folder, slash, base = args[0].partition("/")
+    if not slash:
+        return ""
+    return f" {folder}/{base}" if base.startswith("_") else f" {folder}"
+
+
+class ProbedConnection:
+    """A DuckDB connection whose statements are points, and its end."""
+
+    def __init__(self, connection: Any, probe: Probe) -> None:
+        self._connection = connection
+        self._probe = probe
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._connection, attribute)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def execute(self, statement: str, *args: Any) -> Any:
+        """Execute a statement between two points, unless it only reads."""
+        verb = statement.split(maxsplit=1)[0].upper()
+        if verb in _QUIET:
+            return self._connection.execute(statement, *args)
+        job = " job" if "kbq_jobs" in statement and verb != "CREATE" else ""
+        return self._probe.around(f"duckdb {verb}{job}", lambda: self._connection.execute(statement, *args))
+
+    def close(self) -> None:
+        """Close between two points: DuckDB moves its log into the file."""
+        self._probe.around("duckdb close", self._connection.close)
+
+
+def chosen(passed: Mapping[str, int]) -> list[Point]:
+    """A point of each kind: the first before a call, the last after one, one from the middle of several items."""
+    return [
+        Point(kind, 1 if kind.endswith("before") else count if kind.endswith("after") else (count + 1) // 2)
+        for kind, count in sorted(passed.items())
+    ]
