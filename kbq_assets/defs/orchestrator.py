@@ -36,6 +36,12 @@ _POLL_SECONDS = 0.5
 DRAIN_SECONDS = 600.0
 READY_SECONDS = 180.0
 
+#: Tags by which Dagster says that it starts a failed run again, and as which run.
+_WILL_RETRY_TAG = "dagster/will_retry"
+_RETRIED_AS_TAG = "dagster/auto_retry_run_id"
+#: How long a promised retry is waited for, in seconds: the daemon looks for failed runs every few.
+RETRY_SECONDS = 120.0
+
 _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 
@@ -94,27 +100,50 @@ class DagsterOrchestrator:
             self._stop()
 
     def follow(self, run_id: str) -> Iterator[RunLine]:
-        """The log of a run as it grows."""
+        """The log of a run as it grows, and of the run that replaces it when its worker dies."""
         with self._instance() as instance:
-            cursor: str | None = None
-            while True:
-                # The status before the log: what a finished run wrote is then all there.
-                finished = _run(instance, run_id).is_finished
-                records = instance.get_records_for_run(run_id, cursor=cursor, limit=500)
-                yield from (_line(r.event_log_entry) for r in records.records if _is_shown(r.event_log_entry))
-                cursor = records.cursor
-                if finished and not records.has_more:
-                    return
-                self._tend()
-                time.sleep(_POLL_SECONDS)
+            following: str | None = run_id
+            while following is not None:
+                yield from self._follow_attempt(instance, following)
+                following = self._next_attempt(instance, following)
+
+    def _follow_attempt(self, instance: dg.DagsterInstance, run_id: str) -> Iterator[RunLine]:
+        cursor: str | None = None
+        while True:
+            # The status before the log: what a finished run wrote is then all there.
+            finished = _run(instance, run_id).is_finished
+            records = instance.get_records_for_run(run_id, cursor=cursor, limit=500)
+            yield from (_line(r.event_log_entry) for r in records.records if _is_shown(r.event_log_entry))
+            cursor = records.cursor
+            if finished and not records.has_more:
+                return
+            self._tend()
+            time.sleep(_POLL_SECONDS)
+
+    def _next_attempt(self, instance: dg.DagsterInstance, run_id: str) -> str | None:
+        """The run that the daemon starts for one whose worker died, None where there is none."""
+        begun = time.monotonic()
+        run = _run(instance, run_id)
+        while run.is_failure_or_canceled and _RETRIED_AS_TAG not in run.tags:
+            # A failed run is marked a moment after its status is set.
+            patience = {"true": RETRY_SECONDS, "false": 0.0}.get(run.tags.get(_WILL_RETRY_TAG, ""), 3.0)
+            if time.monotonic() - begun >= patience or run.status == dg.DagsterRunStatus.CANCELED:
+                return None
+            self._tend()
+            time.sleep(_POLL_SECONDS)
+            run = _run(instance, run_id)
+        return run.tags.get(_RETRIED_AS_TAG)
 
     def outcome(self, run_id: str) -> RunOutcome:
         """How a run ended."""
         with self._instance() as instance:
             run = _run(instance, run_id)
-            [record] = instance.get_run_records(dg.RunsFilter(run_ids=[run_id]))
-            seconds = (record.end_time or time.time()) - (record.start_time or time.time())
-            return RunOutcome(run_id, run.is_success, run.status.value, seconds)
+            while _RETRIED_AS_TAG in run.tags:
+                run = _run(instance, run.tags[_RETRIED_AS_TAG])
+            [record] = instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
+            now = time.time()
+            seconds = (record.end_time or now) - (record.start_time or record.end_time or now)
+            return RunOutcome(run.run_id, run.is_success, run.status.value, seconds)
 
     def serve(self, port: int, on_ready: Callable[[str], None]) -> None:
         """Serve the UI until interrupted."""

@@ -73,7 +73,9 @@ class Processes:
     @property
     def child_environ(self) -> dict[str, str]:
         """The environment of everything that works on this home."""
-        return {**self.environ, "DAGSTER_HOME": str(self.folder), "PYTHONUNBUFFERED": "1"}
+        # On a machine that is busy, starting a worker has taken longer than Dagster's minute: the run then failed.
+        patience = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300"}
+        return {**patience, **self.environ, "DAGSTER_HOME": str(self.folder), "PYTHONUNBUFFERED": "1"}
 
     def ensure(self, module: str, *arguments: str) -> bool:
         """Have `python -m module` running; False when it had ended and was started again."""

@@ -37,10 +37,11 @@ class Orchestrator(Protocol):
         """Have the daemon running: another command's, or our own, which ends with the block and its runs."""
 
     def follow(self, run_id: str) -> Iterator[RunLine]:
-        """The log of a run as it grows, until the run has ended. Raises NotFound."""
+        """The log of a run as it grows, until it has ended; where its worker dies and it is tried again, of that run
+        too. Raises NotFound."""
 
     def outcome(self, run_id: str) -> RunOutcome:
-        """How a run ended, or where it is. Raises NotFound."""
+        """How a run ended, or where it is; of a run that was tried again, the last attempt. Raises NotFound."""
 
     def serve(self, port: int, on_ready: Callable[[str], None]) -> None:
         """Serve the UI on loopback, with the daemon, until interrupted; then stop what was started.

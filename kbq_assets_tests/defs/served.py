@@ -30,12 +30,25 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@dg.op(pool="kbq_load")
+def die_once(context) -> None:  # type: ignore[no-untyped-def]
+    if context.run.parent_run_id is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    context.log.info("alive")
+
+
 def job_of(op: dg.OpDefinition, name: str) -> dg.JobDefinition:
     return dg.GraphDefinition(name=name, node_defs=[op]).to_job(
-        executor_def=dg.in_process_executor, tags={"kbq/load": "1", "dagster/max_retries": "0"}
+        executor_def=dg.in_process_executor, tags={"kbq/load": "1"}
     )
 
 
 defs = dg.Definitions(
-    jobs=[job_of(op, name) for op, name in ((say, "says"), (wait, "waits"), (fail, "fails"), (die, "dies"))]
+    jobs=[
+        job_of(say, "says"),
+        job_of(wait, "waits"),
+        job_of(fail, "fails"),
+        job_of(die, "dies"),
+        job_of(die_once, "dies_once"),
+    ]
 )

@@ -88,11 +88,8 @@ def test_what_lies_in_the_repository_is_what_ships(name: str) -> None:
     assert (REPOSITORY / name).read_text() == (HOME / name).read_text()
 
 
-def test_tags_and_pools_of_jobs_are_those_that_are_limited(world: PlatformWorld) -> None:
-    limits = yaml.safe_load((HOME / "dagster.yaml").read_text())["concurrency"]["runs"][
-        "tag_concurrency_limits"
-    ]
-    limited = {limit["key"] for limit in limits}
+def test_jobs_carry_the_tags_that_are_limited(world: PlatformWorld) -> None:
+    limited = {"kbq/extract", "kbq/load"}
     tags = {
         name: limited & set(world.definitions.resolve_job_def(name).run_tags)
         for name in ("extract_and_load", "extract_job", "load_job", "clean_job")

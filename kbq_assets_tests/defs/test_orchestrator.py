@@ -97,6 +97,15 @@ def test_a_killed_worker_does_not_block_the_next_run(home: Path) -> None:
     assert orchestrator.outcome(next_run).succeeded
 
 
+def test_a_run_whose_worker_died_is_tried_again_and_followed(home: Path) -> None:
+    orchestrator = orchestrator_of(home)
+    run_id = orchestrator.submit("dies_once")
+    with orchestrator.working():
+        assert "INFO alive" in run_through(orchestrator, run_id)
+    assert orchestrator.outcome(run_id).succeeded
+    assert orchestrator.outcome(run_id).run_id != run_id
+
+
 def test_a_killed_daemon_is_started_again(home: Path) -> None:
     orchestrator = orchestrator_of(home)
     with orchestrator.working():
