@@ -68,8 +68,7 @@ def test_a_changed_byte_is_an_error_of_the_file_or_changes_nothing_else(data: st
         found = read(bytes(whole))
     except BadFile:
         return
-    header = len(file_of(records=[]))
-    assert place < header  # a checksum guards each block; the header's schema is not ours to judge here
+    # Read all the same: a byte of the header that means nothing, or other compressed bytes of the same records.
     assert found == RECORDS
 
 

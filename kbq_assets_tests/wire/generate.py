@@ -89,8 +89,12 @@ class SchemaMaker:
         return simple or ["null", "long"]
 
     def branch(self, depth: int) -> Any:
+        known = len(self.named)
         made = self.type(depth + 1)
-        return "double" if made == "null" or isinstance(made, list) else made
+        if made == "null" or isinstance(made, list):
+            del self.named[known:]  # names of what is thrown away are defined nowhere
+            return "double"
+        return made
 
     def register(self, schema: dict[str, Any]) -> dict[str, Any]:
         self.named.append(schema["name"])
