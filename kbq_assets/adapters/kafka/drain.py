@@ -31,9 +31,14 @@ _LONG: Final = 10
 
 
 @kernel
-def survey(messages: Any, from_index: int, count: int, until: int, kinds: Any, sums: Any) -> None:
-    """Say what each message is, and add to ``sums``: records, bytes of values, bytes of keys, events."""
+def survey(messages: Any, from_index: int, count: int, until: int, size: int, kinds: Any, sums: Any) -> int:
+    """Say what each message is, and add to ``sums``: records, bytes of values, bytes of keys, events.
+
+    Ends behind the record with which the values have ``size`` bytes or more; returns the index behind it.
+    """
     for i in range(from_index, count):
+        if sums[1] >= size > 0:
+            return i
         message = messages[i]
         if read_int(message) != 0:
             kinds[i] = EVENT
@@ -45,6 +50,7 @@ def survey(messages: Any, from_index: int, count: int, until: int, kinds: Any, s
             sums[0] += 1
             sums[1] += read_long(message + PAYLOAD + 8)
             sums[2] += read_long(message + KEY + 8)
+    return count
 
 
 @kernel

@@ -158,6 +158,8 @@ class NativeConsumer:
         self._words = np.zeros(3, np.int64)
         self._messages = np.zeros(_STEP, np.int64)
         self._kinds = np.zeros(_STEP, np.uint8)
+        #: Messages that are here: those of the chunk being made, and those behind it.
+        self._count = 0
 
     def assign(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
         """Read ``tp`` from ``offset``. Raises ValueError if librdkafka refuses."""
@@ -186,23 +188,27 @@ class NativeConsumer:
     ) -> Arrived:
         """Wait ``first_seconds`` for a message, then ``more_seconds`` for more, up to ``records`` or about ``size``
         bytes."""
-        if records > len(self._messages):
-            self._messages, self._kinds = np.zeros(records, np.int64), np.zeros(records, np.uint8)
-        count, sums = 0, np.zeros(4, np.int64)
+        self._make_room(records)
+        sums = np.zeros(4, np.int64)
+        taken = self._survey(0, records, size, until, sums)
+        if not taken:
+            self._consume(1, first_seconds)
+            taken = self._survey(0, records, size, until, sums)
+        deadline = time.monotonic() + more_seconds
+        while 0 < taken == self._count < records and sums[1] < size and not sums[3]:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            self._consume(min(records - taken, _STEP), left)
+            taken = self._survey(taken, records, size, until, sums)
         try:
-            count = self._consume(0, 1, first_seconds, until, sums)
-            deadline = time.monotonic() + more_seconds
-            while 0 < count < records and sums[1] < size and not sums[3]:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                count = self._consume(count, min(records - count, _STEP), left, until, sums)
-            return self._arrived(count, until, sums, keys, headers)
+            return self._arrived(taken, until, sums, keys, headers)
         finally:
-            drain.destroy(self._messages, count, self._address("rd_kafka_message_destroy"))
+            self._give_back(taken)
 
     def close(self) -> None:
         """Leave, and free everything."""
+        self._give_back(self._count)
         self._library.rd_kafka_consumer_close(self._client)
         self._library.rd_kafka_queue_destroy(self._queue)
         self._library.rd_kafka_destroy(self._client)
@@ -223,14 +229,30 @@ class NativeConsumer:
             raise ValueError(text.value.decode(errors="replace"))
         return client
 
-    def _consume(self, count: int, more: int, seconds: float, until: int, sums: NDArray[np.int64]) -> int:
-        """Take up to ``more`` messages behind the ``count`` that are there; return how many there are now."""
-        place = self._messages.ctypes.data + 8 * count
+    def _make_room(self, records: int) -> None:
+        if records + _STEP > len(self._messages):
+            self._messages = np.concatenate((self._messages, np.zeros(records + _STEP, np.int64)))
+            self._kinds = np.zeros(len(self._messages), np.uint8)
+
+    def _consume(self, more: int, seconds: float) -> None:
+        """Take up to ``more`` messages from librdkafka."""
+        place = self._messages.ctypes.data + 8 * self._count
         milliseconds = max(1, int(seconds * 1000))
         got = self._library.rd_kafka_consume_batch_queue(self._queue, milliseconds, place, more)
-        total = count + max(0, int(got))
-        drain.survey(self._messages, count, total, until, self._kinds, sums)
-        return total
+        self._count += max(0, int(got))
+
+    def _survey(self, taken: int, records: int, size: int, until: int, sums: NDArray[np.int64]) -> int:
+        """Look at messages behind those ``taken``, as far as a chunk of ``size`` bytes reaches; how many that makes.
+
+        The rest waits for the next chunk: copies are small even where messages suddenly are large.
+        """
+        end = min(self._count, records)
+        return int(drain.survey(self._messages, taken, end, until, size, self._kinds, sums))
+
+    def _give_back(self, taken: int) -> None:
+        drain.destroy(self._messages, taken, self._address("rd_kafka_message_destroy"))
+        self._messages[: self._count - taken] = self._messages[taken : self._count].copy()
+        self._count -= taken
 
     def _arrived(self, count: int, until: int, sums: NDArray[np.int64], keys: bool, headers: bool) -> Arrived:
         kinds = self._kinds[:count]
@@ -322,7 +344,7 @@ def warm_up() -> None:
     """Compile the kernels, or load them from the disk cache."""
     none, kinds, words = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(4, np.int64)
     buffer = np.zeros(8, np.uint8)
-    drain.survey(none, 0, 0, 0, kinds, words)
+    drain.survey(none, 0, 0, 0, 0, kinds, words)
     drain.copy_facts(none, 0, kinds, 0, 0, words, words)
     drain.copy_spans(none, 0, kinds, drain.KEY, buffer, words, words)
     drain.headers_room(none, 0, kinds, words)
