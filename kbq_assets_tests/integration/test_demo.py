@@ -1,0 +1,293 @@
+"""The demo end to end: `kbq demo` as a user runs it, twice, killed, with its warehouse tampered with, and automated.
+
+One home for all tests of this file, in order: each leaves it accounted for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+
+from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.defs.processes import Processes
+from kbq_assets.demo.log import ProducersLog
+from kbq_assets.demo.produce import produce_more
+from kbq_assets.demo.topics import FLIGHTS
+from kbq_assets_tests.fixtures.local_stack import INSTALLED, REPOSITORY, RUNS, SILENT, free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+KBQ = str(Path(sys.executable).parent / "kbq")
+ONE_ROW = "_kafka_topic = 'nyc.flights.v1' AND _kafka_partition = 2 AND _kafka_offset = 1234"
+#: Generous: the suite shares two cores with itself.
+PATIENCE_SECONDS = 400.0
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A home of its own, on ports of its own, for a user whose HOME is empty."""
+
+    home: Path
+    stack: LocalStack
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """All that the commands see."""
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home / "user"),
+            "KBQ_HOME": str(self.home),
+            "KBQ_LOCAL_KAFKA_PORT": str(self.stack.kafka_port),
+            "KBQ_LOCAL_CONTROLLER_PORT": str(self.stack.controller_port),
+            "KBQ_LOCAL_REGISTRY_PORT": str(self.stack.registry_port),
+            "KBQ_EXTRACT_SECONDS": "5",
+            "KBQ_LOAD_SECONDS": "5",
+            "KBQ_SPARK_CONF_spark.eventLog.compress": "false",
+        }
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A `kbq` command under way; killed at the end of the block if it still runs."""
+        with subprocess.Popen(
+            [KBQ, *arguments],
+            env=self.environ,
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a `kbq` command to its end."""
+        with self.started(*arguments) as process:
+            output = process.communicate(timeout=PATIENCE_SECONDS)[0]
+            return subprocess.CompletedProcess(arguments, process.returncode, output)
+
+    def reconcile(self) -> dict[str, Any]:
+        """`kbq reconcile --json`."""
+        ran = self.run("reconcile", "--json")
+        document: dict[str, Any] = json.loads(ran.stdout)
+        assert ran.returncode == (0 if document["accounted"] else 1)
+        return document
+
+    def produce(self, count: int) -> None:
+        """More flights."""
+        produce_more(self.stack.bootstrap_servers, self.stack.registry_url, self.home, count)
+
+    def produced(self) -> dict[str, dict[str, int]]:
+        """What the producers counted, per topic, in the words of a reconciliation."""
+        totals = ProducersLog.load(self.home / "demo" / "producers-log.json").totals()
+        return {
+            topic: {
+                "produced": t.produced, "staged": t.rows, "loaded": t.rows, "errors": t.errors, "skipped": t.skipped
+            }
+            for topic, t in totals.items()
+        }  # fmt: skip
+
+    def explain(self, ran: subprocess.CompletedProcess[str]) -> str:
+        """What a command printed, and what Dagster's daemon did meanwhile."""
+        log = self.home / "logs" / "dagster-daemon.log"
+        return ran.stdout + (log.read_text()[-20_000:] if log.is_file() else "")
+
+    def dagster_processes(self) -> list[psutil.Process]:
+        """What Dagster has running for this home."""
+        return Processes(self.home / "dagster", self.home / "logs", {}).found()
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Demo]:
+    """A demo that ran once."""
+    home = RUNS / f"demo-{os.getpid()}"
+    shutil.rmtree(home, ignore_errors=True)
+    # As the fixture of the local stack lays its homes out: a killed run's is swept by the next.
+    (home / "users").mkdir(parents=True)
+    (home / "users" / str(os.getpid())).write_text(str(psutil.Process().create_time()))
+    (home / "user").mkdir()
+    ports = free_ports(3)
+    (home / "ports.json").write_text(json.dumps(ports))
+    (home / "installed").symlink_to(INSTALLED)
+    kafka, controller, registry = ports
+    stack = LocalStack(home, kafka, controller, registry, console=SILENT)
+    stack.install()
+    made = Demo(home, stack)
+    first = made.run("demo")
+    assert first.returncode == 0, made.explain(first)
+    assert "every record accounted for: yes" in first.stdout
+    yield made
+    made.run("ui", "--stop")
+    stack.down()
+    shutil.rmtree(home)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(1)
+
+
+def test_the_account_is_what_the_producers_counted(demo: Demo) -> None:
+    account = demo.reconcile()
+    produced = demo.produced()
+    assert account["accounted"]
+    assert account["topics"] == produced
+    assert account["totals"] == {key: sum(t[key] for t in produced.values()) for key in account["totals"]}
+    assert produced[FLIGHTS]["loaded"] == 336_776
+
+
+def test_every_unit_was_a_task_of_spark(demo: Demo) -> None:
+    """The driver reads no record: each partition was read by a job of one task, in a Python worker."""
+    events = [
+        json.loads(line)
+        for path in (demo.home / "spark-events").rglob("events_*")
+        for line in path.read_text().splitlines()
+    ]
+    jobs = [e["Properties"]["spark.job.description"] for e in events if e["Event"] == "SparkListenerJobStart"]
+    tasks = [e for e in events if e["Event"] == "SparkListenerTaskEnd"]
+    assert len(tasks) == len(jobs)
+    assert all(e["Task End Reason"]["Reason"] == "Success" for e in tasks)
+    flights = {match[1] for job in jobs if (match := re.match(r"extract (nyc\.flights\.v1\[\d\])", job))}
+    assert len(flights) == 4
+
+
+def test_a_second_demo_loads_nothing(demo: Demo) -> None:
+    before = demo.reconcile()
+    begun = time.monotonic()
+    second = demo.run("demo")
+    assert second.returncode == 0, demo.explain(second)
+    assert "0 rows into 0 tables" in second.stdout
+    assert "starting Spark" not in second.stdout
+    assert demo.reconcile() == before
+    assert time.monotonic() - begun < 240
+    assert demo.dagster_processes() == []
+
+
+def test_a_row_deleted_by_hand_is_named(demo: Demo, tmp_path: Path) -> None:
+    kept = tmp_path / "row.parquet"
+    with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
+        warehouse.execute(f"COPY (SELECT * FROM nyc.flights WHERE {ONE_ROW}) TO '{kept}'")
+        warehouse.execute(f"DELETE FROM nyc.flights WHERE {ONE_ROW}")
+    ran = demo.run("reconcile")
+    with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
+        warehouse.execute(f"INSERT INTO nyc.flights SELECT * FROM '{kept}'")
+    assert ran.returncode == 1
+    assert "every record accounted for: no" in ran.stdout
+    assert re.search(r"nyc\.flights\.v1\[2\].*missing.*1234", ran.stdout)
+    assert demo.reconcile()["accounted"]
+
+
+def test_a_row_doubled_by_hand_is_named(demo: Demo) -> None:
+    with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
+        warehouse.execute(f"INSERT INTO nyc.flights SELECT * FROM nyc.flights WHERE {ONE_ROW}")
+    ran = demo.run("reconcile")
+    with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
+        one = f"SELECT min(rowid) FROM nyc.flights WHERE {ONE_ROW}"
+        warehouse.execute(f"DELETE FROM nyc.flights WHERE rowid = ({one})")
+    assert ran.returncode == 1
+    assert re.search(r"nyc\.flights\.v1\[2\].*doubled.*1234", ran.stdout)
+    assert demo.reconcile()["accounted"]
+
+
+@pytest.mark.parametrize(
+    "moment", ["2 of 4", "queued as run", "starting Spark", r"records of \d+ partitions"]
+)
+def test_a_demo_killed_at_any_moment_is_completed_by_the_next(demo: Demo, moment: str) -> None:
+    demo.produce(50)
+    with demo.started("demo") as killed:
+        assert killed.stdout is not None
+        seen = next((line for line in killed.stdout if re.search(moment, line)), None)
+        killed.send_signal(signal.SIGKILL)
+    assert seen is not None
+    again = demo.run("demo")
+    assert again.returncode == 0, demo.explain(again)
+    assert demo.reconcile()["topics"] == demo.produced()
+    assert demo.dagster_processes() == []
+
+
+def test_new_records_reach_their_table_with_nothing_launched_by_hand(demo: Demo) -> None:
+    [port] = free_ports(1)
+    with demo.started("ui", "--port", str(port)) as ui:
+        assert ui.stdout is not None
+        wait_until(lambda: f"127.0.0.1:{port}" in str(ui.stdout and ui.stdout.readline()))
+        demo.produce(100)
+        wait_until(lambda: demo.reconcile()["topics"] == demo.produced())
+        assert launched_by_sensors(port) >= {"extract_job", "load_job"}
+        ui.send_signal(signal.SIGINT)
+        ui.send_signal(signal.SIGINT)  # an impatient user's second Ctrl-C
+        assert ui.wait(PATIENCE_SECONDS) == 0
+    assert demo.dagster_processes() == []
+
+
+def test_partitions_chosen_in_the_ui_are_backfilled_in_one_run(demo: Demo) -> None:
+    [port] = free_ports(1)
+    demo.produce(20)
+    with demo.started("ui", "--port", str(port)) as ui:
+        assert ui.stdout is not None
+        wait_until(lambda: f"127.0.0.1:{port}" in str(ui.stdout and ui.stdout.readline()))
+        for asset in ("staged_files", "warehouse_tables"):
+            assert backfill(port, asset) == ("COMPLETED_SUCCESS", 1)
+        ui.send_signal(signal.SIGTERM)
+        assert ui.wait(PATIENCE_SECONDS) == 0
+    assert demo.reconcile()["topics"] == demo.produced()
+
+
+def graphql(port: int, query: str, **variables: object) -> Any:
+    """Ask the UI's server."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/graphql",
+        json.dumps({"query": query, "variables": variables}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.load(response)["data"]
+
+
+def launched_by_sensors(port: int) -> set[str]:
+    query = "query { runsOrError(limit: 50) { ... on Runs { results { jobName tags { key } } } } }"
+    runs = graphql(port, query)["runsOrError"]["results"]
+    return {run["jobName"] for run in runs if "dagster/sensor_name" in {tag["key"] for tag in run["tags"]}}
+
+
+def backfill(port: int, asset: str) -> tuple[str, int]:
+    """Backfill all partitions of an asset; how it ended, in how many runs."""
+    nodes = graphql(port, "query { assetNodes { assetKey { path } partitionKeys } }")["assetNodes"]
+    [keys] = [node["partitionKeys"] for node in nodes if node["assetKey"]["path"] == [asset]]
+    launch = (
+        "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {"
+        " ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"
+    )
+    params = {"assetSelection": [{"path": [asset]}], "partitionNames": keys}
+    backfill_id = graphql(port, launch, p=params)["launchPartitionBackfill"]["backfillId"]
+    look = (
+        "query($b: String!) { partitionBackfillOrError(backfillId: $b) {"
+        " ... on PartitionBackfill { status runs(limit: 50) { id } } } }"
+    )
+    found: list[Any] = []
+
+    def ended() -> bool:
+        found[:] = [graphql(port, look, b=backfill_id)["partitionBackfillOrError"]]
+        return str(found[0]["status"]).startswith(("COMPLETED", "FAIL"))
+
+    wait_until(ended)
+    return found[0]["status"], len(found[0]["runs"])
