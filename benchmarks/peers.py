@@ -1,7 +1,8 @@
 """The programs KBQ is measured against, in environments of their own below the benchmarks' work folder.
 
-Spark's Kafka source and Avro writer come with PySpark 4.0, whose Kafka connector is the newest that every mirror
-has; Kafka's own perf test comes with Kafka. Jars are fetched by the Ivy inside PySpark, as `kbq local` fetches its.
+Spark's Kafka source and Avro writer are those of PySpark 4.0.0: where this was written, the connector of 4.0.1 and
+4.0.2 could not be fetched whole. Kafka's own perf test comes with Kafka. Jars are
+fetched by the Ivy inside PySpark, as `kbq local` fetches its.
 """
 
 from __future__ import annotations
