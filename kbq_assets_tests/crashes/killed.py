@@ -12,9 +12,14 @@ from kbq_assets_tests.crashes.scenes import Scenes, log, order
 _FAILURES_SHOWN = 3
 
 
-def kill_at_every_kind_of_point(scenes: Scenes, forks: Forks, run: str, of: str, at_least: int) -> None:
-    """Kill a run at a point of each kind, each time in a new home. Raises AssertionError with the points that fail."""
-    points = chosen(scenes.points(run, of))
+def kill_at_every_kind_of_point(
+    scenes: Scenes, forks: Forks, run: str, of: str, at_least: int, about: str = ""
+) -> None:
+    """Kill a run at a point of each kind that is about something, each time in a new home.
+
+    Raises AssertionError with the points that fail.
+    """
+    points = [point for point in chosen(scenes.points(run, of)) if about in point.kind]
     assert len(points) >= at_least, f"only {len(points)} kinds of points: {points}"
     failures: dict[str, str] = {}
     for point in points:

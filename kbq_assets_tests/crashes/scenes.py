@@ -8,7 +8,9 @@ import shutil
 import signal
 from pathlib import Path
 
+from kbq_assets.core.names import BACKLOG, TableReference
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.pipelines import operate, state
 from kbq_assets_tests.crashes.child import Order, passed_file
 from kbq_assets_tests.crashes.forks import Forks
 from kbq_assets_tests.crashes.probes import Point
@@ -24,7 +26,8 @@ class Scenes:
 
     ``fresh``: nothing was done. ``extracted``: the first records are staged. ``loaded``: and in their tables.
     ``grown``: the same, when more records and a new schema have come. ``staged``: those are staged too.
-    ``littered``: three extractions died, and a loader between.
+    ``littered``: three extractions died, and a loader between. ``parked``: like ``staged``, but one table is held.
+    ``backlog``: and an extraction has set its files aside, and it may go on.
     """
 
     def __init__(self, folder: Path, producers: Producers, forks: Forks) -> None:
@@ -54,6 +57,7 @@ class Scenes:
         self._age("grown", "loaded", "")
         self._age("staged", "grown", "extract")
         self._litter()
+        self._park()
 
     def copy(self, of: str) -> World:
         """A new home like one of these."""
@@ -68,6 +72,7 @@ class Scenes:
 
     def check(self, world: World) -> None:
         """Run to the end; all that was produced is there exactly once."""
+        _resume_all(world)
         totals = world.finish().totals()
         outcomes = [outcome for offsets in self._producers.log.values() for outcome in offsets.values()]
         rows = sum(outcome.startswith("row:") for outcome in outcomes)
@@ -95,6 +100,14 @@ class Scenes:
         if run:
             assert self._forks.run(order(world, run)).code == 0, log(world, run)
 
+    def _park(self) -> None:
+        world = self._world("parked", "staged")
+        operate.propose_park_table(world.platform.store, TableReference("shop", "Pear")).apply()
+        world = self._world("backlog", "parked")
+        assert self._forks.run(order(world, "extract")).code == 0, log(world, "extract")
+        assert any(True for _ in world.platform.store.list(BACKLOG))
+        _resume_all(world)
+
     def _litter(self) -> None:
         world = self._world("littered", "grown")
         for run, point in (
@@ -104,6 +117,13 @@ class Scenes:
             ("load", Point("store.swap tables, after", 2)),
         ):
             assert self._forks.run(order(world, run, point, signal.SIGKILL)).code == -signal.SIGKILL
+
+
+def _resume_all(world: World) -> None:
+    store = world.platform.store
+    for table, found in state.read_table_states(store, state.table_registry(store)).items():
+        if found.value.parked is not None:
+            operate.propose_resume_table(store, table).apply()
 
 
 def order(world: World, run: str, point: Point | None = None, number: int = 0) -> Order:

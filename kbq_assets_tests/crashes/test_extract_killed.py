@@ -25,6 +25,20 @@ def test_a_killed_run_loses_and_doubles_nothing(
     kill_at_every_kind_of_point(scenes, forks, run, of, at_least)
 
 
+@pytest.mark.parametrize(
+    ("run", "of", "about", "at_least"),
+    [
+        ("extract", "parked", "backlog", 2),
+        ("extract", "parked", "store.swap commits", 2),
+        ("load", "backlog", "backlog", 3),
+    ],
+)
+def test_files_set_aside_for_a_held_table_are_never_lost_or_loaded_twice(
+    scenes: Scenes, forks: Forks, run: str, of: str, about: str, at_least: int
+) -> None:
+    kill_at_every_kind_of_point(scenes, forks, run, of, at_least, about)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_dying_again_and_again_loses_and_doubles_nothing(scenes: Scenes, forks: Forks, seed: int) -> None:
     chance = random.Random(seed)
