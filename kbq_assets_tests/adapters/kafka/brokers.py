@@ -95,8 +95,10 @@ class RealBroker:
         if left:
             _finish(self.admin.delete_topics(list(left)))
 
-    def create_topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        topic = f"contract.{uuid.uuid4().hex[:12]}"
+    def create_topic(
+        self, partitions: int = 1, config: Mapping[str, str] | None = None, *, name: str = ""
+    ) -> str:
+        topic = name or f"contract.{uuid.uuid4().hex[:12]}"
         self._create(topic, partitions, config or {})
         self._topics.append(topic)
         return topic
