@@ -1,4 +1,4 @@
-"""Processes forked from a warm parent: imports and compiled kernels are there, no thread and no client is.
+"""Processes forked from a warm parent: imports and compiled kernels are there, no client is, and no thread at work.
 
 `python -m kbq_assets_tests.crashes.forks` is the parent. It reads an order a line, forks, and writes an event a line:
 `{"pid", "event": "forked" | "stopped" | "ended", "code"}`, where a negative code is the signal that killed it. It ends
@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -80,8 +80,7 @@ class Forks:
         """A run that ends, or is stopped."""
         return self.wait(self.fork(order), "ended", "stopped")
 
-    def _take(self, wanted: object) -> Event:
-        assert callable(wanted)
+    def _take(self, wanted: Callable[[Event], bool]) -> Event:
         deadline = time.monotonic() + _SECONDS
         while True:
             for event in self._events:
@@ -98,7 +97,9 @@ class Forks:
 def forks() -> Iterator[Forks]:
     """A warm parent, which ends with the block."""
     command = [sys.executable, "-m", __name__]
-    with subprocess.Popen(command, cwd=_REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # importing numpy would start threads
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=_REPOSITORY, env=environ, stdin=pipe, stdout=pipe) as process:
         try:
             yield Forks(process)
         finally:
