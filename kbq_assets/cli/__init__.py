@@ -62,6 +62,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
 }
 
 
+HELP_OPTIONS: Final = ["-h", "--help"]
+
+
 class LazyGroup(click.Group):
     """Imports a command when it is called, and turns KBQ's errors into messages and exit codes."""
 
@@ -75,6 +78,8 @@ class LazyGroup(click.Group):
             if cmd_name in section:
                 module, _, attribute = section[cmd_name].path.partition(":")
                 command: click.Command = getattr(import_module(module), attribute)
+                # Click keeps the help option of the first context that asks: it must not depend on which that was.
+                command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
                 return command
         return None
 
@@ -114,7 +119,7 @@ Everything is configured by KBQ_* variables; `kbq settings` lists them.
 """
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": HELP_OPTIONS})
 @click.version_option(package_name="kbq-assets", prog_name="kbq")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def kbq(debug: bool) -> None:
