@@ -88,14 +88,11 @@ class DagsterOrchestrator:
     def working(self) -> Iterator[None]:
         """Have the daemon running for the block."""
         self._prepare()
-        if not self._lock.try_acquire():
-            yield
-            return
         try:
-            self._take_over()
             self._tend()
             yield
-            self._drain()
+            if self._lock.is_held:
+                self._drain()
         finally:
             self._stop()
 
@@ -154,8 +151,6 @@ class DagsterOrchestrator:
             )
         self._prepare()
         try:
-            if self._lock.try_acquire():
-                self._take_over()
             self._tend(port)
             self._wait_until_served(port)
             on_ready(f"http://{LOOPBACK}:{port}")
@@ -163,19 +158,18 @@ class DagsterOrchestrator:
                 self._tend(port)
                 time.sleep(_POLL_SECONDS)
         finally:
-            self._processes.stop()
             self._stop()
 
     def stop(self) -> None:
         """End whoever looks after the home, and what it leaves."""
-        deadline = time.monotonic() + 2 * GRACE_SECONDS
+        deadline = time.monotonic() + 6 * GRACE_SECONDS
         while not self._lock.try_acquire():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._lock.holder(), signal.SIGTERM)
+            holder = self._lock.holder()
             if time.monotonic() > deadline:
-                raise Unavailable(
-                    f"process {self._lock.holder()} does not end", next_step=f"kill -9 {self._lock.holder()}"
-                )
+                raise Unavailable(f"process {holder} does not end", next_step=f"kill -9 {holder}")
+            if holder:  # 0 would be our own process group
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(holder, signal.SIGTERM)
             time.sleep(_POLL_SECONDS)
         self._stop()
 
@@ -192,9 +186,9 @@ class DagsterOrchestrator:
         with dg.DagsterInstance.from_config(str(self._folder)) as instance:
             yield instance
 
-    def _take_over(self) -> None:
+    def _clear(self) -> None:
         """End what a killed command left behind: its processes, and the runs that died with them."""
-        self._processes.stop_all()
+        self._processes.stop_strays()
         self._end_dead_runs()
 
     def _end_dead_runs(self) -> None:
@@ -206,8 +200,10 @@ class DagsterOrchestrator:
                 instance.report_run_canceled(run, "its processes were stopped; the next run goes on there")
 
     def _tend(self, port: int | None = None) -> None:
-        """Keep the daemon alive if it is ours, and the UI if there is one."""
-        if self._lock.try_acquire():
+        """Keep the daemon alive, unless another command does, and the UI if there is one."""
+        if not self._lock.is_held and self._lock.try_acquire():
+            self._clear()
+        if self._lock.is_held:
             self._processes.ensure(_DAEMON, "run", "-w", self._workspace)
         if port is not None:
             self._processes.ensure(_UI, "-h", LOOPBACK, "-p", str(port), "-w", self._workspace)
@@ -234,9 +230,10 @@ class DagsterOrchestrator:
                 time.sleep(_POLL_SECONDS)
 
     def _stop(self) -> None:
-        """Stop the home's processes if they are ours to look after."""
-        if self._lock.try_acquire():
-            self._take_over()
+        """Stop our processes, and everything of the home if it is ours to look after."""
+        self._processes.stop()
+        if self._lock.is_held:
+            self._clear()
             self._lock.release()
 
 

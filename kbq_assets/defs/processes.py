@@ -32,9 +32,14 @@ class HomeLock:
     path: Path
     _file: IO[str] | None = field(default=None, init=False)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds it."""
+        return self._file is not None
+
     def try_acquire(self) -> bool:
         """Take the lock unless somebody has it."""
-        if self._file is not None:
+        if self.is_held:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("a", encoding="utf-8")
@@ -106,10 +111,10 @@ class Processes:
         for child in ended:
             child.wait()
 
-    def stop_all(self) -> None:
-        """Stop our children, and whatever else works on this home: code servers and run workers of dead ones."""
-        self.stop()
-        stop_processes(self.found(), GRACE_SECONDS)
+    def stop_strays(self) -> None:
+        """Stop what works on this home and is none of ours: a dead command's daemon, code servers, run workers."""
+        ours = {process.pid for child in self._children.values() for process in _family(child.pid)}
+        stop_processes([process for process in self.found() if process.pid not in ours], GRACE_SECONDS)
 
     def found(self) -> list[psutil.Process]:
         """Running Dagster processes whose command line names the home."""

@@ -167,6 +167,19 @@ def test_another_commands_daemon_is_used_and_left_alone(home: Path) -> None:
     holder.release()
 
 
+def test_work_is_taken_over_when_the_other_command_ends(home: Path) -> None:
+    holder = HomeLock(home / "run" / "dagster.lock")
+    assert holder.try_acquire()
+    orchestrator = orchestrator_of(home)
+    run_id = orchestrator.submit("says")
+    with orchestrator.working():
+        holder.release()
+        assert run_through(orchestrator, run_id) == ["INFO hello"]
+    assert processes_of(home) == []
+    assert holder.try_acquire(), "whoever took over gives it back"
+    holder.release()
+
+
 def test_a_taken_port_is_refused_by_name(home: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
