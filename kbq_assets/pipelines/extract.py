@@ -325,11 +325,3 @@ class _Run:
         positions = sum(ws[-1].until - ws[0].first for ws in published.values())
         records = sum(w.counts.records for ws in published.values() for w in ws)
         self._on_progress(Progress(self._positions, positions, records))
-
-
-def lag(
-    store: ObjectStore, reader: OffsetReader, sources: Iterable[SourceEntry]
-) -> dict[TopicPartition, int]:
-    """Positions between each partition's commit and the broker's last stable offset."""
-    planned = plan(store, reader, sources)
-    return {unit.range.topic_partition: unit.range.positions for unit in planned.units}
