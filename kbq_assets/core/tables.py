@@ -52,11 +52,16 @@ class Column:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table is created. ``partition_by`` is a DATE column."""
+    """How a table is created, and how its load jobs are labelled. ``partition_by`` is a DATE column.
+
+    ``expiry_days``: partitions older than that are dropped by the warehouse; 0 keeps them.
+    """
 
     partition_by: str = "event_date"
     cluster_by: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    require_partition_filter: bool = False
+    expiry_days: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectEntry:
-    """An object as listed."""
+    """An object as listed. What was read at this ``generation`` need not be read again."""
 
     path: str
     size: int
     updated_ms: int
+    generation: int
 
 
 @dataclass(frozen=True)

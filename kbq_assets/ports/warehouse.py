@@ -39,13 +39,14 @@ class JobError:
 @dataclass(frozen=True)
 class JobStatus:
     """A job as the warehouse knows it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
-    burned id."""
+    burned id. ``created_ms`` is the warehouse's time of its insertion, 0 where unknown."""
 
     job_id: str
     state: str
     source_uris: tuple[str, ...]
     output_rows: int = 0
     error: JobError | None = None
+    created_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,10 @@ class Warehouse(Protocol):
     def burn_job(self, job_id: str, project: str, location: str) -> None:
         """Insert a no-op job under this id, so that a late insert fails (L3). Raises JobAlreadyExists,
         UnknownOutcome, Unavailable."""
+
+    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+        """Ask a job to stop. It ends as DONE, with a transient error or, if it was faster, without one. A job that
+        is not there or has ended is left alone. Raises UnknownOutcome, Unavailable."""
 
     def probe(self, job: LoadJob) -> JobError | None:
         """Try to load a job's files into a scratch table that is dropped again; the real table is not touched (L5).

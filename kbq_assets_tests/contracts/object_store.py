@@ -344,6 +344,7 @@ class ObjectStoreContract:
         assert [entry.size for entry in listed] == [0, 5, 5]
         assert all(before - 100 <= entry.updated_ms <= after + 100 for entry in listed)
         assert store.get("b").updated_ms == listed[1].updated_ms
+        assert [entry.generation for entry in listed] == [store.get(e.path).generation for e in listed]
 
     def test_what_was_acknowledged_is_listed_and_what_was_deleted_is_not(self, store: ObjectStore) -> None:
         for number in range(self.rounds):

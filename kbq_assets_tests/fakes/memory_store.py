@@ -78,7 +78,11 @@ class FaultyMemoryStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         with self._lock:
             listed = [(path, found) for path, found in self.objects.items() if path.startswith(prefix)]
-        entries = (ObjectEntry(path, len(o.data), o.updated_ms) for path, o in listed if path > start_after)
+        entries = (
+            ObjectEntry(path, len(o.data), o.updated_ms, o.generation)
+            for path, o in listed
+            if path > start_after
+        )
         return iter(sorted(entries, key=lambda entry: entry.path))
 
     def delete(self, path: str) -> None:

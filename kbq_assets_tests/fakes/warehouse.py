@@ -191,6 +191,10 @@ class FakeWarehouse:
         job = self.jobs.get((project, location, job_id))
         return job.status if job else None
 
+    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+        if job_id in self.pending:
+            self.run_pending(job_id, JobError("stopped", "the job was cancelled", transient=True))
+
     def probe(self, job: LoadJob) -> JobError | None:
         return self._load(job)[1]
 
@@ -312,6 +316,9 @@ class WarehouseView:
             job_id,
             lambda: self._warehouse.get_job(job_id, project, location),
         )
+
+    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+        self._write("cancel_job", job_id, lambda: self._warehouse.cancel_job(job_id, project, location))
 
     def probe(self, job: LoadJob) -> JobError | None:
         return self._read("probe", str(job.table), lambda: self._warehouse.probe(job))

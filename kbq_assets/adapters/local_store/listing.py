@@ -65,4 +65,4 @@ def _entry(root: str, path: str) -> ObjectEntry | None:
         return None  # deleted since the scan
     if not stat.S_ISREG(status.st_mode):
         return None
-    return ObjectEntry(path, status.st_size, status.st_mtime_ns // 1_000_000)
+    return ObjectEntry(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_mtime_ns)
