@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.places import DuckDbFile, Folder
 from kbq_assets.core.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
@@ -29,7 +29,7 @@ def platform(environ: Mapping[str, str] | None = None) -> Platform:
     """The platform of an environment, by default this process's. Raises ConfigurationError."""
     from kbq_assets.adapters.clock import SystemClock
     from kbq_assets.pipelines.platform import Openers, Platform
-    from kbq_assets.worker.adapters import open_source, open_store
+    from kbq_assets.worker.adapters import open_load_store, open_source, open_store
 
     settings = parse_settings(os.environ if environ is None else environ)
     openers = Openers(
@@ -41,6 +41,7 @@ def platform(environ: Mapping[str, str] | None = None) -> Platform:
         clock=SystemClock(),
         expected=_open_expected,
         orchestrator=_open_orchestrator,
+        load_store=open_load_store,
     )
     return Platform(settings, openers)
 
@@ -73,12 +74,27 @@ def _open_offsets(settings: Settings) -> OffsetReader:
 
 
 def _open_warehouse(settings: Settings) -> Warehouse:
-    scheme, _, path = settings.warehouse_url.partition(":")
-    if scheme != "duckdb":
-        raise ConfigurationError(f"warehouse {scheme}: is not supported", next_step="duckdb:PATH")
+    place = settings.warehouse
+    if isinstance(place, DuckDbFile):
+        return _open_duckdb(place.path, settings)
+    from kbq_assets.adapters.bigquery import open_bigquery
+    from kbq_assets.adapters.google_auth import GoogleAccess
+
+    google = settings.google
+    return open_bigquery(
+        settings.warehouse_url, GoogleAccess(google.load_credentials, google.bigquery_endpoint)
+    )
+
+
+def _open_duckdb(path: Path, settings: Settings) -> Warehouse:
     from kbq_assets.adapters.duckdb import DuckDbWarehouse
 
-    return DuckDbWarehouse(Path(path))
+    if isinstance(settings.staging, Folder):
+        return DuckDbWarehouse(path)
+    from kbq_assets.worker.adapters import open_load_store
+
+    store, root = open_load_store(settings), settings.staging_url.removesuffix("/") + "/"
+    return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
 
 
 @contextmanager

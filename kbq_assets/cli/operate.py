@@ -107,7 +107,7 @@ def resume(
     if table is not None:
         if partition is not None or as_errors:
             raise click.UsageError("--partition and --as-errors go with --topic")
-        proposal = operate.propose_resume_table(platform.store, TableReference.parse(table))
+        proposal = operate.propose_resume_table(platform.load_store, TableReference.parse(table))
     else:
         proposal = operate.propose_resume(platform.store, topic or "", partition, as_errors=as_errors)
     confirm([proposal], yes=yes)
@@ -122,7 +122,7 @@ def park(platform: Platform, table: str, yes: bool) -> None:
 
     Its files wait in its backlog, so that the topics they come from are not held up.
     """
-    confirm([operate.propose_park_table(platform.store, TableReference.parse(table))], yes=yes)
+    confirm([operate.propose_park_table(platform.load_store, TableReference.parse(table))], yes=yes)
 
 
 @click.command(name="accept-gap")

@@ -33,6 +33,10 @@ VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
     "KBQ_REGISTRY_KEY_FILE": lambda s: s.registry.key_file,
     "KBQ_REGISTRY_KEY_PASSWORD": lambda s: s.registry.key_password,
     "KBQ_REGISTRY_TIMEOUT_SECONDS": lambda s: s.registry.timeout_seconds,
+    "KBQ_EXTRACT_CREDENTIALS": lambda s: s.google.extract_credentials,
+    "KBQ_LOAD_CREDENTIALS": lambda s: s.google.load_credentials,
+    "KBQ_GCS_ENDPOINT": lambda s: s.google.gcs_endpoint,
+    "KBQ_BIGQUERY_ENDPOINT": lambda s: s.google.bigquery_endpoint,
     "KBQ_SPARK_MASTER": lambda s: s.spark.master,
     "KBQ_LOCAL_KAFKA_PORT": lambda s: s.local.kafka_port,
     "KBQ_LOCAL_CONTROLLER_PORT": lambda s: s.local.controller_port,
@@ -43,12 +47,16 @@ VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
     "KBQ_WINDOW_BYTES": lambda s: s.run.window_bytes,
     "KBQ_FILE_BYTES": lambda s: s.run.file_bytes,
     "KBQ_LOAD_WAIT_SECONDS": lambda s: s.run.load_wait_seconds,
+    "KBQ_POLL_SECONDS": lambda s: s.run.poll_seconds,
     "KBQ_EXTRACT_SECONDS": lambda s: s.run.extract_seconds,
     "KBQ_LOAD_SECONDS": lambda s: s.run.load_seconds,
+    "KBQ_CLEAN_MINUTES": lambda s: s.run.clean_minutes,
 }
 _SECRET = re.compile(
     r"password|passphrase|secret|token$|credential|jaas|oauthbearer\.config|key\.pem|[._]key$", re.IGNORECASE
 )
+#: What these hold is a reference, or settings refuse it.
+_REFERENCES: Final = ("KBQ_EXTRACT_CREDENTIALS", "KBQ_LOAD_CREDENTIALS")
 #: `user:password@` in an address.
 _USER_INFO = re.compile(r"(?<=://)[^/@]+(?=@)")
 REDACTED: Final = "***"
@@ -86,6 +94,8 @@ def effective(found: Settings) -> dict[str, str]:
 
 def redacted(name: str, value: str) -> str:
     """A value that may be shown. A reference to a secret is not the secret."""
+    if name in _REFERENCES:
+        return value
     if value and _SECRET.search(name.replace("_", ".")) and not value.startswith(("env:", "file:")):
         return REDACTED
     return _USER_INFO.sub(REDACTED, value)

@@ -6,12 +6,22 @@ With nothing set, everything points at the local stack of `kbq local up` below `
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.places import (
+    BigQueryProject,
+    Staging,
+    WarehousePlace,
+    check_places,
+    parse_staging,
+    parse_warehouse,
+)
 
 
 @dataclass(frozen=True)
@@ -55,9 +65,20 @@ class LocalSettings:
 
 
 @dataclass(frozen=True)
+class GoogleSettings:
+    """Whose credentials extraction and loading use (references, see adapters/google_auth.py), and other endpoints
+    than Google's own. Loading is everything that touches the warehouse, and cleaning."""
+
+    extract_credentials: str = ""
+    load_credentials: str = ""
+    gcs_endpoint: str = ""
+    bigquery_endpoint: str = ""
+
+
+@dataclass(frozen=True)
 class RunSettings:
-    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), and how often Dagster
-    looks for work (``extract_seconds``, ``load_seconds``)."""
+    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), how often a load asks
+    for its jobs (``poll_seconds``), and how often Dagster looks for work (the others)."""
 
     run_seconds: float = 600.0
     window_seconds: float = 300.0
@@ -65,13 +86,20 @@ class RunSettings:
     window_bytes: int = 512 * 1024 * 1024
     file_bytes: int = 256 * 1024 * 1024
     load_wait_seconds: float = 600.0
+    poll_seconds: float = 2.0
     extract_seconds: int = 300
     load_seconds: int = 120
+    clean_minutes: int = 9
+
+
+#: A load job of BigQuery takes a minute or so and counts against a quota of 1,500 a day and table: Kafka BigQuery
+#: Express's cadence.
+BIGQUERY_RUN: Final = RunSettings(poll_seconds=120.0, load_seconds=900)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything KBQ is told. ``staging_url`` is a folder, ``warehouse_url`` is `duckdb:PATH`."""
+    """Everything KBQ is told."""
 
     home: Path
     staging_url: str
@@ -83,6 +111,17 @@ class Settings:
     spark: SparkSettings
     local: LocalSettings
     run: RunSettings
+    google: GoogleSettings = field(default_factory=GoogleSettings)
+
+    @property
+    def staging(self) -> Staging:
+        """The place of ``staging_url``."""
+        return parse_staging(self.staging_url)
+
+    @property
+    def warehouse(self) -> WarehousePlace:
+        """The place of ``warehouse_url``."""
+        return parse_warehouse(self.warehouse_url)
 
     @property
     def demo_log(self) -> Path:
@@ -95,8 +134,8 @@ _SPARK_PREFIX: Final = "KBQ_SPARK_CONF_"
 #: Variables with one meaning; those with the prefixes above carry options under their own names.
 VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_HOME": "folder of the local stack, the default staging and the default warehouse (.kbq)",
-    "KBQ_STAGING": "folder of staged files and state (KBQ_HOME/staging)",
-    "KBQ_WAREHOUSE": "duckdb:PATH (duckdb:KBQ_HOME/warehouse.duckdb)",
+    "KBQ_STAGING": "place of staged files and state: a folder or gs://bucket/prefix (KBQ_HOME/staging)",
+    "KBQ_WAREHOUSE": "duckdb:PATH or bigquery://project?location=EU (duckdb:KBQ_HOME/warehouse.duckdb)",
     "KBQ_SOURCE_TOPICS": "the list of topics (examples/source-topics.txt)",
     "KBQ_DATASET": "dataset of topics whose line names none (kafka)",
     "KBQ_KAFKA_BOOTSTRAP_SERVERS": "host:port,… (the local stack's)",
@@ -109,6 +148,10 @@ VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_REGISTRY_KEY_FILE": "key of the client certificate",
     "KBQ_REGISTRY_KEY_PASSWORD": "password of that key; env:NAME or file:PATH allowed",
     "KBQ_REGISTRY_TIMEOUT_SECONDS": "seconds to wait for the registry (10)",
+    "KBQ_EXTRACT_CREDENTIALS": "Google credentials of extraction: file:PATH, impersonate:EMAIL, anonymous (ADC)",
+    "KBQ_LOAD_CREDENTIALS": "Google credentials of loading and cleaning: as above (ADC)",
+    "KBQ_GCS_ENDPOINT": "URL of another Cloud Storage API: a private endpoint or a local server (Google's)",
+    "KBQ_BIGQUERY_ENDPOINT": "URL of another BigQuery API (Google's)",
     "KBQ_SPARK_MASTER": "local[*], spark://host:port, k8s://…, yarn (local[*])",
     "KBQ_LOCAL_KAFKA_PORT": "port of the local broker (39092)",
     "KBQ_LOCAL_CONTROLLER_PORT": "port of the local controller (39093)",
@@ -119,8 +162,10 @@ VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_WINDOW_BYTES": "a window ends after this many staged bytes (536870912)",
     "KBQ_FILE_BYTES": "a staged file ends after this many bytes (268435456)",
     "KBQ_LOAD_WAIT_SECONDS": "how long a load run waits for its jobs (600)",
+    "KBQ_POLL_SECONDS": "seconds between a load run's looks at its jobs (2; BigQuery: 120)",
     "KBQ_EXTRACT_SECONDS": "seconds between looks for new records on the broker, by Dagster's daemon (300)",
-    "KBQ_LOAD_SECONDS": "seconds between looks for committed files, by Dagster's daemon (120)",
+    "KBQ_LOAD_SECONDS": "seconds between looks for committed files, by Dagster's daemon (120; BigQuery: 900)",
+    "KBQ_CLEAN_MINUTES": "minutes between clean-ups, by Dagster's daemon; 1 to 59 (9)",
 }
 
 
@@ -133,10 +178,14 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         _integer(environ, "KBQ_LOCAL_CONTROLLER_PORT", LocalSettings.controller_port),
         _integer(environ, "KBQ_LOCAL_REGISTRY_PORT", LocalSettings.registry_port),
     )
+    staging_url = environ.get("KBQ_STAGING", str(home / "staging"))
+    warehouse_url = environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}")
+    warehouse = parse_warehouse(warehouse_url)
+    check_places(parse_staging(staging_url), warehouse)
     return Settings(
         home=home,
-        staging_url=environ.get("KBQ_STAGING", str(home / "staging")),
-        warehouse_url=environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}"),
+        staging_url=staging_url,
+        warehouse_url=warehouse_url,
         source_topics=Path(environ.get("KBQ_SOURCE_TOPICS", "examples/source-topics.txt")).absolute(),
         dataset=environ.get("KBQ_DATASET", "kafka"),
         kafka=KafkaSettings(
@@ -146,7 +195,8 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         registry=_registry(environ, local),
         spark=SparkSettings(environ.get("KBQ_SPARK_MASTER", "local[*]"), _spark_options(environ)),
         local=local,
-        run=_run(environ),
+        run=_run(environ, BIGQUERY_RUN if isinstance(warehouse, BigQueryProject) else RunSettings()),
+        google=_google(environ),
     )
 
 
@@ -164,8 +214,31 @@ def _registry(environ: Mapping[str, str], local: LocalSettings) -> RegistrySetti
     )
 
 
-def _run(environ: Mapping[str, str]) -> RunSettings:
-    defaults = RunSettings()
+def _google(environ: Mapping[str, str]) -> GoogleSettings:
+    return GoogleSettings(
+        extract_credentials=_credentials(environ, "KBQ_EXTRACT_CREDENTIALS"),
+        load_credentials=_credentials(environ, "KBQ_LOAD_CREDENTIALS"),
+        gcs_endpoint=_endpoint(environ, "KBQ_GCS_ENDPOINT"),
+        bigquery_endpoint=_endpoint(environ, "KBQ_BIGQUERY_ENDPOINT"),
+    )
+
+
+def _credentials(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    kind, _, target = value.partition(":")
+    if value in ("", "anonymous") or (kind in ("file", "impersonate") and target):
+        return value
+    raise ConfigurationError(f"{name} is no reference to credentials", next_step=VARIABLES[name])
+
+
+def _endpoint(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if value and not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./-]*)?", value):
+        raise ConfigurationError(f"{name} is not an http or https URL", next_step=VARIABLES[name])
+    return value.rstrip("/")
+
+
+def _run(environ: Mapping[str, str], defaults: RunSettings) -> RunSettings:
     return RunSettings(
         run_seconds=_integer(environ, "KBQ_RUN_SECONDS", int(defaults.run_seconds)),
         window_seconds=_integer(environ, "KBQ_WINDOW_SECONDS", int(defaults.window_seconds)),
@@ -173,8 +246,10 @@ def _run(environ: Mapping[str, str]) -> RunSettings:
         window_bytes=_integer(environ, "KBQ_WINDOW_BYTES", defaults.window_bytes),
         file_bytes=_integer(environ, "KBQ_FILE_BYTES", defaults.file_bytes),
         load_wait_seconds=_integer(environ, "KBQ_LOAD_WAIT_SECONDS", int(defaults.load_wait_seconds)),
+        poll_seconds=_integer(environ, "KBQ_POLL_SECONDS", int(defaults.poll_seconds), 1),
         extract_seconds=_integer(environ, "KBQ_EXTRACT_SECONDS", defaults.extract_seconds),
         load_seconds=_integer(environ, "KBQ_LOAD_SECONDS", defaults.load_seconds),
+        clean_minutes=_integer(environ, "KBQ_CLEAN_MINUTES", defaults.clean_minutes, 1, 59),
     )
 
 
@@ -205,10 +280,14 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
             raise ConfigurationError(f"unknown variable {name}", next_step=hint)
 
 
-def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
+def _integer(
+    environ: Mapping[str, str], name: str, default: int, least: int = 0, most: int = sys.maxsize
+) -> int:
     text = environ.get(name)
     if text is None:
         return default
     if not text.isascii() or not text.isdigit():
         raise ConfigurationError(f"{name} is not a whole number", next_step=VARIABLES[name])
+    if not least <= int(text) <= most:
+        raise ConfigurationError(f"{name} is out of bounds", next_step=VARIABLES[name])
     return int(text)

@@ -29,7 +29,7 @@ def build_definitions(
         asset_checks=list(build_checks(steps)),
         jobs=[jobs.extract_and_load, jobs.extract, jobs.load, jobs.clean],
         sensors=build_sensors(steps, jobs),
-        schedules=build_schedules(jobs),
+        schedules=build_schedules(steps, jobs),
         resources={
             PYSPARK: pyspark_resource(platform.settings),
             ENGINE: engine_resource(platform.settings),

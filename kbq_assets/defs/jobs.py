@@ -20,9 +20,6 @@ EXTRACT_TAG = "kbq/extract"
 LOAD_TAG = "kbq/load"
 #: A run whose worker and code server died together is noticed by this alone.
 _MAX_RUNTIME_TAG = "dagster/max_runtime"
-#: Minutes between clean-ups.
-CLEAN_MINUTES = 9
-
 
 OpEvents = Iterator[StepEvent | dg.Output[None]]
 
@@ -79,13 +76,13 @@ def build_jobs(steps: Steps) -> Jobs:
     return Jobs(extract_and_load, extract_job, load_job, clean_job)
 
 
-def build_schedules(jobs: Jobs) -> list[dg.ScheduleDefinition]:
+def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
     """The clean-up."""
     return [
         dg.ScheduleDefinition(
             name="clean_schedule",
             job=jobs.clean,
-            cron_schedule=f"*/{CLEAN_MINUTES} * * * *",
+            cron_schedule=f"*/{steps.platform.settings.run.clean_minutes} * * * *",
             default_status=dg.DefaultScheduleStatus.RUNNING,
         )
     ]

@@ -5,10 +5,12 @@ The composition root (`definitions.py`) says how each port is opened; nothing be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading import Batch
@@ -30,6 +32,8 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets.ports.warehouse import Warehouse
 
+LOGGER: Final = logging.getLogger("kbq.staging")
+
 
 def _no_orchestrator(settings: Settings) -> Orchestrator:
     raise ConfigurationError("no queue of jobs is set up", next_step="use `kbq extract` and `kbq load`")
@@ -37,7 +41,12 @@ def _no_orchestrator(settings: Settings) -> Orchestrator:
 
 @dataclass(frozen=True)
 class Openers:
-    """How ports are opened. ``engine`` is entered for one run and left after it."""
+    """How ports are opened. ``engine`` is entered for one run and left after it.
+
+    Extraction and the operator's commands for topics use ``store``; loading, cleaning and the commands for tables
+    use ``load_store``, which has the loader's credentials (None: the same store). ``check_staging`` raises
+    ConfigurationError where staged data would not be safe, and returns what else is worth a warning.
+    """
 
     store: Callable[[Settings], ObjectStore]
     offsets: Callable[[Settings], OffsetReader]
@@ -47,6 +56,8 @@ class Openers:
     clock: Clock
     expected: Callable[[Settings], Callable[[TopicPartition], reconciliation.Expected | None]]
     orchestrator: Callable[[Settings], Orchestrator] = _no_orchestrator
+    load_store: Callable[[Settings], ObjectStore] | None = None
+    check_staging: Callable[[Settings], Iterable[str]] = lambda settings: ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,21 @@ class Platform:
     def store(self) -> ObjectStore:
         """Staged files and state."""
         return self.openers.store(self.settings)
+
+    @cached_property
+    def load_store(self) -> ObjectStore:
+        """The same staged files and state, with the loader's credentials."""
+        opener = self.openers.load_store
+        return self.store if opener is None else opener(self.settings)
+
+    @cached_property
+    def staging_warnings(self) -> tuple[str, ...]:
+        """What is not as it should be around the staging area, logged once. Raises ConfigurationError where staged
+        data would not be safe."""
+        found = tuple(self.openers.check_staging(self.settings))
+        for warning in found:
+            LOGGER.warning("%s", warning)
+        return found
 
     @cached_property
     def offsets(self) -> OffsetReader:
@@ -109,13 +135,14 @@ class Platform:
             with ExitStack() as stack:
                 lazy = OnDemandEngine(lambda: stack.enter_context(self.openers.engine(self.settings)))
                 return self.extract(lazy, only=only, on_progress=on_progress)
+        _ = self.staging_warnings
         ports = extraction.ExtractionPorts(self.store, self.offsets, engine, self.openers.clock)
         limits = extraction.ExtractionLimits(seconds=self.settings.run.run_seconds, window=self.window_limits)
         return extraction.extract(ports, self.sources(), only=only, limits=limits, on_progress=on_progress)
 
     def plan_load(self) -> list[Batch]:
         """What `load` would do next."""
-        return loading.plan(self.store, self.warehouse.limits)
+        return loading.plan(self.load_store, self.warehouse.limits)
 
     def load(
         self,
@@ -124,13 +151,15 @@ class Platform:
         on_table: Callable[[loading.TableReport], None] = lambda report: None,
     ) -> loading.LoadReport:
         """Load committed files."""
-        ports = loading.LoadPorts(self.store, self.warehouse, self.openers.clock)
-        options = loading.LoadOptions(wait_seconds=self.settings.run.load_wait_seconds)
+        _ = self.staging_warnings
+        ports = loading.LoadPorts(self.load_store, self.warehouse, self.openers.clock)
+        run = self.settings.run
+        options = loading.LoadOptions(wait_seconds=run.load_wait_seconds, poll_seconds=run.poll_seconds)
         return loading.load(ports, options, only=only, on_table=on_table)
 
     def clean(self) -> cleaning.CleaningReport:
         """Delete orphans and superseded done files."""
-        return cleaning.clean(self.store)
+        return cleaning.clean(self.load_store)
 
     def status(self) -> standing.Status:
         """Where everything stands."""
@@ -140,5 +169,5 @@ class Platform:
         """Compare broker, warehouse and producers' log."""
         source = self.openers.source(self.settings)
         expected = self.openers.expected(self.settings)
-        ports = reconciliation.ReconcilePorts(self.store, self.offsets, source, self.warehouse, expected)
+        ports = reconciliation.ReconcilePorts(self.load_store, self.offsets, source, self.warehouse, expected)
         return reconciliation.reconcile(ports, only=only)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from urllib.request import url2pathname
-
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.places import Folder
 from kbq_assets.core.settings import Settings
 from kbq_assets.ports.kafka import Source
 from kbq_assets.ports.object_store import ObjectStore
@@ -16,16 +13,23 @@ from kbq_assets.ports.registry import SchemaRegistry
 
 
 def open_store(settings: Settings) -> ObjectStore:
-    """The object store of `KBQ_STAGING`."""
-    url = settings.staging_url
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return LocalObjectStore(Path(url))
-    if scheme == "file":
-        return LocalObjectStore(Path(url2pathname(rest)))
-    raise ConfigurationError(
-        f"staging at {scheme}:// is not supported", next_step="a folder, or file:///folder"
-    )
+    """The object store of `KBQ_STAGING`, as extraction sees it."""
+    return _open_store(settings, settings.google.extract_credentials)
+
+
+def open_load_store(settings: Settings) -> ObjectStore:
+    """The object store of `KBQ_STAGING`, as loading and cleaning see it."""
+    return _open_store(settings, settings.google.load_credentials)
+
+
+def _open_store(settings: Settings, credentials: str) -> ObjectStore:
+    place = settings.staging
+    if isinstance(place, Folder):
+        return LocalObjectStore(place.path)
+    from kbq_assets.adapters.gcs import open_gcs_store
+    from kbq_assets.adapters.google_auth import GoogleAccess
+
+    return open_gcs_store(settings.staging_url, GoogleAccess(credentials, settings.google.gcs_endpoint))
 
 
 def open_source(settings: Settings) -> Source:

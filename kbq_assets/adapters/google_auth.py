@@ -1,0 +1,101 @@
+"""Google credentials. A reference travels with the settings; the secret is read where a client opens.
+
+    ""                     Application Default Credentials
+    file:PATH              a service account's key, as JSON
+    impersonate:EMAIL      that service account, by Application Default Credentials that may impersonate it
+    anonymous              none: local servers
+
+What they are charged to follows Google's own `GOOGLE_CLOUD_QUOTA_PROJECT`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import google.auth
+from google.auth import exceptions, impersonated_credentials
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.oauth2 import service_account
+
+from kbq_assets.core.errors import ConfigurationError
+
+#: What an identity may do is IAM's to say: a scope is never narrower than its roles.
+SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+#: The longest that needs no organisation policy. Renewed by itself.
+_LIFETIME_SECONDS: Final = 3600
+
+
+@dataclass(frozen=True)
+class GoogleAccess:
+    """As whom, and where. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" Google's."""
+
+    credentials: str = ""
+    endpoint: str = ""
+
+
+def google_credentials(access: GoogleAccess) -> Credentials:
+    """Credentials that an access refers to. Raises ConfigurationError, which tells no secret."""
+    kind, _, target = access.credentials.partition(":")
+    if access.credentials == "anonymous":
+        return AnonymousCredentials()
+    if access.credentials == "":
+        return _default()
+    if kind == "file" and target:
+        return _from_file(target)
+    if kind == "impersonate" and target:
+        return _impersonated(target)
+    # The value may be the secret itself.
+    raise ConfigurationError(
+        "Google credentials must be a reference",
+        next_step="file:PATH, impersonate:EMAIL, anonymous or nothing",
+    )
+
+
+def identity(credentials: Credentials) -> str:
+    """Whose credentials these are, as far as they say: an e-mail address, or their kind."""
+    email = getattr(credentials, "service_account_email", None) or getattr(credentials, "signer_email", None)
+    if email and email != "default":
+        return str(email)
+    return {"AnonymousCredentials": "anonymous"}.get(
+        type(credentials).__name__, "Application Default Credentials"
+    )
+
+
+def _default() -> Credentials:
+    try:
+        found, _ = google.auth.default(scopes=SCOPES)
+    except exceptions.DefaultCredentialsError as error:
+        raise ConfigurationError(
+            "there are no Application Default Credentials",
+            next_step="gcloud auth application-default login, or set KBQ_EXTRACT_CREDENTIALS and "
+            "KBQ_LOAD_CREDENTIALS to file:PATH",
+        ) from error
+    return found
+
+
+def _from_file(path: str) -> Credentials:
+    reason = ""
+    try:
+        found = service_account.Credentials.from_service_account_file(path, scopes=SCOPES)
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+    except (ValueError, KeyError, TypeError, AttributeError, exceptions.GoogleAuthError):
+        # Their messages may quote the file.
+        reason = "it is no service account's key"
+    if reason:
+        raise ConfigurationError(
+            f"Google credentials {path}: {reason}",
+            next_step="the file is needed where the client runs: on the driver and on every Spark worker",
+        )
+    charged: Credentials = found.with_quota_project_from_environment()
+    return charged
+
+
+def _impersonated(email: str) -> Credentials:
+    return impersonated_credentials.Credentials(
+        source_credentials=_default(),
+        target_principal=email,
+        target_scopes=list(SCOPES),
+        lifetime=_LIFETIME_SECONDS,
+    )

@@ -1,0 +1,134 @@
+"""Where things are, as values: the staging area of `KBQ_STAGING` and the warehouse of `KBQ_WAREHOUSE`.
+
+    /data/staging, file:///data/staging      Folder
+    gs://bucket/prefix                       Bucket
+    duckdb:/data/warehouse.duckdb            DuckDbFile
+    bigquery://project?location=EU           BigQueryProject; without a location it is US, as BigQuery has it
+
+Every parser raises ConfigurationError.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn, TypeAlias
+from urllib.parse import parse_qsl
+from urllib.request import url2pathname
+
+from kbq_assets.core.errors import ConfigurationError
+
+DEFAULT_LOCATION: Final = "US"
+#: Google's rules; a project may carry its domain in front: `example.com:project`.
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*[a-z0-9]")
+_LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_STAGING_FORMS: Final = "KBQ_STAGING is a folder, file:///folder or gs://bucket/prefix"
+_WAREHOUSE_FORMS: Final = "KBQ_WAREHOUSE is duckdb:PATH or bigquery://project?location=EU"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A prefix of a bucket; "" is the whole bucket. The prefix neither begins nor ends with a slash."""
+
+    name: str
+    prefix: str
+
+
+@dataclass(frozen=True)
+class DuckDbFile:
+    """A DuckDB database."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class BigQueryProject:
+    """Where datasets are, and where jobs run."""
+
+    project: str
+    location: str
+
+
+Staging: TypeAlias = Folder | Bucket
+WarehousePlace: TypeAlias = DuckDbFile | BigQueryProject
+
+
+def parse_staging(url: str) -> Staging:
+    """The place of a staging URL."""
+    scheme, separator, rest = url.partition("://")
+    if not url or (separator and scheme not in ("file", "gs")):
+        _refuse(f"staging at {scheme}:// is not supported" if url else "KBQ_STAGING is empty", _STAGING_FORMS)
+    if scheme == "gs" and separator:
+        return parse_bucket(url)
+    return Folder(Path(url2pathname(rest) if separator else url))
+
+
+def parse_bucket(url: str) -> Bucket:
+    """The bucket and prefix of a `gs://` URL."""
+    scheme, separator, rest = url.partition("://")
+    if scheme != "gs" or not separator:
+        _refuse(f"{url!r} names no bucket", _STAGING_FORMS)
+    name, _, prefix = rest.partition("/")
+    if not _BUCKET.fullmatch(name):
+        _refuse(f"{name!r} in {url!r} cannot be the name of a bucket", _STAGING_FORMS)
+    prefix = prefix.removesuffix("/")
+    if prefix and not _is_prefix(prefix):
+        _refuse(
+            f"{prefix!r} cannot be the prefix of a staging area",
+            "parts between single slashes; no '.', '..', '?', '#', '*' or spaces; no parameters",
+        )
+    return Bucket(name, prefix)
+
+
+def parse_warehouse(url: str) -> WarehousePlace:
+    """The place of a warehouse URL."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "duckdb" and rest:
+        return DuckDbFile(Path(rest))
+    if scheme == "bigquery":
+        return parse_bigquery(url)
+    _refuse(f"the warehouse {scheme}: is not supported", _WAREHOUSE_FORMS)
+
+
+def parse_bigquery(url: str) -> BigQueryProject:
+    """The project and location of a `bigquery://` URL."""
+    scheme, separator, rest = url.partition("://")
+    project, _, query = rest.removesuffix("/").partition("?")
+    project = project.removesuffix("/")
+    if scheme != "bigquery" or not separator or not _PROJECT.fullmatch(project):
+        _refuse(f"{url!r} names no project", _WAREHOUSE_FORMS)
+    parameters = parse_qsl(query, keep_blank_values=True)
+    unknown = [name for name, _ in parameters if name != "location"]
+    if unknown or len(parameters) > 1 or (query and not parameters):
+        _refuse(f"{url!r} has parameters other than one location", _WAREHOUSE_FORMS)
+    location = dict(parameters).get("location", DEFAULT_LOCATION)
+    if not _LOCATION.fullmatch(location):
+        _refuse(f"{location!r} in {url!r} is no location", "such as location=EU or location=europe-west3")
+    return BigQueryProject(project, location)
+
+
+def check_places(staging: Staging, warehouse: WarehousePlace) -> None:
+    """Refuse a warehouse that cannot read the staging area."""
+    if isinstance(warehouse, BigQueryProject) and not isinstance(staging, Bucket):
+        _refuse(
+            "BigQuery cannot load files of a local folder",
+            "set KBQ_STAGING=gs://bucket/prefix, or KBQ_WAREHOUSE=duckdb:PATH",
+        )
+
+
+def _is_prefix(prefix: str) -> bool:
+    parts = prefix.split("/")
+    return re.fullmatch(r"[\w./=+@:-]+", prefix) is not None and not {"", ".", ".."} & set(parts)
+
+
+def _refuse(message: str, next_step: str) -> NoReturn:
+    raise ConfigurationError(message, next_step=next_step)
