@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Protocol
 
 from kbq_assets.core.loading import LoadLimits
@@ -56,6 +57,30 @@ class KafkaRange:
     topic: str
     partition: int
     epoch: int
+
+
+@dataclass(frozen=True)
+class OffsetSummary:
+    """Rows of one `KafkaRange` in a table: how many, of how many distinct offsets, the lowest and the highest."""
+
+    rows: int
+    distinct: int
+    first: int
+    last: int
+
+    @property
+    def duplicates(self) -> int:
+        """Rows beyond the first of their offset."""
+        return self.rows - self.distinct
+
+
+@dataclass(frozen=True)
+class DoubledOffset:
+    """An offset with several rows. ``tables`` has one entry per row, sorted."""
+
+    range: KafkaRange
+    offset: int
+    tables: tuple[TableReference, ...]
 
 
 @dataclass(frozen=True)
@@ -139,6 +164,22 @@ class Warehouse(Protocol):
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         """Rows per topic, partition and epoch in a table."""
+
+    def kafka_summary(
+        self, table: TableReference, since: date | None = None
+    ) -> Mapping[KafkaRange, OffsetSummary]:
+        """What a table holds of each topic, partition and epoch, in one query that reads metadata columns alone.
+
+        ``since`` reads rows with this ``event_date`` or a later one only; None reads all, those without a date too,
+        also where the table requires a partition filter. Empty when there is no such table. Raises Unavailable.
+        """
+
+    def doubled_offsets(
+        self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
+    ) -> tuple[DoubledOffset, ...]:
+        """Offsets with several rows, in one table or in several of these: the lowest ``limit`` of each topic,
+        partition and epoch, in their order. Rows are read as by `kafka_summary`. Tables that do not exist have
+        none. Raises Unavailable."""
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         """Rows of an error table, by Kafka time, the newest first; () when it does not exist."""

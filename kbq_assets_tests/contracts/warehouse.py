@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +23,16 @@ import pytest
 from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions, columns_of, plan_table_change
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets.ports.warehouse import (
+    DoubledOffset,
+    ErrorQuery,
+    ErrorRow,
+    JobStatus,
+    KafkaRange,
+    LoadJob,
+    OffsetSummary,
+    Warehouse,
+)
 from kbq_assets.wire.error_rows import error_schema_json
 
 #: Writes an object of this name with these bytes where the warehouse can read it; returns its URI.
@@ -389,6 +399,69 @@ class WarehouseContract:
         for job_id, offsets in (("j1", [0, 1, 2]), ("j2", [2, 3])):
             self.run(warehouse, load_job(job_id, stage(f"{job_id}.avro", avro_file(records(offsets)))))
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 2, 3: 1}
+
+    def test_rows_are_summed_up_by_topic_partition_and_epoch(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        rows = [
+            *records([7, 2, 9], topic="a.b", partition=1),
+            *records([7, 7, 2], topic="a.b", partition=1),
+            *records([1], topic="a.b", partition=2),
+            *records([2**40, 5], topic="a.b", partition=1, epoch=3),
+            *records([9], topic="c", partition=1),
+        ]
+        self.run(warehouse, load_job("j1", stage("a.avro", avro_file(rows))))
+        summary = warehouse.kafka_summary(table)
+        assert summary == {
+            KafkaRange("a.b", 1, 0): OffsetSummary(rows=6, distinct=3, first=2, last=9),
+            KafkaRange("a.b", 2, 0): OffsetSummary(1, 1, 1, 1),
+            KafkaRange("a.b", 1, 3): OffsetSummary(2, 2, 5, 2**40),
+            KafkaRange("c", 1, 0): OffsetSummary(1, 1, 9, 9),
+        }
+        assert summary[KafkaRange("a.b", 1, 0)].duplicates == 3
+
+    def test_a_summary_since_a_date_leaves_older_rows_out(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        days = [date(2024, 2, 28), date(2024, 2, 29), date(2024, 3, 1)]
+        numbers = [(day - date(1970, 1, 1)).days for day in days]
+        rows = [record(offset, event_date=day) for offset, day in enumerate(numbers)]
+        uri = stage("a.avro", avro_file([*rows, record(5, partition=1, event_date=numbers[0])]))
+        for job_id in ("j1", "j2"):
+            self.run(warehouse, load_job(job_id, uri))
+        found = {day: warehouse.kafka_summary(table, day) for day in (*days, days[-1] + timedelta(1))}
+        assert [found[day].get(KafkaRange("t", 0, 0)) for day in found] == [
+            OffsetSummary(6, 3, 0, 2),
+            OffsetSummary(4, 2, 1, 2),
+            OffsetSummary(2, 1, 2, 2),
+            None,
+        ]
+        assert [len(summary) for summary in found.values()] == [2, 1, 1, 0]
+        assert [d.offset for d in warehouse.doubled_offsets([table], days[1])] == [1, 2]
+
+    def test_doubled_offsets_are_named_with_their_tables(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        other = TableReference("shop", "other")
+        warehouse.create_table(other, columns_of(SCHEMA), TableOptions())
+        both = records([1, 2, 3, 4, 4, 4]) + records([1, 2], topic="u", epoch=1)
+        self.run(warehouse, load_job("j1", stage("a.avro", avro_file(both))))
+        more = records([3, 8]) + records([1], partition=1) + records([2], topic="u", epoch=1)
+        self.run(warehouse, load_job("j2", stage("b.avro", avro_file(more)), table=other))
+        in_one = DoubledOffset(KafkaRange("t", 0, 0), 4, (table, table, table))
+        in_two = DoubledOffset(KafkaRange("t", 0, 0), 3, (table, other))
+        in_another = DoubledOffset(KafkaRange("u", 0, 1), 2, (table, other))
+        assert warehouse.doubled_offsets([table]) == (in_one,)
+        assert warehouse.doubled_offsets([other, table]) == (in_two, in_one, in_another)
+        assert [d.offset for d in warehouse.doubled_offsets([table, other], limit=1)] == [3, 2]
+        assert warehouse.doubled_offsets([other]) == ()
+        assert warehouse.doubled_offsets([]) == ()
+
+    def test_a_missing_table_has_nothing_to_sum_up(self, warehouse: Warehouse, table: TableReference) -> None:
+        missing = TableReference("shop", "missing")
+        assert warehouse.kafka_summary(missing) == {}
+        assert warehouse.kafka_summary(table) == {}
+        assert warehouse.doubled_offsets([missing, table]) == ()
 
     # Error rows
 

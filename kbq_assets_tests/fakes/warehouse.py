@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import functools
 import io
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import fastavro
@@ -31,7 +32,16 @@ from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.topics import ERROR_TABLE
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobError, JobStatus, KafkaRange, LoadJob
+from kbq_assets.ports.warehouse import (
+    DoubledOffset,
+    ErrorQuery,
+    ErrorRow,
+    JobError,
+    JobStatus,
+    KafkaRange,
+    LoadJob,
+    OffsetSummary,
+)
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
 Result = TypeVar("Result")
@@ -66,12 +76,13 @@ class FakeJob:
 
 @dataclass
 class FakeTable:
-    """A table: its columns, how it was created, its rows in the order they became visible."""
+    """A table: its columns, how it was created, its rows in the order they became visible, their event dates."""
 
     columns: tuple[Column, ...]
     options: TableOptions
     rows: list[Row] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
+    dates: dict[Row, date] = field(default_factory=dict)
 
 
 @dataclass
@@ -225,6 +236,34 @@ class FakeWarehouse:
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self.rows(table))
 
+    def kafka_summary(
+        self, table: TableReference, since: date | None = None
+    ) -> Mapping[KafkaRange, OffsetSummary]:
+        offsets: dict[KafkaRange, list[int]] = defaultdict(list)
+        for row in self._rows_since(table, since):
+            offsets[KafkaRange(row.topic, row.partition, row.epoch)].append(row.offset)
+        return {r: OffsetSummary(len(o), len(set(o)), min(o), max(o)) for r, o in offsets.items()}
+
+    def doubled_offsets(
+        self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
+    ) -> tuple[DoubledOffset, ...]:
+        where: dict[Row, list[TableReference]] = defaultdict(list)
+        for table in sorted(set(tables)):
+            for row in self._rows_since(table, since):
+                where[row].append(table)
+        seen: Counter[KafkaRange] = Counter()
+        found = []
+        for row in sorted((r for r in where if len(where[r]) > 1), key=lambda r: (*r[1:3], r[0], r[3])):
+            range_ = KafkaRange(row.topic, row.partition, row.epoch)
+            seen[range_] += 1
+            if seen[range_] <= limit:
+                found.append(DoubledOffset(range_, row.offset, tuple(where[row])))
+        return tuple(found)
+
+    def _rows_since(self, table: TableReference, since: date | None) -> list[Row]:
+        dates = self.stored[table].dates if table in self.stored else {}
+        return [row for row in self.rows(table) if since is None or dates.get(row, date.min) >= since]
+
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         rows = [_error_row(record, query.value_bytes) for record in self.records(table)]
         wanted = (query.topic, query.partition, query.offset)
@@ -285,6 +324,9 @@ class FakeWarehouse:
             if "_kafka_offset" in r
         ]
         self.stored[table].rows.extend(rows)
+        self.stored[table].dates.update(
+            (row, r["event_date"]) for row, r in zip(rows, records, strict=False) if "event_date" in r
+        )
         self.log.extend((table, row) for row in rows)
         if self.keep_records or table.table == ERROR_TABLE:
             self.stored[table].records.extend(records)
@@ -350,6 +392,19 @@ class WarehouseView:
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return self._read("kafka_ranges", str(table), lambda: self._warehouse.kafka_ranges(table))
+
+    def kafka_summary(
+        self, table: TableReference, since: date | None = None
+    ) -> Mapping[KafkaRange, OffsetSummary]:
+        return self._read("kafka_summary", str(table), lambda: self._warehouse.kafka_summary(table, since))
+
+    def doubled_offsets(
+        self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
+    ) -> tuple[DoubledOffset, ...]:
+        names = " ".join(map(str, tables))
+        return self._read(
+            "doubled_offsets", names, lambda: self._warehouse.doubled_offsets(tables, since, limit)
+        )
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         return self._read("error_rows", str(table), lambda: self._warehouse.error_rows(table, query))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Final, TypeVar
 
 import duckdb
 
-from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.database import Database
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
@@ -24,7 +25,16 @@ from kbq_assets.core.errors import (
 from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobError, JobStatus, KafkaRange, LoadJob
+from kbq_assets.ports.warehouse import (
+    DoubledOffset,
+    ErrorQuery,
+    ErrorRow,
+    JobError,
+    JobStatus,
+    KafkaRange,
+    LoadJob,
+    OffsetSummary,
+)
 
 Result = TypeVar("Result")
 
@@ -156,6 +166,18 @@ class DuckDbWarehouse:
             return {KafkaRange(topic, partition, epoch): count for topic, partition, epoch, count in rows}
 
         return self._read(read, {})
+
+    def kafka_summary(
+        self, table: TableReference, since: date | None = None
+    ) -> Mapping[KafkaRange, OffsetSummary]:
+        """Rows, distinct offsets and their bounds per topic, partition and epoch."""
+        return self._read(lambda connection: summaries.kafka_summary(connection, table, since), {})
+
+    def doubled_offsets(
+        self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
+    ) -> tuple[DoubledOffset, ...]:
+        """The lowest offsets with several rows, per topic, partition and epoch."""
+        return self._read(lambda c: summaries.doubled_offsets(c, tables, since, limit), ())
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         """Rows of an error table, the newest first; () when there is no such table."""

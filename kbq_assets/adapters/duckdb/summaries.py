@@ -1,0 +1,62 @@
+"""Counting offsets in SQL, for reconciliation: metadata columns are read, no row leaves DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import schema
+from kbq_assets.core.names import TableReference
+from kbq_assets.ports.warehouse import DoubledOffset, KafkaRange, OffsetSummary
+
+
+def kafka_summary(
+    connection: duckdb.DuckDBPyConnection, table: TableReference, since: date | None
+) -> Mapping[KafkaRange, OffsetSummary]:
+    """Rows, distinct offsets and their bounds per topic, partition and epoch; {} when there is no such table."""
+    if not schema.exists(connection, table):
+        return {}
+    where, values = _since(since)
+    rows = connection.execute(
+        "SELECT _kafka_topic, _kafka_partition, _kbq_epoch, count(*), count(DISTINCT _kafka_offset),"
+        f" min(_kafka_offset), max(_kafka_offset) FROM {schema.name_of(connection, table)}"
+        f" WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        values,
+    ).fetchall()
+    return {KafkaRange(*row[:3]): OffsetSummary(*row[3:]) for row in rows}
+
+
+def doubled_offsets(
+    connection: duckdb.DuckDBPyConnection,
+    tables: Sequence[TableReference],
+    since: date | None,
+    limit: int,
+) -> tuple[DoubledOffset, ...]:
+    """The lowest ``limit`` offsets of each topic, partition and epoch that stand in several rows of the tables."""
+    existing = [table for table in dict.fromkeys(tables) if schema.exists(connection, table)]
+    if not existing:
+        return ()
+    where, values = _since(since)
+    union = " UNION ALL ".join(
+        f"SELECT {number} AS source, _kafka_topic, _kafka_partition, _kbq_epoch, _kafka_offset"
+        f" FROM {schema.name_of(connection, table)} WHERE {where}"
+        for number, table in enumerate(existing)
+    )
+    rows = connection.execute(
+        "SELECT _kafka_topic, _kafka_partition, _kbq_epoch, _kafka_offset, list(source)"
+        f" FROM ({union}) GROUP BY 1, 2, 3, 4 HAVING count(*) > 1"
+        " QUALIFY row_number() OVER (PARTITION BY _kafka_topic, _kafka_partition, _kbq_epoch"
+        " ORDER BY _kafka_offset) <= ? ORDER BY 1, 2, 3, 4",
+        [*values * len(existing), limit],
+    ).fetchall()
+    return tuple(
+        DoubledOffset(KafkaRange(*row[:3]), row[3], tuple(sorted(existing[source] for source in row[4])))
+        for row in rows
+    )
+
+
+def _since(since: date | None) -> tuple[str, list[Any]]:
+    return ("true", []) if since is None else ("event_date >= ?", [since])
