@@ -93,9 +93,11 @@ def _from_file(path: str) -> Credentials:
 
 
 def _impersonated(email: str) -> Credentials:
-    return impersonated_credentials.Credentials(
+    found = impersonated_credentials.Credentials(
         source_credentials=_default(),
         target_principal=email,
         target_scopes=list(SCOPES),
         lifetime=_LIFETIME_SECONDS,
     )
+    charged: Credentials = found.with_quota_project_from_environment()
+    return charged

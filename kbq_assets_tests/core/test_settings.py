@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.places import BigQueryProject, Bucket
 from kbq_assets.core.settings import parse_settings
+
+GOOGLE = {"KBQ_STAGING": "gs://bucket/staging", "KBQ_WAREHOUSE": "bigquery://my-project?location=EU"}
 
 
 def test_nothing_set_is_the_local_stack() -> None:
@@ -46,3 +49,63 @@ def test_a_malformed_number_is_refused_without_echoing_it() -> None:
 def test_secrets_are_not_in_the_representation() -> None:
     settings = parse_settings({"KBQ_REGISTRY_PASSWORD": "hunter2", "KBQ_REGISTRY_TOKEN": "hunter3"})
     assert "hunter" not in repr(settings.registry)
+
+
+def test_two_variables_switch_to_google_cloud() -> None:
+    settings = parse_settings(GOOGLE)
+    assert settings.staging == Bucket("bucket", "staging")
+    assert settings.warehouse == BigQueryProject("my-project", "EU")
+    assert settings.google.extract_credentials == settings.google.load_credentials == ""
+
+
+def test_bigquery_without_a_bucket_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="local folder"):
+        parse_settings({"KBQ_WAREHOUSE": GOOGLE["KBQ_WAREHOUSE"]})
+
+
+@pytest.mark.parametrize(
+    ("environ", "poll", "load"),
+    [
+        ({}, 2.0, 120),
+        (GOOGLE, 120.0, 900),
+        ({**GOOGLE, "KBQ_POLL_SECONDS": "5", "KBQ_LOAD_SECONDS": "60"}, 5.0, 60),
+    ],
+)
+def test_bigquery_has_its_own_cadence_until_it_is_given_one(
+    environ: dict[str, str], poll: float, load: int
+) -> None:
+    run = parse_settings(environ).run
+    assert (run.poll_seconds, run.load_seconds, run.clean_minutes) == (poll, load, 9)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("KBQ_CLEAN_MINUTES", "0"), ("KBQ_CLEAN_MINUTES", "60"), ("KBQ_POLL_SECONDS", "0")],
+)
+def test_a_number_out_of_bounds_is_refused(variable: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{variable} is out of bounds"):
+        parse_settings({variable: value})
+
+
+@pytest.mark.parametrize(
+    "value", ["", "anonymous", "file:/keys/a.json", "impersonate:a@b.iam.gserviceaccount.com"]
+)
+def test_google_credentials_are_references(value: str) -> None:
+    settings = parse_settings({"KBQ_EXTRACT_CREDENTIALS": value})
+    assert settings.google.extract_credentials == value
+
+
+@pytest.mark.parametrize(
+    "value", ['{"private_key": "hunter2"}', "hunter2", "env:hunter2", "file:", "anonymous:hunter2"]
+)
+def test_google_credentials_themselves_are_refused_without_echoing_them(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="KBQ_LOAD_CREDENTIALS is no reference") as caught:
+        parse_settings({"KBQ_LOAD_CREDENTIALS": value})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["localhost:4443", "ftp://host", "https://user:hunter2@host", "http://a b"])
+def test_an_endpoint_is_a_plain_url(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="KBQ_GCS_ENDPOINT is not an http or https URL") as caught:
+        parse_settings({"KBQ_GCS_ENDPOINT": value})
+    assert "hunter2" not in str(caught.value)
