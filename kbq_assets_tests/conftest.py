@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
+pytest_plugins = ["kbq_assets_tests.fixtures.local_stack", "kbq_assets_tests.google.fixtures"]
 
 settings.register_profile("kbq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kbq")

@@ -1,0 +1,137 @@
+"""The local Google servers as tests see them: an endpoint, a client, what was requested, and what shall go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from google.cloud.storage import Client as StorageClient
+
+from kbq_assets_tests.fixtures.local_stack import free_ports
+from kbq_assets_tests.google.bigquery_proxy import BigQueryJudge
+from kbq_assets_tests.google.faults import Faults, Request
+from kbq_assets_tests.google.gcs_proxy import GcsJudge
+from kbq_assets_tests.google.install import Program
+from kbq_assets_tests.google.processes import ServerProcess
+from kbq_assets_tests.google.reverse_proxy import Proxy, Upstream
+
+PROJECT = "kbq-test"
+
+
+class GoogleServer:
+    """A server behind its proxy. ``endpoint`` is the proxy's, ``direct_endpoint`` the uncorrected server's."""
+
+    def __init__(self, proxy: Proxy, process: ServerProcess, port: int) -> None:
+        self._proxy, self.process = proxy, process
+        self.endpoint, self.direct_endpoint = proxy.endpoint, f"http://127.0.0.1:{port}"
+        self._options = {"api_endpoint": self.endpoint}
+        self._names = (f"{os.getpid()}_{number}" for number in itertools.count(1))
+
+    @property
+    def faults(self) -> Faults:
+        """What shall happen to the next requests."""
+        return self._proxy.faults
+
+    @property
+    def requests(self) -> list[Request]:
+        """All requests, in the order of their arrival; a test may clear the list."""
+        return self._proxy.requests
+
+    def requested(self, method: str) -> list[Request]:
+        """The requests of one method."""
+        return [request for request in list(self.requests) if request.method == method]
+
+    def close(self) -> None:
+        """Stop everything."""
+        if "_client" in vars(self):
+            vars(self)["_client"].close()
+        self.process.kill()
+        self._proxy.close()
+
+    def kill(self) -> None:
+        """``kill -9`` of the server; requests are hung up on until `restart`."""
+        self.process.kill()
+
+    def restart(self) -> None:
+        """Start the server again on its data, killing it first if it runs."""
+        self.process.restart()
+
+
+class GcsServer(GoogleServer):
+    """Cloud Storage."""
+
+    @cached_property
+    def _client(self) -> StorageClient:
+        return StorageClient(PROJECT, AnonymousCredentials(), client_options=self._options)
+
+    def client(self) -> StorageClient:
+        """The real client, without credentials; one for all, closed with the server."""
+        return self._client
+
+    def new_bucket(self) -> str:
+        """A bucket of the test's own."""
+        name = f"kbq_{next(self._names)}"
+        self.client().create_bucket(name)
+        return name
+
+
+class BigQueryServer(GoogleServer):
+    """BigQuery."""
+
+    project = PROJECT
+
+    @cached_property
+    def _client(self) -> bigquery.Client:
+        return bigquery.Client(PROJECT, AnonymousCredentials(), client_options=self._options)
+
+    def client(self) -> bigquery.Client:
+        """The real client, without credentials; one for all, closed with the server."""
+        return self._client
+
+    def new_dataset(self) -> str:
+        """A dataset of the test's own, in the US."""
+        name = f"d_{next(self._names)}"
+        self.client().create_dataset(name)
+        return name
+
+
+@contextlib.contextmanager
+def run_gcs(program: Program, folder: Path) -> Iterator[GcsServer]:
+    """fake-gcs-server behind its proxy until the end of the block. Its data and log are in ``folder``."""
+    (port,) = free_ports(1)
+    proxy = Proxy(GcsJudge(Upstream(port)))
+    # Links in answers, such as those of resumable uploads, lead through the proxy.
+    public = proxy.endpoint.removeprefix("http://")
+    arguments = ("-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-log-level", "warn")
+    data = ("-backend", "filesystem", "-filesystem-root", str(folder / "gcs"))
+    links = ("-public-host", public, "-external-url", proxy.endpoint)
+    ready = f"http://127.0.0.1:{port}/storage/v1/b?project={PROJECT}"
+    process = ServerProcess(
+        (*program.command, *arguments, *data, *links), program.environment, folder / "gcs.log", ready
+    )
+    with contextlib.closing(GcsServer(proxy, process, port)) as server:
+        process.start()
+        yield server
+
+
+@contextlib.contextmanager
+def run_bigquery(program: Program, folder: Path, gcs: GcsServer) -> Iterator[BigQueryServer]:
+    """local-bigquery behind its proxy until the end of the block, reading files of ``gcs``."""
+    port, grpc_port = free_ports(2)
+    proxy = Proxy(BigQueryJudge(Upstream(port)))
+    places = ("--host", "127.0.0.1", "--port", str(port), "--grpc-port", str(grpc_port))
+    data = ("--project", PROJECT, "--dataset", "unused", "--data-dir", str(folder / "bigquery"))
+    environment = {**program.environment, "STORAGE_EMULATOR_HOST": gcs.direct_endpoint}
+    ready = f"http://127.0.0.1:{port}/bigquery/v2/projects/{PROJECT}/datasets"
+    process = ServerProcess(
+        (*program.command, "serve", *places, *data), environment, folder / "bigquery.log", ready
+    )
+    with contextlib.closing(BigQueryServer(proxy, process, port)) as server:
+        process.start()
+        yield server
