@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from kbq_assets.core.commits import StagedFile
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.quota import JobCounts
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class RowMismatch:
 class TableState:
     """`tables/<dataset>.<table>.json`. ``marks`` map `mark_key` to the position up to which files are loaded.
 
-    ``rows`` are rows loaded per ``topic/partition/epoch``.
+    ``rows`` are rows loaded per ``topic/partition/epoch``. ``jobs`` are counted where the warehouse has a daily quota.
     """
 
     uuid: str
@@ -81,6 +82,7 @@ class TableState:
     quarantined: tuple[QuarantinedFile, ...] = ()
     mismatches: tuple[RowMismatch, ...] = ()
     failures: int = 0
+    jobs: JobCounts = field(default_factory=JobCounts)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def is_loaded(self, file: StagedFile) -> bool:
@@ -122,11 +124,15 @@ class TableRegistry:
 
 @dataclass(frozen=True)
 class LoadLimits:
-    """Bounds of one job. Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs."""
+    """Bounds of one job, and of a table's jobs in a day, failed ones included (0: none).
+
+    Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs.
+    """
 
     files: int = 10_000
     bytes: int = 15 * 10**12
     time_partitions: int = 4_000
+    jobs_per_day: int = 1_500
 
 
 class SchemaKey(NamedTuple):
@@ -260,6 +266,11 @@ def _merge(queues: Mapping[Any, Sequence[list[StagedFile]]], fingerprint: str) -
 def take_off(state: TableState, batch: Batch, project: str, location: str) -> TableState:
     """Enter a batch as the flight under a fresh job id (L2)."""
     return _fly(state, Flight("", project, location, batch.files))
+
+
+def count_job(state: TableState, now_ms: int) -> TableState:
+    """Count the flight's job against the daily quota, in the swap that enters it (L2)."""
+    return dataclasses.replace(state, jobs=state.jobs.add(now_ms))
 
 
 def retry(state: TableState) -> TableState:

@@ -56,7 +56,7 @@ class DuckDbWarehouse:
     project: str = LOCAL
     location: str = LOCAL
     #: DuckDB keeps a transaction in memory until its commit: 256 MB of Avro are some 2 GB there.
-    limits: LoadLimits = LoadLimits(bytes=256 * 1024 * 1024)
+    limits: LoadLimits = LoadLimits(bytes=256 * 1024 * 1024, jobs_per_day=0)
 
     def __init__(
         self,
