@@ -194,8 +194,7 @@ def _prune(
 
 def prepare(store: ObjectStore, planned: ExtractionPlan) -> list[Unit]:
     """Create what the plan needs, and return the units whose partitions stand where the plan saw them."""
-    for creation in planned.creations:
-        state.create_commit(store, creation.commit())
+    state.create_commits(store, [creation.commit() for creation in planned.creations])
     for addition in planned.additions:
         _change_partition(store, addition.topic_partition, partial(_add, addition))
     for gap in planned.gaps:

@@ -6,9 +6,10 @@ announcement that the next run completes, and an active object that is missing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from typing import Generic, TypeVar
 
 from kbq_assets.core import codec
@@ -138,12 +139,24 @@ def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None
 
 def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
     """Announce, create and activate a shard of a topic's commit; an existing one is returned as it is."""
+    return create_commits(store, [commit])[0]
+
+
+def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
+    """`create_commit` of many, with two swaps of the registry in all: GCS changes an object once a second."""
+    if not commits:
+        return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
-    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: r.announce(commit.topic, commit.shard))
-    path = commit_path(commit.topic, commit.shard)
-    create(store, path, commit)
-    created = read(store, Commit, path)
-    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: r.activate(commit.topic, commit.shard))
+    keys = [(commit.topic, commit.shard) for commit in commits]
+    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.announce(*k), keys, r))
+
+    def create_one(commit: Commit) -> Versioned[Commit]:
+        path = commit_path(commit.topic, commit.shard)
+        create(store, path, commit)
+        return read(store, Commit, path)
+
+    created = parallel(create_one, commits)
+    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.activate(*k), keys, r))
     return created
 
 
@@ -152,12 +165,28 @@ def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> 
 
     ``uuid`` counts only for the first announcement.
     """
+    return create_table_states(store, {table: uuid})[table]
+
+
+def create_table_states(
+    store: ObjectStore, uuids: Mapping[TableReference, str]
+) -> dict[TableReference, Versioned[TableState]]:
+    """`create_table_state` of many, with two swaps of the registry in all: GCS changes an object once a second."""
+    if not uuids:
+        return {}
     _establish(store, TableRegistry, TABLE_REGISTRY, TABLES)
-    registry = change(store, TableRegistry, TABLE_REGISTRY, lambda r: r.announce(table, uuid)).value
-    path = table_state_path(table)
-    create(store, path, TableState({**registry.active, **registry.creating}[str(table)]))
-    created = read(store, TableState, path)
-    change(store, TableRegistry, TABLE_REGISTRY, lambda r: r.activate(table))
+    announced = change(
+        store, TableRegistry, TABLE_REGISTRY, lambda r: reduce(lambda r, i: r.announce(*i), uuids.items(), r)
+    ).value
+    known = {**announced.active, **announced.creating}
+
+    def create_one(table: TableReference) -> Versioned[TableState]:
+        path = table_state_path(table)
+        create(store, path, TableState(known[str(table)]))
+        return read(store, TableState, path)
+
+    created = dict(zip(uuids, parallel(create_one, uuids), strict=True))
+    change(store, TableRegistry, TABLE_REGISTRY, lambda r: reduce(lambda r, t: r.activate(t), uuids, r))
     return created
 
 
