@@ -1,0 +1,20 @@
+"""BigQuery: tables, and load jobs whose ids cannot run twice (PROTOCOL, Loading).
+
+::
+
+    warehouse.py    BigQueryWarehouse, the port's adapter
+    connect.py      `bigquery://project?location=EU` to a client
+    jobs.py         what a job's request says, and what a job's status means
+    outcomes.py     answers and silence of the API as KBQ's errors: the table of outcomes
+    schema.py       columns and tables as the API writes them
+    queries.py      the queries, with parameters only
+
+What a load costs: nothing, on the shared pool of slots. Quotas that matter: 1,500 jobs per table and day, failed
+ones included; 100,000 per project and day; 10,000 URIs and 15 TB a job; 4,000 partitions a job; 5 changes of a
+table's metadata in 10 seconds (https://cloud.google.com/bigquery/quotas).
+"""
+
+from kbq_assets.adapters.bigquery.connect import open_bigquery
+from kbq_assets.adapters.bigquery.warehouse import BigQueryWarehouse
+
+__all__ = ["BigQueryWarehouse", "open_bigquery"]

@@ -1,0 +1,125 @@
+"""What a job's request says, and what a job's status means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from google.cloud import bigquery
+
+from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
+
+#: A job that is stuck ends by itself, with a transient error.
+JOB_TIMEOUT_MS: Final = 6 * 3600 * 1000
+#: A no-op that uses an id up. The label tells it from somebody else's query.
+BURN_SQL: Final = "SELECT 1"
+BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
+
+#: Reasons of https://cloud.google.com/bigquery/docs/error-messages for which the same files may load under a new id.
+#: ``stopped`` is a job that was cancelled, or ran into its time limit.
+TRANSIENT: Final = frozenset(
+    {
+        "backendError",
+        "badGateway",
+        "internalError",
+        "jobBackendError",
+        "jobInternalError",
+        "jobRateLimitExceeded",
+        "quotaExceeded",
+        "rateLimitExceeded",
+        "stopped",
+        "tableUnavailable",
+        "timeout",
+    }
+)
+#: The rest of them. A reason in neither list counts as permanent, too: its files are probed, retried a few times,
+#: and the table is then parked where an operator sees it, while an endless retry would eat the day's quota unseen.
+PERMANENT: Final = frozenset(
+    {
+        "accessDenied",
+        "attributeError",
+        "badRequest",
+        "billingNotEnabled",
+        "billingTierLimitExceeded",
+        "blocked",
+        "duplicate",
+        "invalid",
+        "invalidQuery",
+        "invalidUser",
+        "notFound",
+        "notImplemented",
+        "proxyAuthenticationRequired",
+        "resourceInUse",
+        "resourcesExceeded",
+        "responseTooLarge",
+    }
+)
+#: Reasons that speak against a file when it fails alone. Others are matters of the project, the table or permissions: a
+#: file must not go to quarantine for those.
+_BLAMES_THE_FILE: Final = frozenset({"invalid", "resourcesExceeded"})
+#: Of a job's list of errors. BigQuery sends up to some hundreds.
+_SHOWN_ERRORS: Final = 3
+
+
+def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigquery.LoadJobConfig:
+    """All that a load job says besides its id, files and table.
+
+    CREATE_NEVER: the table is created beforehand, with its partitioning, labels and modes. A job that may create it
+    would bring a dropped table back as another one, and hide that its rows are gone. There are no schema update
+    options either: changes are planned and made before the load, and one that was not planned must fail it.
+    """
+    config = bigquery.LoadJobConfig()
+    config.source_format = bigquery.SourceFormat.AVRO
+    config.write_disposition = bigquery.WriteDisposition.WRITE_APPEND
+    config.create_disposition = bigquery.CreateDisposition.CREATE_NEVER
+    config.use_avro_logical_types = True
+    config.decimal_target_types = [
+        bigquery.DecimalTargetType.NUMERIC,
+        bigquery.DecimalTargetType.BIGNUMERIC,
+        bigquery.DecimalTargetType.STRING,
+    ]
+    config.labels = dict(job.labels)
+    config.job_timeout_ms = timeout_ms
+    return config
+
+
+def status_of(job_id: str, job: Any) -> JobStatus:
+    """The status of a job as the client returns it."""
+    load = isinstance(job, bigquery.LoadJob)
+    return JobStatus(
+        job_id,
+        job.state or "PENDING",
+        _source_uris(job),
+        int(job.output_rows or 0) if load else 0,
+        job_error(job.error_result, job.errors) if job.error_result else None,
+        round(job.created.timestamp() * 1000) if job.created else 0,
+    )
+
+
+def _source_uris(job: Any) -> tuple[str, ...]:
+    """A load's files, nothing for a burned id. Another kind of job has a name that no file has: it is foreign (L3)."""
+    if isinstance(job, bigquery.LoadJob):
+        return tuple(job.source_uris or ("(no files)",))
+    if isinstance(job, bigquery.QueryJob) and BURNED.items() <= job.labels.items():
+        return ()
+    return (f"({job.job_type} job)",)
+
+
+def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | None = None) -> JobError:
+    """A job's error. The first few of its list of errors are told, too: they may be the ones that name the file."""
+    reason = str(result.get("reason", ""))
+    told = [_told(result)]
+    for error in (errors or ())[:_SHOWN_ERRORS]:
+        if (text := _told(error)) not in told:
+            told.append(text)
+    return JobError(reason, "; ".join(told), reason in TRANSIENT)
+
+
+def probe_error(error: JobError) -> JobError:
+    """The error of a probe. One that does not speak against the files counts as transient: nothing is quarantined."""
+    return JobError(error.reason, error.message, error.reason not in _BLAMES_THE_FILE)
+
+
+def _told(error: Mapping[str, Any]) -> str:
+    message, location = str(error.get("message", "no message")), str(error.get("location", ""))
+    return message if not location or location in message else f"{message} ({location})"

@@ -1,0 +1,139 @@
+"""Answers of the API, and silence, as KBQ's errors.
+
+A job's insertion is sent once; the client's own retries are off. What its answer says of the id:
+
+    =====================================================  =================  ===============================
+    answer                                                 raised             the id
+    =====================================================  =================  ===============================
+    200                                                                       inserted
+    409                                                    JobAlreadyExists   taken: by us, if a reply was lost
+    403 or 429 for a rate or a quota                       Unavailable        free
+    401, no credentials to be had                          Unavailable        free
+    no connection                                          Unavailable        free: nothing was sent
+    other 4xx                                              JobFailed          free, as far as this call goes
+    408, 5xx, a reset, no answer in time, an answer that   UnknownOutcome     taken now, later or never
+    is not the API's
+    =====================================================  =================  ===============================
+
+"Free" is a courtesy: the loader gets the job before it submits again (L3), so a wrong guess costs one call.
+Every other call may be repeated, and the client does so for a while; what then remains is Unavailable, NotFound, or
+a ConfigurationError that names the missing permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Final
+
+import requests
+import urllib3.exceptions
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    JobAlreadyExists,
+    JobFailed,
+    KbqError,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+)
+
+#: Too much at once, or too much today.
+_BUSY: Final = frozenset(
+    {"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "userRateLimitExceeded"}
+)
+_LATER: Final = "the next run goes on; see BigQuery's status and quotas if it lasts"
+_LOOK: Final = "the next run looks for the job"
+_CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
+
+
+@contextmanager
+def calls(what: str, permission: str) -> Iterator[None]:
+    """Calls that may be repeated. ``permission`` is what the last of them needs.
+
+    Raises Unavailable, NotFound, ConfigurationError.
+    """
+    try:
+        yield
+    except (
+        api.GoogleAPIError,
+        requests.RequestException,
+        auth.GoogleAuthError,
+        futures.TimeoutError,
+    ) as error:
+        raise _call_error(error, what, permission) from error
+
+
+@contextmanager
+def insertion(what: str) -> Iterator[None]:
+    """The one call that inserts a job. Raises as the table of outcomes says."""
+    try:
+        yield
+    except (api.GoogleAPIError, requests.RequestException, auth.GoogleAuthError) as error:
+        raise _insertion_error(error, what) from error
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether the API turned a call away for a rate or a quota."""
+    return isinstance(error, api.TooManyRequests) or (
+        isinstance(error, api.Forbidden) and reason_of(error) in _BUSY
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """BigQuery's own word for an error, "" where the answer is not BigQuery's."""
+    errors = getattr(error, "errors", None) or [{}]
+    return str(errors[0].get("reason", "")) if isinstance(errors[0], dict) else ""
+
+
+def message_of(error: Exception) -> str:
+    """What went wrong, without the request's URL."""
+    errors = getattr(error, "errors", None) or [{}]
+    if isinstance(errors[0], dict) and errors[0].get("message"):
+        return str(errors[0]["message"])
+    return str(error) or type(error).__name__
+
+
+def _insertion_error(error: Exception, what: str) -> KbqError:
+    told = f"{what}: {message_of(error)}"
+    if isinstance(error, api.Conflict):
+        return JobAlreadyExists(told, next_step="get the job and compare its files")
+    if is_busy(error):
+        return Unavailable(told, next_step=_LATER)
+    if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
+        return Unavailable(told, next_step=_CREDENTIALS)
+    if _was_not_sent(error):
+        return Unavailable(f"{what}: BigQuery is out of reach: {told}", next_step=_LATER)
+    if isinstance(error, api.ClientError) and error.code not in (408, 499):
+        return JobFailed(told, next_step=_refusal(error, "bigquery.jobs.create"))
+    return UnknownOutcome(f"{what}: no answer: {message_of(error)}", next_step=_LOOK)
+
+
+def _was_not_sent(error: Exception) -> bool:
+    if isinstance(error, requests.ConnectTimeout):
+        return True
+    cause = error.args[0] if isinstance(error, requests.ConnectionError) and error.args else None
+    return isinstance(getattr(cause, "reason", None), urllib3.exceptions.NewConnectionError)
+
+
+def _call_error(error: Exception, what: str, permission: str) -> KbqError:
+    if isinstance(error, api.RetryError) and isinstance(error.cause, Exception):
+        error = error.cause
+    told = f"{what}: {message_of(error)}"
+    if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
+        return Unavailable(told, next_step=_CREDENTIALS)
+    if isinstance(error, api.NotFound):
+        return NotFound(told, next_step="check project, dataset and table in the console")
+    if isinstance(error, api.ClientError) and not is_busy(error) and error.code not in (408, 409, 412, 499):
+        return ConfigurationError(told, next_step=_refusal(error, permission))
+    return Unavailable(told, next_step=_LATER)
+
+
+def _refusal(error: Exception, permission: str) -> str:
+    if isinstance(error, api.Forbidden):
+        return f"grant {permission} to the loader's account, or see what else the message names"
+    return "see what the message names; `kbq doctor --gcp` checks the project"

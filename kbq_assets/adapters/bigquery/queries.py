@@ -1,0 +1,119 @@
+"""The queries. Values are parameters, never text; names of tables are checked before they come here.
+
+Only KBQ's own columns are read, which are narrow: a query's price is that of its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from google.cloud import bigquery
+
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
+
+#: The load of a scratch table, of a name that no topic's table should have.
+PROBE_PREFIX: Final = "_kbq_probe_"
+
+_FIRST: Final = {"DATE": "DATE '0001-01-01'", "DATETIME": "DATETIME '0001-01-01'"}
+_ERROR_FIELDS: Final = tuple(field.name for field in fields(ErrorRow))
+#: In the order of the fields.
+_ERROR_COLUMNS: Final = (
+    "_kafka_topic, _kafka_partition, _kafka_offset, _kbq_epoch, UNIX_MILLIS(_kafka_timestamp), reason, message,"
+    " schema_id, SUBSTR(key, 1, @value_bytes), SUBSTR(value, 1, @value_bytes), BYTE_LENGTH(value), headers"
+)
+_ERROR_ORDER: Final = (
+    "_kafka_timestamp DESC, _kbq_epoch DESC, _kafka_topic, _kafka_partition, _kafka_offset DESC"
+)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query and its parameters by name."""
+
+    sql: str
+    parameters: tuple[bigquery.ScalarQueryParameter, ...] = ()
+
+
+def kafka_tables(project: str, dataset: str) -> Query:
+    """Names of a dataset's tables with positions. Views, snapshots and clones show rows of other tables."""
+    schema = f"`{project}.{dataset}`.INFORMATION_SCHEMA"
+    sql = (
+        f"SELECT table_name FROM {schema}.COLUMNS WHERE column_name = '_kafka_offset' AND table_name IN"
+        f" (SELECT table_name FROM {schema}.TABLES WHERE table_type = 'BASE TABLE') ORDER BY table_name"
+    )
+    return Query(sql)
+
+
+def positions(table: bigquery.Table, range_: KafkaRange) -> Query:
+    """Rows per offset."""
+    where = [
+        all_partitions(table),
+        "_kafka_topic = @topic AND _kafka_partition = @partition AND _kbq_epoch = @epoch",
+    ]
+    sql = f"SELECT _kafka_offset, COUNT(*) FROM {_name(table)} WHERE {_all(where)} GROUP BY 1 ORDER BY 1"
+    return Query(
+        sql,
+        (
+            _text("topic", range_.topic),
+            _number("partition", range_.partition),
+            _number("epoch", range_.epoch),
+        ),
+    )
+
+
+def kafka_ranges(table: bigquery.Table) -> Query:
+    """Rows per topic, partition and epoch."""
+    columns = "_kafka_topic, _kafka_partition, _kbq_epoch"
+    return Query(
+        f"SELECT {columns}, COUNT(*) FROM {_name(table)} WHERE {_all([all_partitions(table)])}"
+        f" GROUP BY {columns} ORDER BY {columns}"
+    )
+
+
+def error_rows(table: bigquery.Table, query: ErrorQuery) -> Query:
+    """Rows of an error table, the newest first."""
+    wanted = (
+        ("_kafka_topic = @topic", query.topic, _text("topic", query.topic)),
+        ("_kafka_partition = @partition", query.partition, _number("partition", query.partition)),
+        ("_kafka_offset = @offset", query.offset, _number("offset", query.offset)),
+    )
+    chosen = [(condition, parameter) for condition, value, parameter in wanted if value is not None]
+    where = _all([all_partitions(table), *(condition for condition, _ in chosen)])
+    sql = f"SELECT {_ERROR_COLUMNS} FROM {_name(table)} WHERE {where} ORDER BY {_ERROR_ORDER} LIMIT @rows"
+    parameters = [parameter for _, parameter in chosen]
+    return Query(sql, (*parameters, _number("value_bytes", query.value_bytes), _number("rows", query.limit)))
+
+
+def error_row(row: Any) -> ErrorRow:
+    """A row of `error_rows`."""
+    *own, headers = row
+    pairs = tuple((header["key"], header["value"]) for header in headers or ())
+    return ErrorRow(**dict(zip(_ERROR_FIELDS, (*own, pairs), strict=True)))
+
+
+def all_partitions(table: bigquery.Table) -> str:
+    """A condition that holds for every row and yet is a filter by partition, for tables that require one."""
+    partitioning = table.time_partitioning
+    if not table.require_partition_filter or partitioning is None:
+        return ""
+    column = partitioning.field or "_PARTITIONTIME"
+    kind = {field.name: str(field.field_type) for field in table.schema}.get(column, "TIMESTAMP")
+    first = _FIRST.get(kind, "TIMESTAMP '0001-01-01'")
+    return f"(`{column}` >= {first} OR `{column}` IS NULL)"
+
+
+def _all(conditions: list[str]) -> str:
+    return " AND ".join(filter(None, conditions)) or "TRUE"
+
+
+def _name(table: bigquery.Table) -> str:
+    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"
+
+
+def _text(name: str, value: str | None) -> bigquery.ScalarQueryParameter:
+    return bigquery.ScalarQueryParameter(name, "STRING", value)
+
+
+def _number(name: str, value: int | None) -> bigquery.ScalarQueryParameter:
+    return bigquery.ScalarQueryParameter(name, "INT64", value)

@@ -1,0 +1,137 @@
+"""Columns and tables as the API writes them.
+
+The API's names are legacy SQL's (INTEGER, FLOAT, BOOLEAN, RECORD); it takes and may return the others, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from google.cloud import bigquery
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import Column, TableOptions
+
+#: A field as JSON. Fields are read, changed and sent back as they are: descriptions, policy tags, default values and
+#: whatever BigQuery invents next stay untouched.
+ApiField: TypeAlias = dict[str, Any]
+
+_OURS: Final = {
+    "INTEGER": "INT64",
+    "FLOAT": "FLOAT64",
+    "BOOLEAN": "BOOL",
+    "RECORD": "STRUCT",
+    "DECIMAL": "NUMERIC",
+    "BIGDECIMAL": "BIGNUMERIC",
+}
+_THEIRS: Final = {"INT64": "INTEGER", "FLOAT64": "FLOAT", "BOOL": "BOOLEAN", "STRUCT": "RECORD"}
+_PARTITION_TYPES: Final = frozenset({"DATE", "DATETIME", "TIMESTAMP"})
+_CLUSTER_TYPES: Final = frozenset(
+    {"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "GEOGRAPHY", "INT64", "NUMERIC", "STRING", "TIMESTAMP"}
+)
+#: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
+MAX_CLUSTER_COLUMNS: Final = 4
+#: What decides whether a file loads. A policy tag needs a permission of its own to be set.
+_SHAPE: Final = ("name", "type", "mode", "precision", "scale", "maxLength", "roundingMode")
+_DAY_MS: Final = 86_400_000
+
+
+def api_fields(schema: Iterable[bigquery.SchemaField]) -> list[ApiField]:
+    """The fields of a table that was read."""
+    return [field.to_api_repr() for field in schema]
+
+
+def schema_fields(fields: Iterable[ApiField]) -> list[bigquery.SchemaField]:
+    """The same, as the client takes them."""
+    return [bigquery.SchemaField.from_api_repr(field) for field in fields]
+
+
+def column_of(field: Mapping[str, Any]) -> Column:
+    """A field as a column."""
+    kind = str(field["type"]).upper()
+    return Column(
+        str(field["name"]),
+        _OURS.get(kind, kind),
+        str(field.get("mode") or "NULLABLE").upper(),
+        tuple(column_of(inner) for inner in field.get("fields", ())),
+    )
+
+
+def field_of(column: Column) -> ApiField:
+    """A column as a new field."""
+    field = {"name": column.name, "type": _THEIRS.get(column.type, column.type), "mode": column.mode}
+    return field | ({"fields": [field_of(inner) for inner in column.fields]} if column.fields else {})
+
+
+def updated(existing: Sequence[ApiField], wanted: Iterable[Column]) -> list[ApiField]:
+    """``existing``, relaxed where a wanted column is NULLABLE, and then what is missing. Names ignore case."""
+    by_name = {column.name.lower(): column for column in wanted}
+    kept = [_relaxed(field, by_name.pop(str(field["name"]).lower(), None)) for field in existing]
+    return kept + [field_of(_added(column)) for column in by_name.values()]
+
+
+def shape(field: Mapping[str, Any]) -> ApiField:
+    """A field without what has nothing to do with loading."""
+    kept = {name: field[name] for name in _SHAPE if field.get(name) is not None}
+    return kept | ({"fields": [shape(inner) for inner in field["fields"]]} if field.get("fields") else {})
+
+
+def new_table(
+    reference: bigquery.TableReference, columns: Sequence[Column], options: TableOptions
+) -> bigquery.Table:
+    """A table as it is created. Partitioning and clustering need their columns; a table may not have them yet."""
+    table = bigquery.Table(reference, schema=schema_fields(map(field_of, columns)))
+    name = TableReference(reference.dataset_id, reference.table_id)
+    by_name = {column.name.lower(): column for column in columns}
+    if partition := by_name.get(options.partition_by.lower()):
+        _check(name, partition, _PARTITION_TYPES, "partitioned by day")
+        table.time_partitioning = bigquery.TimePartitioning(
+            bigquery.TimePartitioningType.DAY,
+            field=partition.name,
+            expiration_ms=options.expiry_days * _DAY_MS or None,
+        )
+        table.require_partition_filter = options.require_partition_filter
+    if cluster := _cluster(name, by_name, options):
+        table.clustering_fields = cluster
+    table.labels = dict(options.labels)
+    return table
+
+
+def _cluster(name: TableReference, by_name: Mapping[str, Column], options: TableOptions) -> list[str]:
+    found = [by_name[wanted.lower()] for wanted in options.cluster_by if wanted.lower() in by_name]
+    if len(found) > MAX_CLUSTER_COLUMNS:
+        raise ConfigurationError(
+            f"table {name}: {len(found)} columns to cluster by",
+            next_step=f"name at most {MAX_CLUSTER_COLUMNS}",
+        )
+    for column in found:
+        _check(name, column, _CLUSTER_TYPES, "clustered")
+    return [column.name for column in found]
+
+
+def _check(table: TableReference, column: Column, types: frozenset[str], purpose: str) -> None:
+    if column.type not in types or column.mode == "REPEATED":
+        raise ConfigurationError(
+            f"table {table} cannot be {purpose} by {column.name}: it is {column.mode} {column.type}",
+            next_step=f"name a column of {', '.join(sorted(types))}",
+        )
+
+
+def _relaxed(field: ApiField, wanted: Column | None) -> ApiField:
+    if wanted is None:
+        return field
+    changed = dict(field)
+    if field.get("mode") == "REQUIRED" and wanted.mode == "NULLABLE":
+        changed["mode"] = "NULLABLE"
+    if wanted.fields:
+        changed["fields"] = updated(field.get("fields", ()), wanted.fields)
+    return changed
+
+
+def _added(column: Column) -> Column:
+    """A column as it can be added to a table with rows: nothing in it is REQUIRED."""
+    mode = "REPEATED" if column.mode == "REPEATED" else "NULLABLE"
+    return replace(column, mode=mode, fields=tuple(_added(inner) for inner in column.fields))
