@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -24,7 +24,9 @@ from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.local import stack_of
 from kbq_assets.cli.render import echo_json
 from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.places import Bucket
 from kbq_assets.core.settings import Settings
+from kbq_assets.core.topics import SourceEntry
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import SchemaRegistry
 
@@ -67,14 +69,22 @@ class Checked(Protocol):
     def offsets(self) -> OffsetReader:
         """The broker."""
 
+    def sources(self) -> Iterable[SourceEntry]:
+        """The source list."""
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, places.")
 @pass_platform
-def doctor(platform: Checked, as_json: bool) -> None:
-    """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended."""
+def doctor(platform: Checked, as_json: bool, gcp: bool) -> None:
+    """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended.
+
+    With --gcp: what the identities of extraction and loading lack on Google Cloud, and the commands that grant it.
+    It changes nothing but a scratch table per dataset, which it drops again.
+    """
     checks = []
-    for check in examine(platform):
+    for check in _examine_google(platform) if gcp else examine(platform):
         checks.append(check)
         if not as_json:
             _show(check)
@@ -94,13 +104,20 @@ def examine(platform: Checked) -> Iterator[Check]:
     yield java(settings.home)
     yield from ports(stack_of(settings))
     yield disk_space(settings.home)
-    staging = staging_folder(settings.staging_url)
-    if staging is None:
-        yield Check("staging", Outcome.OK, f"{settings.staging_url} is not a folder of this machine")
+    place = settings.staging
+    if isinstance(place, Bucket):
+        yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
     else:
-        yield from folder(staging)
+        yield from folder(place.path)
     yield broker(settings, lambda: platform.offsets)
     yield registry(settings, open_registry)
+
+
+def _examine_google(platform: Checked) -> Iterator[Check]:
+    from kbq_assets.cli.doctor_gcp import examine_google
+
+    datasets = sorted({entry.settings.dataset for entry in platform.sources()})
+    return examine_google(platform.settings, datasets)
 
 
 def python_version(found: tuple[int, ...]) -> Check:
@@ -156,14 +173,6 @@ def disk_space(home: Path) -> Check:
         return Check("disk", Outcome.OK, found)
     outcome = Outcome.WARN if free >= LITTLE_DISK else Outcome.FAIL
     return Check("disk", outcome, found, "make room, or set KBQ_HOME to a folder on a larger disk")
-
-
-def staging_folder(url: str) -> Path | None:
-    """The folder of a local staging area, None for a remote one."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return Path(url)
-    return Path(rest) if scheme == "file" else None
 
 
 def folder(path: Path) -> Iterator[Check]:
@@ -273,6 +282,6 @@ _COLOURS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Out
 
 def _show(check: Check) -> None:
     click.secho(f"{check.outcome:<5}", fg=_COLOURS[check.outcome], nl=False)
-    click.echo(f"{check.name:<16}{check.found}")
+    click.echo(f"{check.name:<15} {check.found}")
     if check.mend:
         click.echo(f"{'':<5}{'':<16}mend: {check.mend}")

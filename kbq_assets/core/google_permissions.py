@@ -47,6 +47,7 @@ BUCKET_PERMISSIONS: Final[Mapping[str, str]] = {
 RUN_JOBS: Final = "bigquery.jobs.create"
 GET_DATASET: Final = "bigquery.datasets.get"
 CREATE_TABLES: Final = "bigquery.tables.create"
+LIST_TABLES: Final = "bigquery.tables.list"
 #: The loader's alone; extraction needs nothing of BigQuery.
 TABLE_PERMISSIONS: Final = (
     "bigquery.tables.delete",  # scratch tables of probes
@@ -104,7 +105,7 @@ def can_load(bucket_location: str, dataset_location: str) -> bool:
     """Whether a dataset may load files of a bucket: of the same place or, into a multi-region, of a place in it.
     Into US they may be anywhere. https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro"""
     bucket, dataset = bucket_location.lower(), dataset_location.lower()
-    if dataset == "us" or bucket == dataset:
+    if dataset in ("us", bucket):
         return True
     return (
         dataset == "eu" and bucket not in _OUTSIDE_EU and (bucket.startswith("europe-") or bucket == "eur4")

@@ -101,14 +101,6 @@ def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     assert doctor.file_system_of(tmp_path / "not" / "yet") not in ("", "proc")
 
 
-@pytest.mark.parametrize(
-    ("url", "folder"),
-    [("a/b", Path("a/b")), ("file:///a/b", Path("/a/b")), ("gs://bucket/a", None)],
-)
-def test_only_staging_on_this_machine_is_a_folder(url: str, folder: Path | None) -> None:
-    assert doctor.staging_folder(url) == folder
-
-
 def test_a_broker_that_answers_is_told_with_its_cluster(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, {"KBQ_KAFKA_BOOTSTRAP_SERVERS": "broker:9092"})
     kafka = FakeKafka()

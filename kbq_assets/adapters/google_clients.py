@@ -1,0 +1,31 @@
+"""Google's own clients, as credentials and endpoint of an access say: for the doctor, and for users' assets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.cloud import bigquery, storage
+
+from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
+from kbq_assets.core.places import BigQueryProject
+
+
+def storage_client(access: GoogleAccess, project: str | None = None) -> storage.Client:
+    """A Cloud Storage client. ``project`` matters to calls about buckets alone. Raises ConfigurationError."""
+    return storage.Client(
+        project=project, credentials=google_credentials(access), client_options=_options(access)
+    )
+
+
+def bigquery_client(access: GoogleAccess, place: BigQueryProject) -> bigquery.Client:
+    """A BigQuery client of a project. Raises ConfigurationError."""
+    return bigquery.Client(
+        project=place.project,
+        credentials=google_credentials(access),
+        location=place.location,
+        client_options=_options(access),
+    )
+
+
+def _options(access: GoogleAccess) -> dict[str, Any] | None:
+    return {"api_endpoint": access.endpoint} if access.endpoint else None
