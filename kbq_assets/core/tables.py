@@ -64,6 +64,16 @@ class TableOptions:
     expiry_days: int = 0
 
 
+#: What BigQuery clusters by: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types
+_CLUSTERED = frozenset({"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
+
+
+def clusterable(options: TableOptions, columns: Iterable[Column]) -> TableOptions:
+    """Options without the clustering columns that a table lacks or that cannot cluster: a pattern's topics differ."""
+    known = {c.name for c in columns if c.type in _CLUSTERED and c.mode != "REPEATED"}
+    return replace(options, cluster_by=tuple(name for name in options.cluster_by if name in known))
+
+
 @dataclass(frozen=True)
 class TableChange:
     """What must happen to a table before a load. ``columns`` are all of the table's columns afterwards."""

@@ -10,7 +10,8 @@ from kbq_assets.core.loading import Parked, TableState
 from kbq_assets.core.names import TableReference, table_state_path
 from kbq_assets.core.planning import plan_pruning
 from kbq_assets.pipelines import operate, state
-from kbq_assets.pipelines.load import MAX_FLIGHT_AGE_MS, plan
+from kbq_assets.pipelines.load import plan
+from kbq_assets.pipelines.load_table import MAX_FLIGHT_AGE_MS
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
@@ -203,7 +204,7 @@ def test_a_file_moved_between_the_loaders_two_reads_is_loaded_before_its_followe
         )
         state.swap(bench.store, current, current.value.with_partition(0, kept))
 
-    bench.faults = Script("list", "backlog/d.A", before=move)
+    bench.faults = Script("list", "backlog/", before=move)
     bench.load()
     assert bench.offsets(A) == [0, 1, 2]
 

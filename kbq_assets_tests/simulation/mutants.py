@@ -16,6 +16,7 @@ from kbq_assets.core import codec, commits, loading, planning
 from kbq_assets.core.commits import StagedFile
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.pipelines import load, publisher, state
+from kbq_assets.pipelines.load_table import GO_ON, TableLoader, Turn
 from kbq_assets.worker import unit as worker_unit
 
 
@@ -84,27 +85,28 @@ def _tables_before_the_commit(store: Any, commits_: Any) -> Any:
 files_in_use = state.files_in_use
 
 
-class _NewIdAfterUnknown(load._TableLoader):
-    def _submit(self, current: Any, flight: Any) -> bool:
+class _NewIdAfterUnknown(TableLoader):
+    def _submit(self, current: Any, flight: Any) -> Turn:
         try:
             self._ports.warehouse.insert_job(self._job(flight, flight.files))
         except UnknownOutcome:
             self._swap(current, loading.give_up(current.value))
         except JobAlreadyExists:
             pass
-        return True
+        return GO_ON
 
 
-class _LandsFailedJobs(load._TableLoader):
-    def _recover(self, current: Any, flight: Any, error: Any) -> bool:
+class _LandsFailedJobs(TableLoader):
+    def _recover(self, current: Any, flight: Any, error: Any) -> Turn:
         self._swap(current, loading.land(current.value, flight.rows))
-        return True
+        return GO_ON
 
 
-class _DeletesBeforeRecording(load._TableLoader):
-    def _settle(self, current: Any, flight: Any) -> bool:
+class _DeletesBeforeRecording(TableLoader):
+    def _settle(self, current: Any, flight: Any) -> Turn:
         self._ports.store.delete_many([f.path for f in flight.files])
-        return super()._settle(current, flight)
+        turn: Turn = super()._settle(current, flight)
+        return turn
 
 
 def _isolate_with_the_mark(current: Any, bad: Any) -> Any:
@@ -159,9 +161,9 @@ MUTANTS = (
     Mutant("the sweep ignores the position", "E6", ((planning, "_is_orphan", _orphan_whatever_the_position),)),
     Mutant("the sweep reads tables and backlogs before the commits", "E6",
            ((state, "files_in_use", _tables_before_the_commit),)),
-    Mutant("a new id after an unknown outcome", "L3", ((load, "_TableLoader", _NewIdAfterUnknown),)),
-    Mutant("a failed job counts as loaded", "L5", ((load, "_TableLoader", _LandsFailedJobs),)),
-    Mutant("files are deleted before the load is recorded", "L4", ((load, "_TableLoader", _DeletesBeforeRecording),)),
+    Mutant("a new id after an unknown outcome", "L3", ((load, "TableLoader", _NewIdAfterUnknown),)),
+    Mutant("a failed job counts as loaded", "L5", ((load, "TableLoader", _LandsFailedJobs),)),
+    Mutant("files are deleted before the load is recorded", "L4", ((load, "TableLoader", _DeletesBeforeRecording),)),
     Mutant("the mark passes a bad file before its batch", "L5", ((loading, "isolate", _isolate_with_the_mark),)),
     Mutant("one job id for all of a table's jobs", "L2", ((loading, "_fly", _same_sequence),)),
     Mutant("newest windows first", "L1", ((loading, "_windows_by_partition", _newest_first),)),
