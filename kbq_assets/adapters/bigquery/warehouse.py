@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from google.api_core import exceptions as api
@@ -29,7 +29,16 @@ from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.tables import Column, TableOptions
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, JobError, JobStatus, KafkaRange, LoadJob
+from kbq_assets.ports.warehouse import (
+    DoubledOffset,
+    ErrorQuery,
+    ErrorRow,
+    JobError,
+    JobStatus,
+    KafkaRange,
+    LoadJob,
+    OffsetSummary,
+)
 
 #: Of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
 TIMEOUT_SECONDS: Final = 60.0
@@ -193,6 +202,32 @@ class BigQueryWarehouse:
         if (found := self._find_table(table)) is None:
             return {}
         return {KafkaRange(*key): rows for *key, rows in self._query(str(table), queries.kafka_ranges(found))}
+
+    def kafka_summary(
+        self, table: TableReference, since: date | None = None
+    ) -> Mapping[KafkaRange, OffsetSummary]:
+        """Rows, distinct offsets and their bounds per topic, partition and epoch."""
+        if (found := self._find_table(table)) is None:
+            return {}
+        rows = self._query(str(table), queries.kafka_summary(found, since))
+        return {KafkaRange(*row[:3]): OffsetSummary(*row[3:]) for row in rows}
+
+    def doubled_offsets(
+        self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
+    ) -> tuple[DoubledOffset, ...]:
+        """The lowest offsets with several rows, per topic, partition and epoch."""
+        names = tuple(dict.fromkeys(tables))
+        with ThreadPoolExecutor(_LISTING_THREADS, "kbq-tables") as pool:
+            found = dict(zip(names, pool.map(self._find_table, names), strict=True))
+        existing = {name: table for name, table in found.items() if table is not None}
+        if not existing:
+            return ()
+        rows = self._query("doubled offsets", queries.doubled_offsets(list(existing.values()), since, limit))
+        sources = list(existing)
+        return tuple(
+            DoubledOffset(KafkaRange(*row[:3]), row[3], tuple(sorted(sources[number] for number in row[4])))
+            for row in rows
+        )
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         """Rows of an error table, the newest first; () when there is no such table."""
