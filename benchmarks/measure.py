@@ -93,8 +93,8 @@ class _Sampler(threading.Thread):
 
 
 def _is_python_worker(command: Sequence[str]) -> bool:
-    """`python -m pyspark.daemon`, which forks workers, or `pyspark.worker`. A zombie's command line is empty."""
-    return "python" in Path("".join(command[:1])).name and any("pyspark" in part for part in command[1:3])
+    """The daemon that forks workers, `python -m MODULE pyspark.worker`, or one. A zombie has no command line."""
+    return "python" in Path("".join(command[:1])).name and any("pyspark" in part for part in command[1:4])
 
 
 def _high_water(pid: int) -> int:

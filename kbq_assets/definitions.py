@@ -100,11 +100,12 @@ def _open_duckdb(path: Path, settings: Settings) -> Warehouse:
 @contextmanager
 def _open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
     from kbq_assets.adapters.spark.engine import SparkEngine
-    from kbq_assets.adapters.spark.session import spark_session
+    from kbq_assets.adapters.spark.session import spark_context
+    from kbq_assets.worker import daemon
     from kbq_assets.worker.task import UnitTask
 
-    with spark_session(settings.spark, settings.home) as session:
-        yield SparkEngine(session, UnitTask(settings))
+    with spark_context(settings.spark, settings.home, daemon.MODULE) as context:
+        yield SparkEngine(context, UnitTask(settings))
 
 
 def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | None]:

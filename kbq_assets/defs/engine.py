@@ -35,9 +35,10 @@ def pyspark_resource(settings: Settings) -> dg.ResourceDefinition:
     @dg.resource(description="Spark, configured by KBQ_SPARK_* variables; starts when it is first used.")
     def pyspark(context: dg.InitResourceContext) -> Iterator[LazyPySparkResource]:
         from kbq_assets.adapters.spark.session import prepare_environment, spark_config
+        from kbq_assets.worker import daemon
 
         prepare_environment(settings.home, settings.spark.master)
-        spark = LocalPySpark(spark_config=spark_config(settings.spark, settings.home))
+        spark = LocalPySpark(spark_config=spark_config(settings.spark, settings.home, daemon.MODULE))
         try:
             yield spark
         finally:
@@ -59,7 +60,7 @@ def engine_resource(settings: Settings) -> dg.ResourceDefinition:
 
             if context.log is not None:
                 context.log.info(f"starting Spark ({settings.spark.master})")
-            return SparkEngine(spark.spark_session, UnitTask(settings))
+            return SparkEngine(spark.spark_context, UnitTask(settings))
 
         return OnDemandEngine(open_engine)
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
-import pyarrow
+import cramjam
 
 from kbq_assets.wire.errors import EncoderMisuse
 
+#: As fast as pyarrow's, without its 40 MB and its thread.
+_compress_raw: Callable[[Any], Any] = cramjam.snappy.compress_raw
 _isal: Any = None
 with suppress(ImportError):  # 5 to 7 times as fast as zlib
     from isal import isal_zlib
@@ -32,7 +34,7 @@ def compressor(codec: Codec) -> Compress:
 
 
 def _snappy(block: Any) -> bytes:
-    compressed = pyarrow.compress(block, codec="snappy", asbytes=False)
+    compressed = _compress_raw(block)
     checksum = _crc32(block)
     return b"".join((compressed, checksum.to_bytes(4)))  # Avro appends the CRC of what was compressed
 

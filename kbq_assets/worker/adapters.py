@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry
 from kbq_assets.core.places import Folder
@@ -34,6 +33,9 @@ def _open_store(settings: Settings, credentials: str) -> ObjectStore:
 
 def open_source(settings: Settings) -> Source:
     """The reader of Kafka records."""
+    # It loads kernels: not for commands that read no record.
+    from kbq_assets.adapters.kafka.source import KafkaSource
+
     return KafkaSource(settings.kafka.bootstrap_servers, settings.kafka.options)
 
 

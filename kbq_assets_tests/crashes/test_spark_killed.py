@@ -79,7 +79,7 @@ class SparkRun:
         found: list[psutil.Process] = []
         for process in self._family.values():
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended, waited for or not
-                if "pyspark.daemon" in process.cmdline():
+                if "pyspark.worker" in process.cmdline() and process.children():
                     found.extend(process.children())
         return found
 

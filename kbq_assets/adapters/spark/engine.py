@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pyspark import InheritableThread
-from pyspark.sql import SparkSession
+from pyspark import InheritableThread, SparkContext
 
 from kbq_assets.core.units import Unit, UnitOutcome
 
@@ -21,10 +20,10 @@ Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 
 
 class SparkEngine:
-    """An ExtractionEngine on a Spark session. ``slots`` tasks at a time; by default the cluster's cores."""
+    """An ExtractionEngine on a Spark context. ``slots`` tasks at a time; by default the cluster's cores."""
 
-    def __init__(self, session: SparkSession, task: Task, slots: int = 0) -> None:
-        self._context = session.sparkContext
+    def __init__(self, context: SparkContext, task: Task, slots: int = 0) -> None:
+        self._context = context
         self._task = task
         self._slots = slots or self._context.defaultParallelism
         self._running = 0

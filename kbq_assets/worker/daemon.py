@@ -1,0 +1,35 @@
+"""The process that forks Spark's Python workers: ``python -m kbq_assets.worker.daemon pyspark.worker``.
+
+It imports what tasks import and loads the kernels, once instead of in every worker.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+MODULE: Final = "kbq_assets.worker.daemon"
+"""Its name, as Spark's `spark.python.daemon.module` takes it."""
+
+
+def load() -> None:
+    """Import and compile what a task needs."""
+    import kbq_assets.worker.adapters
+    import kbq_assets.worker.task
+    import kbq_assets.worker.unit  # noqa: F401
+    from kbq_assets.worker.warm import warm_up
+
+    warm_up()
+
+
+def main() -> None:
+    """Load, then serve until Spark closes standard input."""
+    # Spark puts a zip of PySpark's sources first, from which every process would compile them anew.
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith("/pyspark.zip")]
+    from kbq_assets.adapters.spark.daemon import serve
+
+    serve(load)
+
+
+if __name__ == "__main__":
+    main()
