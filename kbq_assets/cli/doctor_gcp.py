@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbq_assets.cli.doctor import Check, Outcome
 from kbq_assets.core.errors import KbqError, NotFound, Refused
@@ -33,12 +33,46 @@ from kbq_assets.core.settings import Settings
 from kbq_assets.worker.adapters import open_load_store
 
 if TYPE_CHECKING:
-    from kbq_assets.adapters.google_doctor import BucketQuestions, WarehouseQuestions
+    from kbq_assets.adapters.gcs import BucketReport
 
 #: Google refuses tokens of clocks that are five minutes off.
 WARN_SKEW_MS: Final = 60_000
 FAIL_SKEW_MS: Final = 300_000
 _FOLDERS: Final = {CREATE_OBJECTS: CREATES_IN, DELETE_OBJECTS: DELETES_IN}
+
+
+class BucketQuestions(Protocol):
+    """What one identity is asked about the staging area; `google_doctor` says what the answers mean."""
+
+    identity: str
+
+    def granted(self, wanted: Collection[str]) -> frozenset[str]:
+        """Which of these permissions it has for all objects of the bucket."""
+
+    def may_in(self, folder: str, permission: str) -> bool:
+        """Whether it has one in a folder all the same."""
+
+    def location(self) -> str:
+        """Where the bucket is."""
+
+    def safety(self) -> BucketReport:
+        """What about the bucket itself endangers staged data."""
+
+
+class WarehouseQuestions(Protocol):
+    """What the loader is asked about BigQuery."""
+
+    def job_identity(self) -> str:
+        """As whom jobs run; Refused if none may."""
+
+    def dataset_location(self, dataset: str) -> str:
+        """Where a dataset is."""
+
+    def may_list(self, dataset: str) -> bool:
+        """Whether its tables can be listed."""
+
+    def table_permissions(self, dataset: str) -> frozenset[str]:
+        """Which of `TABLE_PERMISSIONS` its tables have; Refused if none can be created."""
 
 
 def examine_google(settings: Settings, datasets: Iterable[str]) -> Iterator[Check]:
@@ -147,20 +181,22 @@ def now_ms() -> int:
 
 
 def _ask_bucket(settings: Settings, place: Bucket, side: Side) -> BucketQuestions:
+    from kbq_assets.adapters import google_doctor
     from kbq_assets.adapters.google_auth import GoogleAccess
-    from kbq_assets.adapters.google_doctor import BucketQuestions
 
     google = settings.google
     credentials = google.extract_credentials if side is Side.EXTRACT else google.load_credentials
-    return BucketQuestions(GoogleAccess(credentials, google.gcs_endpoint), place)
+    return google_doctor.BucketQuestions(GoogleAccess(credentials, google.gcs_endpoint), place)
 
 
 def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuestions:
+    from kbq_assets.adapters import google_doctor
     from kbq_assets.adapters.google_auth import GoogleAccess
-    from kbq_assets.adapters.google_doctor import WarehouseQuestions
 
     google = settings.google
-    return WarehouseQuestions(GoogleAccess(google.load_credentials, google.bigquery_endpoint), place)
+    return google_doctor.WarehouseQuestions(
+        GoogleAccess(google.load_credentials, google.bigquery_endpoint), place
+    )
 
 
 def _missing(side: Side, questions: BucketQuestions) -> Iterator[tuple[str, str]]:
