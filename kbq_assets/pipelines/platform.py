@@ -16,6 +16,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading import Batch
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.places import DuckDbFile
 from kbq_assets.core.planning import ExtractionPlan
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
@@ -24,6 +25,7 @@ from kbq_assets.pipelines import clean as cleaning
 from kbq_assets.pipelines import extract as extraction
 from kbq_assets.pipelines import load as loading
 from kbq_assets.pipelines import reconcile as reconciliation
+from kbq_assets.pipelines import reconcile_counts as counting
 from kbq_assets.pipelines import status as standing
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
@@ -32,6 +34,8 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets.ports.warehouse import Warehouse
 
+#: Queries of a reconciliation that a warehouse of many machines answers at a time; a file takes one.
+QUERIES_AT_ONCE: Final = 8
 LOGGER: Final = logging.getLogger("kbq.staging")
 
 
@@ -171,3 +175,14 @@ class Platform:
         expected = self.openers.expected(self.settings)
         ports = reconciliation.ReconcilePorts(self.load_store, self.offsets, source, self.warehouse, expected)
         return reconciliation.reconcile(ports, only=only)
+
+    def reconcile_counts(
+        self,
+        selection: counting.CountSelection | None = None,
+        *,
+        on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
+    ) -> counting.CountReport:
+        """Compare counts of the warehouse with what was loaded and committed: no record is read."""
+        ports = counting.CountPorts(self.load_store, self.offsets, self.warehouse)
+        at_once = 1 if isinstance(self.settings.warehouse, DuckDbFile) else QUERIES_AT_ONCE
+        return counting.reconcile_counts(ports, selection, at_once=at_once, on_table=on_table)

@@ -7,14 +7,14 @@ see is in `BLIND`; `reconcile` sees that too, by reading every offset.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, TypeAlias
 
 from kbq_assets.core.commits import Commit, StagedFile, TopicRegistry
-from kbq_assets.core.errors import CorruptState, UnsupportedFormat
+from kbq_assets.core.errors import CorruptState, NotFound, UnsupportedFormat
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import TableReference, table_state_path
 from kbq_assets.core.offsets import TopicPartition
@@ -96,13 +96,15 @@ def reconcile_counts(
     """Compare what the warehouse counts with tables' states, commits and the broker's offsets. Changes nothing.
 
     ``at_once`` queries run at a time; ``on_table`` is told each table counted, and how many there are. Raises
-    Unavailable.
+    Unavailable, NotFound for a topic or table that was never extracted or loaded.
     """
     selection = selection or CountSelection()
     topics = state.topic_registry(ports.store)
+    _check_known(selection.topics, topics.topics)
     earlier = _commits(ports.store, topics)
     # In the order of E6 and L1: a file that moves on meanwhile is seen on its way.
     tables = state.table_registry(ports.store)
+    _check_known(selection.tables, tables.tables)
     backlog = [f for t in tables.tables for c in state.read_backlog(ports.store, t) for f in c.value.files]
     counted = _count_tables(ports, selection, tables.tables, at_once, on_table)
     states = {t: versioned.value for t, versioned in state.read_table_states(ports.store, tables).items()}
@@ -132,6 +134,12 @@ def reconcile_counts(
     ]
     partitions = _count_partitions(ports.offsets, chosen, books)
     return CountReport(selection.since, tuple(counts), partitions, tuple(problems), tuple(_parked(states)))
+
+
+def _check_known(chosen: Collection[object] | None, known: Collection[object]) -> None:
+    if unknown := set(chosen or ()) - set(known):
+        names = ", ".join(sorted(map(str, unknown)))
+        raise NotFound(f"nothing is known of {names}", next_step="kbq status lists topics and tables")
 
 
 def _commits(store: ObjectStore, registry: TopicRegistry) -> _Commits:

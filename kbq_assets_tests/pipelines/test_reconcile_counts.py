@@ -10,6 +10,7 @@ import pytest
 
 from kbq_assets.core import loading
 from kbq_assets.core.commits import Commit, Counts
+from kbq_assets.core.errors import NotFound
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import TableReference, commit_path, table_state_path
 from kbq_assets.pipelines import operate, state
@@ -441,8 +442,17 @@ def test_chosen_tables_alone_are_queried() -> None:
 def test_chosen_topics_alone_are_counted() -> None:
     bench = loaded()
     double(bench)
-    assert counted(bench, topics=frozenset({"other"})) == CountReport(None, (), ())
+    bench.kafka.create_topic("other")
+    operate.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest").apply()
+    report = counted(bench, topics=frozenset({"other"}))
+    assert ([p.topic_partition.topic for p in report.partitions], report.findings) == (["other"], ())
     assert not counted(bench, topics=frozenset({TOPIC})).accounted
+
+
+@pytest.mark.parametrize("selection", [{"topics": {"other"}}, {"tables": {TableReference("d", "other")}}])
+def test_a_name_that_nothing_is_known_of_is_refused(selection: dict[str, set[object]]) -> None:
+    with pytest.raises(NotFound, match="other"):
+        counted(loaded(), **selection)
 
 
 def test_each_table_counted_is_told_and_several_are_counted_at_once() -> None:
