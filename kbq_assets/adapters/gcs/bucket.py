@@ -1,0 +1,153 @@
+"""Whether a bucket is fit for staging: private, and nobody but KBQ deletes, freezes or bills its objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import requests
+from google.cloud.storage import Client
+
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
+from kbq_assets.adapters.gcs.errors import Intent, refusal
+
+_EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
+#: Conditions of rules for noncurrent versions, which are none of KBQ's objects.
+_NONCURRENT: Final = frozenset({"numNewerVersions", "daysSinceNoncurrentTime", "noncurrentTimeBefore"})
+_HARMLESS_CLASSES: Final = frozenset({"STANDARD", "NEARLINE", "COLDLINE"})
+
+
+@dataclass(frozen=True)
+class BucketReport:
+    """What makes a bucket unfit, and what could not be seen or should be better: sentences for operators."""
+
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BucketFacts:
+    """A bucket's metadata, policy and the access list that new objects get, as Cloud Storage's JSON.
+
+    None is what could not be looked at, or what does not apply; ``unseen`` tells why, in sentences.
+    """
+
+    metadata: Mapping[str, Any] | None
+    policy: Mapping[str, Any] | None = None
+    default_access: Mapping[str, Any] | None = None
+    unseen: tuple[str, ...] = ()
+
+
+def check_bucket(client: Client, bucket: str, prefix: str) -> BucketReport:
+    """Look at a bucket as far as this client may; what it may not see is a warning.
+
+    Raises ConfigurationError if there is no such bucket, Unavailable.
+    """
+    return judge_bucket(read_facts(Calls(client, PAUSES), bucket), prefix)
+
+
+def read_facts(calls: Calls, bucket: str) -> BucketFacts:
+    """What this client may see of a bucket. Raises ConfigurationError if there is none, Unavailable."""
+    unseen: list[str] = []
+
+    def look(part: str, permission: str) -> dict[str, Any] | None:
+        intent = Intent(f"look at{part.replace('/', ' ')}", f"gs://{bucket}", permission)
+
+        def read(response: requests.Response) -> dict[str, Any] | None:
+            if response.ok:
+                return document(intent, response)
+            error = refusal(intent, response.status_code, response.text)
+            unseen.append(f"not checked: {error.message}; {error.next_step}")
+            return None
+
+        url = calls.bucket_url(bucket) + part
+        return calls.send(Call(intent, "GET", url, accepts=frozenset({403, 404} if part else {403})), read)
+
+    metadata = look("", "storage.buckets.get")
+    policy = look("/iam", "storage.buckets.getIamPolicy")
+    uniform = metadata is not None and _uniform(metadata)
+    default_access = None if uniform else look("/defaultObjectAcl", "storage.buckets.getIamPolicy")
+    return BucketFacts(metadata, policy, default_access, tuple(unseen))
+
+
+def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
+    """What the facts mean for objects below a prefix."""
+    metadata = facts.metadata or {}
+    under = f"{prefix}/" if prefix else ""
+    problems = [*_rewriting_rules(metadata, under), *_freezes(metadata), *_charges(metadata)]
+    warnings = list(facts.unseen)
+    if _prevention(metadata) != "enforced":
+        problems += _public(facts)
+        if facts.metadata is not None:
+            warnings.append(
+                "public access prevention is not enforced: gcloud storage buckets update --public-access-prevention"
+            )
+    return BucketReport(tuple(problems), tuple(warnings))
+
+
+def _public(facts: BucketFacts) -> Iterator[str]:
+    for binding in (facts.policy or {}).get("bindings", ()):
+        for member in sorted(_EVERYBODY & set(binding.get("members", ()))):
+            yield f"{member} has {binding.get('role')}: take it away, staged data is not public"
+    for entry in (facts.default_access or {}).get("items", ()):
+        if entry.get("entity") in _EVERYBODY:
+            yield f"{entry['entity']} may read every new object: change the default object access list"
+
+
+def _rewriting_rules(metadata: Mapping[str, Any], under: str) -> Iterator[str]:
+    """Lifecycle rules that delete or archive objects below a prefix."""
+    for rule in metadata.get("lifecycle", {}).get("rule", ()):
+        action, condition = rule.get("action", {}), rule.get("condition", {})
+        if not _is_harmful(action) or not _touches(condition, under):
+            continue
+        what = f"{action.get('type')} {action.get('storageClass', '')}".rstrip()
+        yield (
+            f"a lifecycle rule ({what}, {_told(condition)}) acts on objects under gs://…/{under}: "
+            "leave this prefix out of it, or use another bucket"
+        )
+
+
+def _is_harmful(action: Mapping[str, Any]) -> bool:
+    kind = action.get("type")
+    return kind == "Delete" or (
+        kind == "SetStorageClass" and action.get("storageClass") not in _HARMLESS_CLASSES
+    )
+
+
+def _touches(condition: Mapping[str, Any], under: str) -> bool:
+    """Whether a rule may act on live objects below a prefix; suffixes and ages are not looked at: they may."""
+    if condition.get("isLive") is False or _NONCURRENT & condition.keys():
+        return False
+    prefixes: Iterable[str] = condition.get("matchesPrefix") or [""]
+    return any(under.startswith(prefix) or prefix.startswith(under) for prefix in prefixes)
+
+
+def _freezes(metadata: Mapping[str, Any]) -> Iterator[str]:
+    retention = metadata.get("retentionPolicy")
+    if retention:
+        locked = ", locked" if retention.get("isLocked") else ""
+        yield (
+            f"a retention policy ({retention.get('retentionPeriod')} s{locked}) forbids what KBQ must do, "
+            "replacing and deleting objects: remove it, or use another bucket"
+        )
+    if metadata.get("defaultEventBasedHold"):
+        yield "new objects are put on hold (default event-based hold): turn it off"
+
+
+def _charges(metadata: Mapping[str, Any]) -> Iterator[str]:
+    if metadata.get("billing", {}).get("requesterPays"):
+        yield "requester pays is on, which load jobs and this client do not support: turn it off"
+
+
+def _uniform(metadata: Mapping[str, Any]) -> bool:
+    uniform = metadata.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
+    return bool(uniform.get("enabled"))
+
+
+def _prevention(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("iamConfiguration", {}).get("publicAccessPrevention", "inherited"))
+
+
+def _told(condition: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(condition.items())) or "always"

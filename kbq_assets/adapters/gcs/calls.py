@@ -1,0 +1,114 @@
+"""Requests to the JSON API, bounded in time, repeated where that cannot do harm."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import requests
+from google.cloud.storage import Client
+from requests.adapters import HTTPAdapter
+
+from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
+from kbq_assets.core.errors import TransientError, UnknownOutcome
+
+#: Connections kept open: as many threads may share a store.
+POOL: Final = 64
+#: To connect, and to wait for an answer, in seconds. Sending a whole chunk must fit into the first.
+TIMEOUT: Final = (30.0, 60.0)
+#: Pauses between repetitions, in seconds, each varied by half. An object takes one change a second, no more.
+PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request. ``repeatable``: applied twice it changes no more than once. ``accepts``: statuses besides 2xx."""
+
+    intent: Intent
+    verb: str
+    url: str
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    repeatable: bool = True
+    stream: bool = False
+    accepts: frozenset[int] = frozenset()
+
+
+class Calls:
+    """A client's connections. Threads may share it; a process that forks may not."""
+
+    def __init__(self, client: Client, pauses: Sequence[float] = PAUSES) -> None:
+        # The library has no public way to its session, but documents this one for the size of the pool.
+        self._session: requests.Session = client._http
+        self._session.mount("https://", HTTPAdapter(pool_maxsize=POOL))
+        self._session.mount("http://", HTTPAdapter(pool_maxsize=POOL))
+        self.endpoint = str(client.api_endpoint).rstrip("/")
+        self.pauses = tuple(pauses)
+
+    def bucket_url(self, bucket: str, kind: str = "") -> str:
+        """The URL of a bucket; ``kind`` is ``/upload`` for what takes data."""
+        return f"{self.endpoint}{kind}/storage/v1/b/{bucket}"
+
+    def object_url(self, bucket: str, name: str) -> str:
+        """The URL of an object."""
+        return f"{self.bucket_url(bucket)}/o/{quote(name, safe='')}"
+
+    def send(self, call: Call, read: Callable[[requests.Response], T]) -> T:
+        """What ``read`` makes of the answer. Raises what the package's table says; so may ``read``."""
+        unknown: UnknownOutcome | None = None
+        for pause in (*self.pauses, None):
+            try:
+                return read(self.attempt(call))
+            except TransientError as error:
+                unknown = error if isinstance(error, UnknownOutcome) else unknown
+                if pause is None or (unknown and not call.repeatable):
+                    # A refused repetition does not tell what became of the first request.
+                    raise unknown or error from None
+                wait(pause)
+        raise AssertionError("the last pause is None")
+
+    def json(self, call: Call) -> dict[str, Any]:
+        """The document of an answer."""
+        return self.send(call, lambda response: document(call.intent, response))
+
+    def attempt(self, call: Call) -> requests.Response:
+        """The answer to a request sent once."""
+        try:
+            response = self._session.request(
+                call.verb,
+                call.url,
+                params=dict(call.params),
+                data=call.body,
+                headers=dict(call.headers),
+                stream=call.stream,
+                timeout=TIMEOUT,
+                allow_redirects=False,
+            )
+            if response.status_code < 300 or response.status_code in call.accepts:
+                return response
+            raise refusal(call.intent, response.status_code, response.text)
+        except NO_ANSWER as error:
+            raise interruption(call.intent, error) from None
+
+
+def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
+    """An answer's JSON object."""
+    try:
+        found: Any = response.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise intent.unsettled("the answer is no JSON object")
+    return found
+
+
+def wait(seconds: float) -> None:
+    """Pause, not in step with others."""
+    time.sleep(seconds * random.uniform(0.5, 1.5))

@@ -1,0 +1,120 @@
+"""What Cloud Storage answers, or does not, as KBQ's errors. The table is in the package's docstring."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import requests
+import urllib3
+from google.auth import exceptions as auth
+
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    KbqError,
+    NotFound,
+    PreconditionFailed,
+    Unavailable,
+    UnknownOutcome,
+)
+
+#: What ends an exchange without an answer.
+NO_ANSWER: Final = (requests.RequestException, urllib3.exceptions.HTTPError, auth.GoogleAuthError, OSError)
+_LONGEST_QUOTE: Final = 300
+_TRY_AGAIN: Final = "the next run goes on; if it lasts, see https://status.cloud.google.com and the network"
+_PERMISSION: Final = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
+_DAMAGED: Final = re.compile(r"(crc32c|md5|checksum|hash).*(match|calculated)", re.IGNORECASE)
+_BUCKET_GONE: Final = re.compile(r"bucket.*(does not exist|not found)", re.IGNORECASE)
+#: Reasons of a 400 or 403 that a permission would not mend.
+_NEXT_STEPS: Final = {
+    "retentionPolicyNotMet": "remove the bucket's retention policy: KBQ replaces and deletes objects",
+    "objectUnderActiveHold": "release the object's hold, and the bucket's default hold",
+    "userProjectMissing": "turn requester pays off for this bucket",
+}
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a request is for: ``name`` is the object's or bucket's address, ``permission`` what it needs."""
+
+    operation: str
+    name: str
+    permission: str
+    changes: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.name}"
+
+    def unsettled(self, reason: str) -> KbqError:
+        """No answer that can be relied on: a change may be applied or not."""
+        error = UnknownOutcome if self.changes else Unavailable
+        return error(f"{self}: {reason}", next_step=_TRY_AGAIN)
+
+
+def refusal(intent: Intent, status: int, text: str) -> KbqError:
+    """The error for an answer that is no success."""
+    reason, message = _told(text)
+    said = f"{intent}: {status} {message}".rstrip()
+    if status == 412:
+        return PreconditionFailed(f"{intent}: it has another generation", next_step="read it again")
+    if status == 404 and not _BUCKET_GONE.search(message):
+        return NotFound(f"{intent.name} does not exist", next_step="list its folder")
+    if status == 429 or (status == 400 and _DAMAGED.search(message)):
+        return Unavailable(said, next_step=_TRY_AGAIN)
+    if status == 408 or status >= 500:
+        return intent.unsettled(f"{status} {message}".rstrip())
+    return ConfigurationError(said, next_step=_next_step(intent, status, reason, message))
+
+
+def interruption(intent: Intent, error: BaseException) -> KbqError:
+    """The error for an exchange that ended without an answer. Tells no URL: that of an upload is a secret."""
+    root = _root(error)
+    reason = f"{type(root).__name__}: {root}"
+    if isinstance(error, auth.GoogleAuthError) and not _passes(error):
+        return ConfigurationError(
+            f"{intent}: no access token: {reason}", next_step="check the credentials (kbq doctor)"
+        )
+    if isinstance(error, auth.GoogleAuthError) or _never_connected(error):
+        return Unavailable(f"{intent}: {reason}", next_step=_TRY_AGAIN)
+    return intent.unsettled(reason)
+
+
+def _next_step(intent: Intent, status: int, reason: str, message: str) -> str:
+    if reason in _NEXT_STEPS:
+        return _NEXT_STEPS[reason]
+    if status == 401:
+        return "the credentials are missing or no longer valid: check them (kbq doctor)"
+    if status == 403:
+        named = _PERMISSION.search(message)
+        return f"grant {named[0] if named else intent.permission} on the bucket to these credentials"
+    return "check the bucket's name and the endpoint"
+
+
+def _told(text: str) -> tuple[str, str]:
+    """Reason and message of an error's body, which is JSON except for downloads."""
+    try:
+        error: Any = json.loads(text)["error"]
+        reason, message = str(error["errors"][0]["reason"]), str(error["message"])
+    except (ValueError, TypeError, LookupError):
+        reason, message = "", text
+    return reason, " ".join(message.split())[:_LONGEST_QUOTE]
+
+
+def _passes(error: auth.GoogleAuthError) -> bool:
+    return isinstance(error, auth.TransportError) or bool(error.retryable)
+
+
+def _never_connected(error: BaseException) -> bool:
+    """Whether a connection could not even be made, so that nothing was sent."""
+    if isinstance(error, requests.ConnectTimeout):
+        return True
+    cause = error.args[0] if error.args else None
+    return isinstance(getattr(cause, "reason", None), urllib3.exceptions.NewConnectionError)
+
+
+def _root(error: BaseException) -> BaseException:
+    while following := error.__cause__ or error.__context__:
+        error = following
+    return error

@@ -1,0 +1,255 @@
+"""The `ObjectStore` port over a bucket; see the package for what an answer means."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, BinaryIO, Final, cast
+
+import google_crc32c
+import requests
+from google.cloud.storage import Client
+
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls
+from kbq_assets.adapters.gcs.download import (
+    ObjectReader,
+    header_ms,
+    media_call,
+    media_facts,
+    require_checksum,
+)
+from kbq_assets.adapters.gcs.errors import Intent
+from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter
+from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
+from kbq_assets.adapters.object_paths import MAX_PATH, check_path
+from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
+from kbq_assets.core.places import parse_bucket
+from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
+
+#: Deletions at a time: there is no request for many.
+_DELETERS: Final = 16
+_READ_BUFFER: Final = 1 << 20
+_LISTED: Final = "items(name,size,updated,generation),nextPageToken"
+#: No object of ours: a path does not start with a dot.
+_NO_OBJECT: Final = ".time"
+
+
+def open_gcs_store(url: str, access: GoogleAccess) -> GcsObjectStore:
+    """The store at ``gs://bucket/prefix``. Nothing is sent yet. Raises ConfigurationError."""
+    place = parse_bucket(url)
+    options = {"api_endpoint": access.endpoint} if access.endpoint else {}
+    # Objects belong to a bucket, not to a project; without one the client would look for it.
+    client = Client(project=None, credentials=google_credentials(access), client_options=options)
+    return GcsObjectStore(client, place.name, place.prefix)
+
+
+class GcsObjectStore:
+    """Objects below ``prefix`` of a bucket. Threads may share it; each process opens its own.
+
+    ``pauses``: see `Calls`. ``chunk_bytes``: what a writer holds; a multiple of 256 KiB.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        bucket: str,
+        prefix: str = "",
+        *,
+        pauses: Sequence[float] = PAUSES,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._calls = Calls(client, pauses)
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._chunk_bytes = chunk_bytes
+
+    # Reading
+
+    def get(self, path: str) -> StoredObject:
+        """Read an object. Raises NotFound, Unavailable."""
+        intent = self._intent("get", path, "storage.objects.get")
+
+        def read(response: requests.Response) -> StoredObject:
+            facts = media_facts(intent, response)
+            require_checksum(intent, facts.crc32c, google_crc32c.value(response.content))
+            return StoredObject(response.content, facts.generation, facts.updated_ms)
+
+        return self._calls.send(media_call(intent, self._url(path)), read)
+
+    def open_read(self, path: str) -> BinaryIO:
+        """Stream an object: one generation of it, whatever happens meanwhile. Raises NotFound, Unavailable."""
+        intent = self._intent("read", path, "storage.objects.get")
+        return cast(
+            BinaryIO, io.BufferedReader(ObjectReader(self._calls, intent, self._url(path)), _READ_BUFFER)
+        )
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        """Objects whose path starts with ``prefix``, in path order, from the first after ``start_after``."""
+        if folder := prefix.rpartition("/")[0]:
+            check_path(folder)
+        token = ""
+        while True:
+            page = self._calls.json(self._page(prefix, start_after, token))
+            for item in page.get("items", ()):
+                entry = self._entry(item)
+                # The offset itself is listed too. A name with '/' at its end is the console's idea of a folder.
+                if entry.path > start_after and not entry.path.endswith("/"):
+                    yield entry
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+    def uri(self, path: str) -> str:
+        """The object's ``gs://`` address; a folder's, where ``path`` ends with '/'."""
+        return f"gs://{self._bucket}/{self._name(path.removesuffix('/'))}"
+
+    def now_ms(self) -> int:
+        """Cloud Storage's time, in ms since 1970. Asked for each time: no clock of this machine has a part in it."""
+        intent = Intent("ask the time of", f"gs://{self._bucket}", "storage.objects.get")
+        url = self._calls.object_url(self._bucket, self._prefix + _NO_OBJECT)
+        # Every answer has the time, the one that there is no such object too.
+        call = Call(intent, "GET", url, {"fields": "name"}, accepts=frozenset({401, 403, 404}))
+        return self._calls.send(call, lambda response: header_ms(intent, response, "date"))
+
+    # Writing
+
+    def create(self, path: str, data: bytes) -> int:
+        """Write an object that must not exist; return its generation.
+
+        Raises PreconditionFailed, Unavailable, UnknownOutcome.
+        """
+        return int(self._put("create", path, data, 0)["generation"])
+
+    def swap(self, path: str, data: bytes, generation: int) -> int:
+        """Replace an object of exactly this generation; return the new one.
+
+        Raises PreconditionFailed (also when the object is gone), Unavailable, UnknownOutcome.
+        """
+        if generation <= 0:
+            # To Cloud Storage generation 0 is an object that does not exist.
+            raise PreconditionFailed(f"{path} has no generation {generation}", next_step="read it again")
+        return int(self._put("swap", path, data, generation)["generation"])
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object; an existing target is kept as it is (copies are content-equal). Raises NotFound."""
+        intent = self._intent("copy", source, "storage.objects.get and storage.objects.create", changes=True)
+        to = self._calls.object_url(self._bucket, self._name(target)).removeprefix(self._calls.endpoint)
+        url = f"{self._url(source)}/rewriteTo{to.removeprefix('/storage/v1')}"
+        parameters: dict[str, str | int] = {"ifGenerationMatch": 0, "fields": "done,rewriteToken"}
+        try:
+            while not (answer := self._calls.json(Call(intent, "POST", url, parameters))).get("done"):
+                parameters["rewriteToken"] = answer["rewriteToken"]
+        except PreconditionFailed:
+            return
+
+    def open_write(self, path: str) -> ObjectWriter:
+        """Stream a new object; the path must not exist when it is closed."""
+        intent = self._intent("write", path, "storage.objects.create", changes=True)
+        target = UploadTarget(path, self._name(path), intent, self._calls.bucket_url(self._bucket, "/upload"))
+        return UploadWriter(self._calls, target, self._put_file, self._chunk_bytes)
+
+    def delete(self, path: str) -> None:
+        """Delete an object. Deleting what is not there succeeds. Raises Unavailable, UnknownOutcome."""
+        intent = self._intent("delete", path, "storage.objects.delete", changes=True)
+        try:
+            self._calls.send(Call(intent, "DELETE", self._url(path)), lambda _: None)
+        except NotFound:
+            return
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        """Delete objects; return the failures, per path. A failure does not stop the others."""
+
+        def failure(path: str) -> KbqError | None:
+            try:
+                self.delete(path)
+            except KbqError as error:
+                return error
+            return None
+
+        wanted = list(paths)
+        with ThreadPoolExecutor(_DELETERS) as threads:
+            failures = zip(wanted, threads.map(failure, wanted), strict=True)
+            return {path: error for path, error in failures if error is not None}
+
+    def sweep_temporary(self) -> int:
+        """Nothing: an upload that was given up is forgotten by Cloud Storage after a week."""
+        return 0
+
+    # Below the port
+
+    def _name(self, path: str) -> str:
+        name = self._prefix + check_path(path)
+        if len(name.encode()) > MAX_PATH:
+            raise InvalidName(
+                f"{name!r} has more than {MAX_PATH} bytes", next_step="choose a shorter prefix of the bucket"
+            )
+        return name
+
+    def _url(self, path: str) -> str:
+        return self._calls.object_url(self._bucket, self._name(path))
+
+    def _intent(self, operation: str, path: str, permission: str, *, changes: bool = False) -> Intent:
+        return Intent(operation, self.uri(path), permission, changes)
+
+    def _page(self, prefix: str, start_after: str, token: str) -> Call:
+        intent = Intent("list", f"gs://{self._bucket}/{self._prefix}{prefix}", "storage.objects.list")
+        # Without a page size it is the service's largest, 1,000.
+        parameters = {"prefix": self._prefix + prefix, "fields": _LISTED}
+        if start_after:
+            parameters["startOffset"] = self._prefix + start_after
+        if token:
+            parameters["pageToken"] = token
+        return Call(intent, "GET", f"{self._calls.bucket_url(self._bucket)}/o", parameters)
+
+    def _entry(self, item: Mapping[str, str]) -> ObjectEntry:
+        path = item["name"].removeprefix(self._prefix)
+        return ObjectEntry(
+            path, int(item["size"]), _whole_seconds_ms(item["updated"]), int(item["generation"])
+        )
+
+    def _put_file(self, path: str, data: bytes) -> StoredFile:
+        answer = self._put("write", path, data, 0)
+        return StoredFile(path, int(answer["size"]), answer["crc32c"])
+
+    def _put(self, operation: str, path: str, data: bytes, generation: int) -> dict[str, Any]:
+        """Write an object in one request, checksum included: Cloud Storage refuses what was damaged."""
+        permission = "storage.objects.create" + (" and storage.objects.delete" if generation else "")
+        intent = self._intent(operation, path, permission, changes=True)
+        metadata = {"name": self._name(path), "crc32c": _crc32c(data)}
+        boundary = secrets.token_hex(16)
+        call = Call(
+            intent,
+            "POST",
+            f"{self._calls.bucket_url(self._bucket, '/upload')}/o",
+            {
+                "uploadType": "multipart",
+                "ifGenerationMatch": generation,
+                "fields": "generation,size,crc32c",
+            },
+            {"Content-Type": f"multipart/related; boundary={boundary}"},
+            _multipart(boundary, metadata, data),
+            repeatable=False,
+        )
+        return self._calls.json(call)
+
+
+def _multipart(boundary: str, metadata: Mapping[str, str], data: bytes) -> bytes:
+    head = (
+        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(metadata)}\r\n"
+        f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+    )
+    return b"".join((head.encode(), data, f"\r\n--{boundary}--\r\n".encode()))
+
+
+def _crc32c(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+def _whole_seconds_ms(time: str) -> int:
+    """Example: ``2026-11-21T14:30:30.510346Z``."""
+    return int(datetime.fromisoformat(f"{time[:19]}+00:00").timestamp()) * 1000

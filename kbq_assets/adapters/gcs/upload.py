@@ -1,0 +1,190 @@
+"""An object streamed in chunks through one of Cloud Storage's upload sessions.
+
+A session's URL is a secret: whoever has it may write the object. It is in no message.
+https://cloud.google.com/storage/docs/performing-resumable-uploads
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import google_crc32c
+import requests
+
+from kbq_assets.adapters.gcs.calls import Call, Calls, document, wait
+from kbq_assets.adapters.gcs.errors import Intent
+from kbq_assets.core.errors import KbqError, NotFound, TransientError, Unavailable, UnknownOutcome
+from kbq_assets.ports.object_store import StoredFile
+
+#: Sent at once, and held until the session has it. A multiple of 256 KiB, as every chunk but the last must be.
+CHUNK_BYTES: Final = 8 << 20
+_INCOMPLETE: Final = 308
+#: The session is gone; 499 is what Cloud Storage says of one that was cancelled.
+_OVER: Final = frozenset({404, 410, 499})
+_KEPT: Final = re.compile(r"bytes=0-(\d+)")
+
+
+@dataclass(frozen=True)
+class UploadTarget:
+    """An object to be: its path, its name in the bucket, and the URL where the bucket takes uploads."""
+
+    path: str
+    name: str
+    intent: Intent
+    url: str
+
+
+class UploadWriter:
+    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request."""
+
+    def __init__(
+        self, calls: Calls, target: UploadTarget, put: Callable[[str, bytes], StoredFile], chunk_bytes: int
+    ) -> None:
+        self._calls, self._target, self._put = calls, target, put
+        self._chunk_bytes = chunk_bytes
+        self._buffer = bytearray()
+        self._crc32c = 0
+        self._session: _Session | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append bytes. Raises Unavailable, and PreconditionFailed if the path is seen to exist already."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), self._chunk_bytes):
+            self._append(bytes(view[start : start + self._chunk_bytes]))
+        return len(view)
+
+    def close(self) -> StoredFile:
+        """Make the object visible whole. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
+        if self._session is None:
+            stored = self._put(self._target.path, bytes(self._buffer))
+        else:
+            answer = self._session.finish(bytes(self._buffer))
+            stored = StoredFile(self._target.path, int(answer.get("size", -1)), answer.get("crc32c", ""))
+        self._session = None
+        self._require_own(stored)
+        return stored
+
+    def abort(self) -> None:
+        """Give the object up. Never raises."""
+        self._buffer.clear()
+        if self._session is not None:
+            self._session.cancel()
+            self._session = None
+
+    def _append(self, piece: bytes) -> None:
+        """The newest bytes stay here, so that the last chunk, which makes the object visible, is never empty."""
+        self._crc32c = google_crc32c.extend(self._crc32c, piece)
+        room = self._chunk_bytes - len(self._buffer)
+        self._buffer += piece[:room]
+        if len(piece) > room:
+            self._session = self._session or _Session(self._calls, self._target)
+            self._session.send(bytes(self._buffer))
+            self._buffer[:] = piece[room:]
+
+    def _require_own(self, stored: StoredFile) -> None:
+        checksum = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
+        if stored.crc32c != checksum:
+            raise Unavailable(
+                f"{self._target.intent}: stored with checksum {stored.crc32c}, not {checksum}",
+                next_step="the next run writes it anew; this file is never loaded, and cleaning removes it",
+            )
+
+
+class _Session:
+    """An upload session, and how many bytes it has."""
+
+    def __init__(self, calls: Calls, target: UploadTarget) -> None:
+        self._calls, self._intent = calls, target.intent
+        self._kept = 0
+        self._url = self._start(target)
+
+    def send(self, chunk: bytes) -> None:
+        """Bring the session to have these bytes too; nothing is visible yet. Raises Unavailable."""
+        self._deliver(chunk, None)
+
+    def finish(self, chunk: bytes) -> Mapping[str, Any]:
+        """Make the object visible with its last bytes; what Cloud Storage says of it."""
+        return self._deliver(chunk, self._kept + len(chunk))
+
+    def cancel(self) -> None:
+        """Give the session up. Never raises."""
+        with contextlib.suppress(KbqError):
+            self._calls.attempt(Call(self._intent, "DELETE", self._url, accepts=_OVER))
+
+    def _start(self, target: UploadTarget) -> str:
+        # A session that nobody knows of does no harm: starting it changes nothing, and may be repeated.
+        intent = replace(target.intent, changes=False)
+
+        def location(response: requests.Response) -> str:
+            if not response.headers.get("location"):
+                raise intent.unsettled("the answer names no upload session")
+            return str(response.headers["location"])
+
+        call = Call(
+            intent,
+            "POST",
+            f"{target.url}/o",
+            {"uploadType": "resumable", "ifGenerationMatch": 0},
+            {"Content-Type": "application/json; charset=UTF-8"},
+            json.dumps({"name": target.name, "contentType": "application/octet-stream"}).encode(),
+        )
+        return self._calls.send(call, location)
+
+    def _deliver(self, chunk: bytes, total: int | None) -> Mapping[str, Any]:
+        """Send a chunk; after a failure ask first how much of it has arrived. What is said of the object, at its end.
+
+        Only the chunk that makes the object visible, that with a ``total``, can have an unknown outcome.
+        """
+        first, failure = self._kept, None
+        for pause in (*self._calls.pauses, None):
+            try:
+                done = None if failure is None else self._exchange(b"", total)
+                while done is None and (total is not None or self._kept < first + len(chunk)):
+                    done = self._progress(chunk[self._kept - first :], total)
+                return done or {}
+            except NotFound:
+                raise failure if isinstance(failure, UnknownOutcome) else self._over() from None
+            except TransientError as error:
+                failure = failure if isinstance(failure, UnknownOutcome) else error
+                if pause is None:
+                    raise failure from None
+                wait(pause)
+        raise AssertionError("the last pause is None")
+
+    def _progress(self, rest: bytes, total: int | None) -> Mapping[str, Any] | None:
+        before = self._kept
+        done = self._exchange(rest, total)
+        if done is None and self._kept == before:
+            raise self._intent_for(total).unsettled("the upload session takes no more")
+        return done
+
+    def _exchange(self, rest: bytes, total: int | None) -> Mapping[str, Any] | None:
+        """Send bytes, or none to ask: what is said of the finished object, None while there is more to come."""
+        intent = self._intent_for(total)
+        span = f"{self._kept}-{self._kept + len(rest) - 1}" if rest else "*"
+        headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}"}
+        call = Call(intent, "PUT", self._url, headers=headers, body=rest, accepts=_OVER | {_INCOMPLETE})
+        response = self._calls.attempt(call)
+        if response.status_code in _OVER:
+            raise NotFound(f"{intent}: its upload session is over")
+        if response.status_code != _INCOMPLETE:
+            return document(intent, response)
+        kept = _KEPT.fullmatch(response.headers.get("range", ""))
+        # It never has less than it once had: those bytes are not here any more.
+        self._kept = max(self._kept, int(kept[1]) + 1 if kept else 0)
+        return None
+
+    def _intent_for(self, total: int | None) -> Intent:
+        return replace(self._intent, changes=total is not None)
+
+    def _over(self) -> Unavailable:
+        return Unavailable(
+            f"{self._intent}: its upload session is over, nothing was written",
+            next_step="the next run writes it anew",
+        )
