@@ -141,7 +141,7 @@ def _known_tables(platform: Platform, tables: tuple[str, ...]) -> frozenset[Tabl
     if not tables:
         return None
     wanted = frozenset(TableReference.parse(text) for text in tables)
-    unknown = wanted - set(tables_to_load(platform.store))
+    unknown = wanted - set(tables_to_load(platform.load_store, platform.load_cache))
     if unknown:
         raise NotFound(
             f"nothing was ever staged for {', '.join(sorted(map(str, unknown)))}",

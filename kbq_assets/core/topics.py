@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +34,11 @@ class TopicSettings:
     (row: a row of ``table`` with the metadata and key alone; its REQUIRED columns are relaxed).
     ``start``: earliest | latest, for a topic seen for the first time. ``on_retention_loss``: stop | record.
     ``error_share``: of a window of ``error_share_records`` or more, above which the partition stops (E10).
+    ``min_records``, ``min_bytes``: a partition with less to read waits, until its oldest unread record is
+    ``max_wait_seconds`` old. ``max_records``, ``max_bytes``, ``max_seconds`` (of tasks): most that one run reads of the
+    topic. 0 is no limit. ``priority``: high, normal, low, or a whole number: the topic's weight when turns are shared.
+    ``cluster_by`` (columns, comma-separated), ``owner``, ``cost_center`` (labels), ``require_partition_filter`` and
+    ``partition_expiry_days`` (0: never) are its tables', when they are created (core/table_options.py).
     """
 
     dataset: str = "kafka"
@@ -49,6 +55,40 @@ class TopicSettings:
     error_share: float = 0.2
     error_share_records: int = 1000
     max_record_bytes: int = 10 * 1024 * 1024
+    min_records: int = 0
+    min_bytes: int = 0
+    max_wait_seconds: int = 3600
+    max_records: int = 0
+    max_bytes: int = 0
+    max_seconds: int = 0
+    priority: str = "normal"
+    cluster_by: str = ""
+    owner: str = ""
+    cost_center: str = ""
+    require_partition_filter: bool = False
+    partition_expiry_days: int = 0
+
+    def __post_init__(self) -> None:
+        _ = self.clustering
+        for name in _COUNTS:
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name}={getattr(self, name)}", next_step="0 or more")
+        if 0 < self.max_bytes < self.max_record_bytes:
+            raise ConfigurationError(
+                f"max_bytes={self.max_bytes} would let no record of max_record_bytes={self.max_record_bytes} through",
+                next_step="raise max_bytes, or lower max_record_bytes",
+            )
+        if not 1 <= self.weight <= _MAX_WEIGHT:
+            raise ConfigurationError(
+                f"priority={self.priority}",
+                next_step=f"{', '.join(_PRIORITIES)}, or a whole number from 1 to {_MAX_WEIGHT}",
+            )
+
+    @property
+    def weight(self) -> int:
+        """The topic's share of turns and limits, against other topics'. 0 for a priority that is none."""
+        number = int(self.priority) if self.priority.isascii() and self.priority.isdigit() else 0
+        return _PRIORITIES.get(self.priority, number)
 
     def table_for(self, topic: str, record_name: str = "") -> TableReference:
         """The table of a record: by topic, or by the Avro record's name without namespace."""
@@ -57,11 +97,30 @@ class TopicSettings:
         return TableReference(self.dataset, sanitise_table(name))
 
     @property
+    def clustering(self) -> tuple[str, ...]:
+        """The columns of ``cluster_by``. Raises ConfigurationError for more than BigQuery takes, or no names."""
+        columns = tuple(self.cluster_by.split(",")) if self.cluster_by else ()
+        if len(columns) > _MAX_CLUSTERING or not all(map(_COLUMN.fullmatch, columns)):
+            raise ConfigurationError(
+                f"cluster_by={self.cluster_by}", next_step=f"at most {_MAX_CLUSTERING} columns: cluster_by=a,b"
+            )
+        return columns
+
+    @property
     def error_table(self) -> TableReference:
         """Where bad records go."""
         return TableReference(self.dataset, ERROR_TABLE)
 
 
+_COUNTS: Final = (
+    "min_records", "min_bytes", "max_wait_seconds", "max_records", "max_bytes", "max_seconds",
+    "partition_expiry_days",
+)  # fmt: skip
+_PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
+_MAX_WEIGHT: Final = 100
+#: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
+_MAX_CLUSTERING: Final = 4
+_COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "format": ("avro", "json"),
     "route": ("topic", "record_name"),
@@ -123,7 +182,10 @@ def _settings(words: Iterable[str], where: str, defaults: TopicSettings | None) 
         if not equals or key not in types:
             raise _unknown_option(key, tuple(types), where)
         changes[key] = _converted(types[key], key, value, where)
-    return dataclasses.replace(base, **changes)
+    try:
+        return dataclasses.replace(base, **changes)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error.message}", next_step=error.next_step) from error
 
 
 def _converted(kind: type, key: str, value: str, where: str) -> Any:

@@ -11,7 +11,6 @@ import dagster as dg
 from kbq_assets.defs import metadata
 from kbq_assets.defs.engine import ENGINE
 from kbq_assets.defs.runs import StepEvents, Steps
-from kbq_assets.pipelines.status import read_tables
 
 #: Pools hold one slot each (dagster.yaml): one extraction and one load at a time, however they were started.
 EXTRACT_POOL = "kbq_extract"
@@ -63,13 +62,14 @@ def build_checks(steps: Steps) -> Iterator[dg.AssetChecksDefinition]:
     yield _check(
         metadata.TABLES_LOAD,
         translator.warehouse_tables,
-        lambda key: metadata.parked_check(key, read_tables(platform.store)),
+        lambda key: metadata.parked_check(key, platform.tables()),
     )
     yield _check(
         metadata.ROWS_MATCH,
         translator.warehouse_tables,
-        lambda key: metadata.rows_check(key, read_tables(platform.store)),
+        lambda key: metadata.rows_check(key, platform.tables()),
     )
+    yield _check(metadata.COUNTS_AGREE, translator.warehouse_tables, lambda key: steps.counts_check())
 
 
 def _check(name: str, key: dg.AssetKey, evaluate: Any) -> dg.AssetChecksDefinition:

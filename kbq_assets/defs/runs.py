@@ -19,7 +19,7 @@ from kbq_assets.defs.translator import StagedKey, Translator
 from kbq_assets.pipelines.extract import ExtractionReport, Progress
 from kbq_assets.pipelines.load import LoadReport, TableReport
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.status import read_tables
+from kbq_assets.pipelines.reconcile_counts import CountSelection
 from kbq_assets.ports.engine import ExtractionEngine
 
 #: Seconds between progress lines in a run's log: each is a row in Dagster's database.
@@ -104,7 +104,7 @@ class Steps:
             raise dg.Failure(f"{len(failed)} tables were not loaded\n{lines}", allow_retries=False)
 
     def _load_events(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> StepEvents:
-        key, tables = self.translator.warehouse_tables, read_tables(self.platform.store)
+        key, tables = self.translator.warehouse_tables, self.platform.tables()
         statuses = {str(status.table): status for status in tables}
         done = {str(t.table): t for t in report.tables}
         changed = {name for name, table in done.items() if table.rows or table.quarantined}
@@ -116,6 +116,17 @@ class Steps:
         yield metadata.parked_check(key, tables)
         yield metadata.rows_check(key, tables)
         context.log.info(metadata.load_headline(report))
+
+    def reconcile(self, context: StepContext) -> StepEvents:
+        """Count the warehouse and compare. What differs is a failed check, not a failed run."""
+        check = self.counts_check()
+        context.log.info(check.description or "")
+        yield check
+
+    def counts_check(self) -> dg.AssetCheckEvaluation:
+        """Whether the warehouse counts what was loaded and committed."""
+        report = self.platform.reconcile_counts(CountSelection(since=self.platform.counted_since))
+        return metadata.counts_check(self.translator.warehouse_tables, report)
 
     def clean(self, context: StepContext) -> None:
         """Delete what no commit, backlog or flight needs."""

@@ -14,7 +14,6 @@ from kbq_assets.defs import metadata
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.runs import Steps
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.status import read_tables
 
 #: What a load was requested for, on its run. The same files are tried again, ever more slowly.
 PENDING_TAG = "kbq/pending"
@@ -108,7 +107,7 @@ def idle_reason(stops: Collection[PartitionStop]) -> str:
 def pending_loads(platform: Platform) -> list[str]:
     """Names of what a load run would work on: files to load, and flights that a dead run left."""
     files = [file.path for batch in platform.plan_load() for file in batch.files]
-    flights = [f"flight of {t.table}" for t in read_tables(platform.store) if t.state == "flying"]
+    flights = [f"flight of {t.table}" for t in platform.tables() if t.state == "flying"]
     return sorted(files + flights)
 
 

@@ -365,7 +365,7 @@ class TableLoader:
         self._retries += 1
         if self._retries <= MAX_RETRIES:
             return GO_ON
-        return self._end("failed", f"{message}; the next run goes on")
+        return self._end("failed", f"{message}; the next run goes on", transient=True)
 
     def _swap(self, current: Versioned[TableState], value: TableState) -> bool:
         """Swap the state. False when somebody else was faster or the outcome is unknown: the next step reads it."""

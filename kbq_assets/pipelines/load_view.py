@@ -60,6 +60,7 @@ class LoadView:
     cache: StateCache = field(repr=False)
     registry: TableRegistry
     states: Mapping[TableReference, Versioned[TableState] | KbqError]
+    commits: tuple[Commit, ...]
     committed: Mapping[TableReference, list[StagedFile]]
     given_up: frozenset[str]
     backlog: Mapping[str, Mapping[str, ObjectEntry]]
@@ -90,11 +91,12 @@ class LoadView:
 def read_view(cache: StateCache) -> LoadView:
     """Read it all, what has changed since the last time. Raises MissingState, Unavailable."""
     registry, states = _read_states(cache)
-    commits = [commit.value for commit in _read_commits(cache)]
+    commits = tuple(commit.value for commit in _read_commits(cache))
     return LoadView(
         cache,
         registry,
         states,
+        commits,
         state.by_table(commits),
         frozenset(path for commit in commits for path in commit.given_up),
         _backlog(cache.listing(BACKLOG)),

@@ -9,17 +9,21 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.loading import Batch
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.places import DuckDbFile
 from kbq_assets.core.planning import ExtractionPlan
 from kbq_assets.core.settings import Settings
-from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
+from kbq_assets.core.table_options import table_options
+from kbq_assets.core.tables import TableOptions
+from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list, select_topics
 from kbq_assets.core.units import WindowLimits
 from kbq_assets.pipelines import clean as cleaning
 from kbq_assets.pipelines import extract as extraction
@@ -27,6 +31,7 @@ from kbq_assets.pipelines import load as loading
 from kbq_assets.pipelines import reconcile as reconciliation
 from kbq_assets.pipelines import reconcile_counts as counting
 from kbq_assets.pipelines import status as standing
+from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.ports.kafka import OffsetReader, Source
@@ -36,6 +41,9 @@ from kbq_assets.ports.warehouse import Warehouse
 
 #: Queries of a reconciliation that a warehouse of many machines answers at a time; a file takes one.
 QUERIES_AT_ONCE: Final = 8
+#: Tables whose jobs are submitted and polled side by side; DuckDB has one writer.
+LOADS_AT_ONCE: Final = 16
+
 LOGGER: Final = logging.getLogger("kbq.staging")
 
 
@@ -61,7 +69,7 @@ class Openers:
     expected: Callable[[Settings], Callable[[TopicPartition], reconciliation.Expected | None]]
     orchestrator: Callable[[Settings], Orchestrator] = _no_orchestrator
     load_store: Callable[[Settings], ObjectStore] | None = None
-    check_staging: Callable[[Settings], Iterable[str]] = lambda settings: ()
+    check_staging: Callable[[Settings, Side], Iterable[str]] = lambda settings, side: ()
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,21 @@ class Platform:
         return self.store if opener is None else opener(self.settings)
 
     @cached_property
-    def staging_warnings(self) -> tuple[str, ...]:
-        """What is not as it should be around the staging area, logged once. Raises ConfigurationError where staged
-        data would not be safe."""
-        found = tuple(self.openers.check_staging(self.settings))
-        for warning in found:
-            LOGGER.warning("%s", warning)
-        return found
+    def load_cache(self) -> StateCache:
+        """State objects as parsed before: a sensor that looks every minute reads what has changed."""
+        return StateCache(self.load_store)
+
+    @cached_property
+    def _checked(self) -> set[Side]:
+        return set()
+
+    def check_staging(self, side: Side) -> None:
+        """Refuse a staging area in which data would not be safe (ConfigurationError), and log what else is not as it
+        should be: once per process and side."""
+        if side not in self._checked:
+            for warning in self.openers.check_staging(self.settings, side):
+                LOGGER.warning("%s", warning)
+            self._checked.add(side)
 
     @cached_property
     def offsets(self) -> OffsetReader:
@@ -139,14 +155,18 @@ class Platform:
             with ExitStack() as stack:
                 lazy = OnDemandEngine(lambda: stack.enter_context(self.openers.engine(self.settings)))
                 return self.extract(lazy, only=only, on_progress=on_progress)
-        _ = self.staging_warnings
+        self.check_staging(Side.EXTRACT)
         ports = extraction.ExtractionPorts(self.store, self.offsets, engine, self.openers.clock)
         limits = extraction.ExtractionLimits(seconds=self.settings.run.run_seconds, window=self.window_limits)
         return extraction.extract(ports, self.sources(), only=only, limits=limits, on_progress=on_progress)
 
     def plan_load(self) -> list[Batch]:
         """What `load` would do next."""
-        return loading.plan(self.load_store, self.warehouse.limits)
+        return loading.plan(self.load_store, self.warehouse.limits, self.load_cache)
+
+    def tables(self) -> tuple[standing.TableStatus, ...]:
+        """Every table that has, or will have, rows."""
+        return standing.read_tables(self.load_cache)
 
     def load(
         self,
@@ -155,11 +175,21 @@ class Platform:
         on_table: Callable[[loading.TableReport], None] = lambda report: None,
     ) -> loading.LoadReport:
         """Load committed files."""
-        _ = self.staging_warnings
+        self.check_staging(Side.LOAD)
         ports = loading.LoadPorts(self.load_store, self.warehouse, self.openers.clock)
         run = self.settings.run
-        options = loading.LoadOptions(wait_seconds=run.load_wait_seconds, poll_seconds=run.poll_seconds)
-        return loading.load(ports, options, only=only, on_table=on_table)
+        options = loading.LoadOptions(
+            options=self._table_options(),
+            wait_seconds=run.load_wait_seconds,
+            poll_seconds=run.poll_seconds,
+            concurrency=1 if isinstance(self.settings.warehouse, DuckDbFile) else LOADS_AT_ONCE,
+        )
+        return loading.load(ports, options, only=only, on_table=on_table, cache=self.load_cache)
+
+    def _table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
+        """Options of new tables and labels of jobs, by the source list as it is now. Raises ConfigurationError."""
+        sources = self.sources()
+        return lambda table, topics: table_options(table, topics, select_topics(sources, topics))
 
     def clean(self) -> cleaning.CleaningReport:
         """Delete orphans and superseded done files."""
@@ -175,6 +205,14 @@ class Platform:
         expected = self.openers.expected(self.settings)
         ports = reconciliation.ReconcilePorts(self.load_store, self.offsets, source, self.warehouse, expected)
         return reconciliation.reconcile(ports, only=only)
+
+    @property
+    def counted_since(self) -> date | None:
+        """The first event date that Dagster's count reads, None for all. By the local clock: an error of a day costs
+        bytes, no more."""
+        days = self.settings.run.reconcile_days
+        today = datetime.fromtimestamp(self.openers.clock.now_ms() / 1000, UTC).date()
+        return today - timedelta(days) if days else None
 
     def reconcile_counts(
         self,

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.commits import Commit, Counts, StagedFile
-from kbq_assets.core.loading import TableState, pending_files
+from kbq_assets.core.errors import StateError
+from kbq_assets.core.loading import pending_files
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.planning import ExtractionPlan, PartitionStop, plan_extraction
 from kbq_assets.core.topics import SourceEntry
-from kbq_assets.pipelines import state
 from kbq_assets.pipelines.extract import snapshot_topics
+from kbq_assets.pipelines.load_view import LoadView, read_view
+from kbq_assets.pipelines.state import Versioned
+from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -32,7 +35,8 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """One table. ``state`` is ready, flying or parked; ``mismatches`` are jobs whose row counts differed."""
+    """One table. ``state`` is ready, flying, parked, or failed: its state object cannot be read. ``mismatches`` are
+    jobs whose row counts differed."""
 
     table: TableReference
     state: str
@@ -62,62 +66,56 @@ def read_status(store: ObjectStore, reader: OffsetReader, sources: Iterable[Sour
     ]
     broker = reader.offsets(wanted)
     planned = plan_extraction(snapshots, broker, reader.cluster_id())
-    commits = state.read_commits(store, state.topic_registry(store))
-    states = state.read_table_states(store, state.table_registry(store))
+    view = read_view(StateCache(store))
     partitions = tuple(
-        _partition(c.value, partition, broker, states)
-        for c in commits
-        for partition in sorted(c.value.partitions)
+        _partition(commit, partition, broker, view)
+        for commit in view.commits
+        for partition in sorted(commit.partitions)
     )
-    return Status(partitions, read_tables(store), planned.stops, _new(planned))
+    return Status(partitions, _tables(view), planned.stops, _new(planned))
 
 
-def read_tables(store: ObjectStore) -> tuple[TableStatus, ...]:
+def read_tables(cache: StateCache) -> tuple[TableStatus, ...]:
     """Every table that has, or will have, rows. Needs no broker."""
-    commits = state.read_commits(store, state.topic_registry(store))
-    registry = state.table_registry(store)
-    states = state.read_table_states(store, registry)
-    pending = state.by_table(c.value for c in commits)
-    return tuple(_table(store, table, states, pending) for table in sorted({*pending, *registry.tables}))
+    return _tables(read_view(cache))
+
+
+def _tables(view: LoadView) -> tuple[TableStatus, ...]:
+    return tuple(_table(view, table) for table in view.tables)
 
 
 def _partition(
-    commit: Commit,
-    partition: int,
-    broker: Mapping[TopicPartition, BrokerOffsets],
-    states: Mapping[TableReference, state.Versioned[TableState]],
+    commit: Commit, partition: int, broker: Mapping[TopicPartition, BrokerOffsets], view: LoadView
 ) -> PartitionStatus:
     tp, found = commit.topic_partition(partition), commit.partitions[partition]
     lag = max(0, broker[tp].latest - found.next) if tp in broker else 0
-    pending = [f for w in found.windows for f in w.files if not _is_loaded(f, states)]
+    pending = [f for w in found.windows for f in w.files if not _is_loaded(f, view)]
     windows = len({f.window for f in pending})
     return PartitionStatus(
         tp, commit.epoch, found.next, lag, found.totals, windows, sum(f.rows for f in pending)
     )
 
 
-def _is_loaded(file: StagedFile, states: Mapping[TableReference, state.Versioned[TableState]]) -> bool:
+def _is_loaded(file: StagedFile, view: LoadView) -> bool:
     """Loaded windows stay in the commit until the next extraction drops them (E7)."""
-    return file.table in states and states[file.table].value.is_loaded(file)
+    found = view.states.get(file.table)
+    return isinstance(found, Versioned) and found.value.is_loaded(file)
 
 
-def _table(
-    store: ObjectStore,
-    table: TableReference,
-    states: Mapping[TableReference, state.Versioned[TableState]],
-    pending: Mapping[TableReference, list[StagedFile]],
-) -> TableStatus:
-    current = states[table].value if table in states else TableState("")
-    backlog = [f for chunk in state.read_backlog(store, table) for f in chunk.value.files]
-    files = pending_files(current, [*pending.get(table, ()), *backlog])
+def _table(view: LoadView, table: TableReference) -> TableStatus:
+    try:
+        current, files = view.state_of(table), view.files(table)
+    except StateError as error:
+        return TableStatus(table, "failed", 0, 0, 0, 0, 0, error.message)
+    pending = pending_files(current, files)
     parked = current.parked
     kind = "parked" if parked else "flying" if current.flight else "ready"
     return TableStatus(
         table,
         kind,
         sum(current.rows.values()),
-        sum(f.rows for f in files),
-        len(files),
+        sum(f.rows for f in pending),
+        len(pending),
         len(current.quarantined),
         len(current.mismatches),
         f"{parked.reason}: {parked.error}; next: kbq resume --table {table}" if parked else "",
