@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbq_assets.core.places import DuckDbFile, Folder
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.google_permissions import Side
+from kbq_assets.core.places import Bucket, DuckDbFile, Folder
 from kbq_assets.core.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
@@ -42,6 +44,7 @@ def platform(environ: Mapping[str, str] | None = None) -> Platform:
         expected=_open_expected,
         orchestrator=_open_orchestrator,
         load_store=open_load_store,
+        check_staging=_check_staging,
     )
     return Platform(settings, openers)
 
@@ -95,6 +98,26 @@ def _open_duckdb(path: Path, settings: Settings) -> Warehouse:
 
     store, root = open_load_store(settings), settings.staging_url.removesuffix("/") + "/"
     return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
+
+
+def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
+    place = settings.staging
+    if not isinstance(place, Bucket):
+        return ()
+    from kbq_assets.adapters.gcs import check_bucket
+    from kbq_assets.adapters.google_auth import GoogleAccess
+    from kbq_assets.adapters.google_clients import storage_client
+
+    google = settings.google
+    credentials = google.extract_credentials if side is Side.EXTRACT else google.load_credentials
+    client = storage_client(GoogleAccess(credentials, google.gcs_endpoint))
+    report = check_bucket(client, place.name, place.prefix)
+    if report.problems:
+        raise ConfigurationError(
+            f"gs://{place.name} is not safe for staging: {'; '.join(report.problems)}",
+            next_step="mend the bucket, then see `kbq doctor --gcp`",
+        )
+    return report.warnings
 
 
 @contextmanager

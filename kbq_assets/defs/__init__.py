@@ -7,6 +7,8 @@ from typing import Any
 
 import dagster as dg
 
+from kbq_assets.core.places import Bucket
+from kbq_assets.core.settings import Settings
 from kbq_assets.defs.assets import build_assets, build_checks
 from kbq_assets.defs.engine import ENGINE, PYSPARK, engine_resource, pyspark_resource
 from kbq_assets.defs.jobs import build_jobs, build_schedules
@@ -33,7 +35,17 @@ def build_definitions(
         resources={
             PYSPARK: pyspark_resource(platform.settings),
             ENGINE: engine_resource(platform.settings),
+            **_google_resources(platform.settings),
             **(resources or {}),
         },
         executor=dg.in_process_executor,
     )
+
+
+def _google_resources(settings: Settings) -> Mapping[str, Any]:
+    if not isinstance(settings.staging, Bucket):
+        return {}
+    # It imports dagster-gcp and pandas, which a local platform need not wait for.
+    from kbq_assets.defs.google import google_resources
+
+    return google_resources(settings)

@@ -1,0 +1,61 @@
+"""On Google Cloud, users' assets get dagster-gcp's resources, set up like the platform's own clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+from dagster_gcp import BigQueryResource, GCSResource
+
+from kbq_assets_tests.defs.world import PlatformWorld
+
+GOOGLE = {
+    "KBQ_STAGING": "gs://kbq-bucket/staging",
+    "KBQ_WAREHOUSE": "bigquery://my-project?location=EU",
+    "KBQ_LOAD_CREDENTIALS": "anonymous",
+    "KBQ_GCS_ENDPOINT": "http://127.0.0.1:4443",
+    "KBQ_BIGQUERY_ENDPOINT": "http://127.0.0.1:9050",
+}
+
+
+def test_a_local_platform_has_no_google_resources(tmp_path: Path) -> None:
+    resources = PlatformWorld(tmp_path).definitions.resources or {}
+    assert {"bigquery", "gcs"} & resources.keys() == set()
+
+
+def test_a_bucket_without_bigquery_has_its_own_resource_alone(tmp_path: Path) -> None:
+    world = PlatformWorld(tmp_path, KBQ_STAGING=GOOGLE["KBQ_STAGING"])
+    resources = world.definitions.resources or {}
+    assert {"bigquery", "gcs"} & resources.keys() == {"gcs"}
+
+
+def test_users_assets_get_clients_of_the_platforms_project_and_endpoint(tmp_path: Path) -> None:
+    seen: dict[str, str | None] = {}
+
+    @dg.asset
+    def downstream(bigquery: dg.ResourceParam[BigQueryResource], gcs: dg.ResourceParam[GCSResource]) -> None:
+        with bigquery.get_client() as client:
+            seen.update(
+                project=client.project, location=client.location, bigquery=client._connection.API_BASE_URL
+            )
+        storage = gcs.get_client()
+        seen.update(gcs=storage._connection.API_BASE_URL, gcs_project=storage.project)
+
+    resources = PlatformWorld(tmp_path, 2, 500, **GOOGLE).definitions.resources or {}
+    defs = dg.Definitions(assets=[downstream], resources=resources)
+    job = defs.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process().success
+    assert seen == {
+        "project": "my-project",
+        "location": "EU",
+        "bigquery": GOOGLE["KBQ_BIGQUERY_ENDPOINT"],
+        "gcs": GOOGLE["KBQ_GCS_ENDPOINT"],
+        "gcs_project": "my-project",
+    }
+
+
+def test_definitions_on_google_cloud_load_and_keep_secrets_out(tmp_path: Path) -> None:
+    definitions = PlatformWorld(tmp_path, 2, 500, **GOOGLE).definitions
+    dg.Definitions.validate_loadable(definitions)
+    tables = definitions.resolve_asset_graph().get(dg.AssetKey("warehouse_tables"))
+    assert tables.kinds == {"bigquery"}

@@ -1,0 +1,66 @@
+"""The platform opens each side's store with its own credentials, and looks at the staging area before it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.google_permissions import Side
+from kbq_assets.core.settings import Settings
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets_tests.fakes.platform import FakePlatform
+
+CheckStaging = Callable[[Settings, Side], Iterable[str]]
+
+
+def platform_of(world: FakePlatform, check: CheckStaging) -> Platform:
+    return Platform(world.settings, dataclasses.replace(world.reopened().openers, check_staging=check))
+
+
+def test_an_unsafe_staging_area_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    def unsafe(settings: Settings, side: Side) -> Iterable[str]:
+        raise ConfigurationError(f"public, says {side}")
+
+    world = FakePlatform(tmp_path)
+    world.produce(1)
+    platform = platform_of(world, unsafe)
+    with pytest.raises(ConfigurationError, match="public, says extract"):
+        platform.extract()
+    with pytest.raises(ConfigurationError, match="public, says load"):
+        platform.load()
+    assert world.objects() == {}
+    assert world.engines_opened == 0
+
+
+def test_warnings_are_logged_once_per_process_and_side(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = FakePlatform(tmp_path)
+    platform = platform_of(world, lambda settings, side: [f"not enforced for {side}"])
+    caplog.set_level(logging.WARNING, "kbq.staging")
+    for _ in range(2):
+        world.produce(1)
+        platform.extract()
+        platform.load()
+    assert [r.getMessage() for r in caplog.records] == ["not enforced for extract", "not enforced for load"]
+
+
+def test_what_cannot_be_asked_now_is_asked_again(tmp_path: Path) -> None:
+    asked: list[Side] = []
+
+    def down_once(settings: Settings, side: Side) -> Iterable[str]:
+        asked.append(side)
+        if len(asked) == 1:
+            raise ConfigurationError("down")
+        return ()
+
+    platform = platform_of(FakePlatform(tmp_path), down_once)
+    with pytest.raises(ConfigurationError):
+        platform.load()
+    platform.load()
+    assert asked == [Side.LOAD, Side.LOAD]
