@@ -1,39 +1,27 @@
-"""BigQuery's side of the proxy: what local-bigquery forgives is judged here as BigQuery would."""
+"""BigQuery's side of the proxy: what local-bigquery forgives is judged here as BigQuery would.
+
+Load jobs never reach local-bigquery as such (load_jobs.py). Queries and tables do, with these corrections: a job id is
+taken once per project and location, for ever; a job is found in its own location only; a patch may not change a
+field's type or make it REQUIRED, and nested fields are really added.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
+from kbq_assets_tests.google.bigquery_methods import METHODS
+from kbq_assets_tests.google.faults import Fault
+from kbq_assets_tests.google.ledger import JobKey, Ledger, new_job, shown
+from kbq_assets_tests.google.load_jobs import LoadJobs
+from kbq_assets_tests.google.permissions import NEEDS, denied_message
 from kbq_assets_tests.google.reverse_proxy import Exchange, Reply, Upstream
+from kbq_assets_tests.google.table_rules import kind_of, mode_of, patch_objection
 
-_PREFIX = r"(?:/upload)?/bigquery/v2/projects/[^/]+"
-_TABLE = r"/datasets/[^/]+/tables"
-_METHODS = tuple(
-    (verb, re.compile(_PREFIX + path), name)
-    for verb, path, name in (
-        ("POST", r"/jobs", "jobs.insert"),
-        ("GET", r"/jobs", "jobs.list"),
-        ("GET", r"/jobs/[^/]+", "jobs.get"),
-        ("POST", r"/jobs/[^/]+/cancel", "jobs.cancel"),
-        ("POST", r"/queries", "jobs.query"),
-        ("GET", r"/queries/[^/]+", "jobs.getQueryResults"),
-        ("GET", r"/datasets", "datasets.list"),
-        ("POST", r"/datasets", "datasets.insert"),
-        ("GET", r"/datasets/[^/]+", "datasets.get"),
-        ("PATCH", r"/datasets/[^/]+", "datasets.patch"),
-        ("PUT", r"/datasets/[^/]+", "datasets.update"),
-        ("DELETE", r"/datasets/[^/]+", "datasets.delete"),
-        ("GET", _TABLE, "tables.list"),
-        ("POST", _TABLE, "tables.insert"),
-        ("GET", _TABLE + r"/[^/]+", "tables.get"),
-        ("PATCH", _TABLE + r"/[^/]+", "tables.patch"),
-        ("PUT", _TABLE + r"/[^/]+", "tables.update"),
-        ("DELETE", _TABLE + r"/[^/]+", "tables.delete"),
-        ("GET", _TABLE + r"/[^/]+/data", "tabledata.list"),
-        ("POST", _TABLE + r"/[^/]+:testIamPermissions", "tables.testIamPermissions"),
-    )
-)
+MAX_URIS = 10_000
 _REASONS = {
     400: "invalid",
     401: "authError",
@@ -49,6 +37,14 @@ _REASONS = {
 }
 
 
+class Refused(Exception):
+    """The API answers with an error; nothing was done."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reply = refused(status, reason, message)
+
+
 def refused(status: int, reason: str, message: str) -> Reply:
     """BigQuery's form of an error."""
     error = {"reason": reason, "message": message, "domain": "global"}
@@ -56,23 +52,239 @@ def refused(status: int, reason: str, message: str) -> Reply:
 
 
 class BigQueryJudge:
-    """Answers BigQuery's requests."""
+    """Answers BigQuery's requests. ``denied`` are permissions that callers lack."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
+    def __init__(self, upstream: Upstream, gcs: Upstream, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._upstream, self._gcs = upstream, gcs
+        self.ledger = Ledger(folder / "jobs.sqlite")
+        self.loads = LoadJobs(upstream, gcs, self.ledger, folder / "landing")
+        self.strict_ids = True
+        self.denied: set[str] = set()
+        self._answers = {
+            "jobs.get": self._get_job,
+            "jobs.cancel": self._cancel_job,
+            "jobs.query": self._query,
+            "jobs.getQueryResults": self._in_its_location,
+            "tables.patch": self._change_table,
+            "tables.update": self._change_table,
+            "tables.testIamPermissions": self._test_permissions,
+        }
 
     def method(self, verb: str, path: str, query: Mapping[str, str]) -> str:
         """Example: ``jobs.insert``."""
-        return next((name for v, pattern, name in _METHODS if v == verb and pattern.fullmatch(path)), "")
+        return next((name for v, pattern, name in METHODS if v == verb and pattern.fullmatch(path)), "")
 
     def refusal(self, status: int, reason: str) -> Reply:
         """An injected error."""
         return refused(status, reason or _REASONS[status], "injected by the test")
 
-    def answer(self, exchange: Exchange) -> Reply:
-        """For now what the server says."""
+    def hang_up(self) -> None:
+        """Let go of the servers."""
+        self._upstream.hang_up()
+        self._gcs.hang_up()
+
+    def answer(self, exchange: Exchange, fault: Fault | None = None) -> Reply:
+        """BigQuery's answer."""
+        request = exchange.request
+        needed = NEEDS.get(request.method, "")
+        if needed in self.denied:
+            return refused(403, "accessDenied", "Access Denied: " + denied_message(needed, request.path))
+        try:
+            if request.method == "jobs.insert":
+                return self._insert_job(exchange, fault)
+            return self._answers.get(request.method, self._upstream.forward)(exchange)
+        except Refused as refusal:
+            return refusal.reply
+
+    def recover(self) -> None:
+        """After the server came back: end what its death cut off. A query it does not know was never inserted."""
+        self.loads.settle()
+        for key in self.ledger.unfinished():
+            if "load" in self.ledger.configuration(key):
+                continue  # held by the test
+            status, job = self._upstream.call("GET", f"/bigquery/v2/projects/{key.project}/jobs/{key.job_id}")
+            if status != 200:
+                self.ledger.remove(key)
+            elif job["status"]["state"] == "DONE":
+                self.ledger.update(key, **_located(job, key))
+            else:
+                error = {"reason": "backendError", "message": "The job was cut off. Try again"}
+                self.ledger.update(key, status={"state": "DONE", "errorResult": error, "errors": [error]})
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.loads.close()
+        self.ledger.close()
+
+    def _insert_job(self, exchange: Exchange, fault: Fault | None = None) -> Reply:
+        body = exchange.request.json
+        if body is None or "jobId" not in body.get("jobReference", {}):
+            return self._upstream.forward(exchange)  # an upload, or a dry run
+        configuration = body["configuration"]
+        load = configuration.get("load")
+        if load is not None:
+            _check_load(load)
+        key = self._key(exchange, body["jobReference"])
+        if load is not None:
+            self._check_dataset(load["destinationTable"], key.location)
+        document = new_job(key, configuration)
+        if not self.ledger.enter(key, document, self.strict_ids):
+            raise Refused(409, "duplicate", f"Already Exists: Job {key}")
+        if load is None:
+            return self._run_query(exchange, key)
+        document = self.ledger.update(key, status={"state": "RUNNING"})
+        self.loads.start(key, load, fault)
+        return Reply.of_json(200, document)
+
+    def _run_query(self, exchange: Exchange, key: JobKey) -> Reply:
+        reply = self._upstream.forward(exchange)
+        if reply.status == 409 and not self.strict_ids:
+            return Reply.of_json(200, self.ledger.document(key))
+        document = reply.json()
+        if reply.status != 200:
+            self.ledger.remove(key)
+            return Reply.of_json(reply.status, document)
+        return Reply.of_json(200, self.ledger.update(key, **_located(document, key)))
+
+    def _get_job(self, exchange: Exchange) -> Reply:
+        project, job_id = _project(exchange), unquote(exchange.request.path.rsplit("/", 1)[1])
+        key = self._found(exchange, project, job_id)
+        if "load" in self.ledger.configuration(key) or self.ledger.is_done(key):
+            return Reply.of_json(200, self.ledger.document(key))
+        reply = self._upstream.forward(exchange)
+        if reply.status != 200:
+            return reply
+        return Reply.of_json(200, self.ledger.update(key, **_located(reply.json(), key)))
+
+    def _cancel_job(self, exchange: Exchange) -> Reply:
+        project, job_id = _project(exchange), unquote(exchange.request.path.split("/")[-2])
+        key = self._found(exchange, project, job_id)
+        if "load" not in self.ledger.configuration(key):
+            return self._upstream.forward(exchange)
+        self.loads.cancel(key)
+        job = self.ledger.document(key)
+        return Reply.of_json(200, {"kind": "bigquery#jobCancelResponse", "job": job})
+
+    def _query(self, exchange: Exchange) -> Reply:
+        """jobs.query chooses the job's id itself; it is taken like any other."""
+        reply = self._upstream.forward(exchange)
+        if reply.status != 200:
+            return reply
+        document = reply.json()
+        location = str(exchange.request.json.get("location") or "US")
+        if job_id := document.get("jobReference", {}).get("jobId"):
+            key = JobKey(_project(exchange), location.lower(), job_id)
+            self.ledger.enter(key, new_job(key, {"query": {}}))
+            document["jobReference"]["location"] = document["location"] = shown(location)
+        return Reply.of_json(200, document)
+
+    def _in_its_location(self, exchange: Exchange) -> Reply:
+        job_id = unquote(exchange.request.path.rsplit("/", 1)[1])
+        self._found(exchange, _project(exchange), job_id)
         return self._upstream.forward(exchange)
 
-    def hang_up(self) -> None:
-        """Let go of the server."""
-        self._upstream.hang_up()
+    def _change_table(self, exchange: Exchange) -> Reply:
+        wanted = ((exchange.request.json or {}).get("schema") or {}).get("fields")
+        status, table = self._upstream.call("GET", exchange.request.path)
+        if not wanted or status != 200:
+            return self._upstream.forward(exchange)
+        present = table.get("schema", {}).get("fields", [])
+        reference = table["tableReference"]
+        if objection := patch_objection(present, wanted):
+            label = "{projectId}:{datasetId}.{tableId}".format(**reference)
+            raise Refused(400, "invalid", f"Provided Schema does not match Table {label}. {objection}")
+        reply = self._upstream.forward(exchange)
+        if reply.status == 200:
+            self._widen(reference, present, wanted)
+            return Reply.of_json(*self._upstream.call("GET", exchange.request.path))
+        return reply
+
+    def _widen(self, reference: Mapping[str, str], present: list[Any], wanted: list[Any]) -> None:
+        """local-bigquery adds top-level fields only: give records that have grown their whole new type."""
+        old = {field["name"].casefold(): standard_type(field) for field in present}
+        for field in wanted:
+            before, after = old.get(field["name"].casefold()), standard_type(field)
+            if before is None or before == after:
+                continue
+            name = "`{projectId}.{datasetId}.{tableId}`".format(**reference)
+            sql = f"ALTER TABLE {name} ALTER COLUMN `{field['name']}` SET DATA TYPE {after}"
+            path = f"/bigquery/v2/projects/{reference['projectId']}/queries"
+            status, answer = self._upstream.call("POST", path, {"query": sql, "useLegacySql": False})
+            if status != 200:
+                raise Refused(501, "notImplemented", f"the local server cannot widen {name}: {answer}")
+
+    def _test_permissions(self, exchange: Exchange) -> Reply:
+        asked = exchange.request.json.get("permissions", [])
+        return Reply.of_json(200, {"permissions": [name for name in asked if name not in self.denied]})
+
+    def _key(self, exchange: Exchange, reference: Mapping[str, str]) -> JobKey:
+        project = _project(exchange)
+        return JobKey(project, (reference.get("location") or "US").lower(), reference["jobId"])
+
+    def _found(self, exchange: Exchange, project: str, job_id: str) -> JobKey:
+        """The job where the caller looks for it; without a location BigQuery looks in US and EU."""
+        location = exchange.request.query.get("location", "").lower()
+        for key in self.ledger.keys(project, job_id):
+            if key.location == location or (not location and key.location in ("us", "eu")):
+                return key
+        raise Refused(404, "notFound", f"Not found: Job {JobKey(project, location or 'us', job_id)}")
+
+    def _check_dataset(self, table: Mapping[str, str], location: str) -> None:
+        path = f"/bigquery/v2/projects/{table['projectId']}/datasets/{table['datasetId']}"
+        status, dataset = self._upstream.call("GET", path)
+        if status != 200 or str(dataset.get("location", "US")).lower() != location:
+            label = f"{table['projectId']}:{table['datasetId']}"
+            raise Refused(
+                404, "notFound", f"Not found: Dataset {label} was not found in location {shown(location)}"
+            )
+
+
+def standard_type(field: Mapping[str, Any]) -> str:
+    """A field's type in SQL. Example: ``ARRAY<STRUCT<`x` INTEGER>>``."""
+    kind = kind_of(dict(field))
+    if kind == "RECORD":
+        members = ", ".join(f"`{member['name']}` {standard_type(member)}" for member in field["fields"])
+        kind = f"STRUCT<{members}>"
+    else:
+        kind = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}.get(kind, kind)
+    return f"ARRAY<{kind}>" if mode_of(dict(field)) == "REPEATED" else kind
+
+
+def _check_load(load: Mapping[str, Any]) -> None:
+    """What BigQuery refuses before there is a job."""
+    uris = load.get("sourceUris") or []
+    if len(uris) > MAX_URIS:
+        raise Refused(400, "invalid", f"Too many sources provided: {len(uris)}. Limit is {MAX_URIS}.")
+    if not uris:
+        raise Refused(400, "required", "Required parameter is missing: sourceUris")
+    if bad := [uri for uri in uris if not re.fullmatch(r"gs://[^/]+/.+", uri)]:
+        raise Refused(400, "invalid", f"Source URI must be a Google Cloud Storage location: {bad[0]}")
+    table = str(load.get("destinationTable", {}).get("tableId", ""))
+    if "$" in table:
+        raise Refused(400, "invalid", f"partition decorators are not known to this test server: {table}")
+    unsupported = {
+        "sourceFormat": load.get("sourceFormat") != "AVRO",
+        "writeDisposition": load.get("writeDisposition", "WRITE_APPEND") != "WRITE_APPEND",
+        "createDisposition": load.get("createDisposition") != "CREATE_NEVER",
+        "schemaUpdateOptions": bool(load.get("schemaUpdateOptions")),
+        "maxBadRecords": bool(load.get("maxBadRecords")),
+        "useAvroLogicalTypes": not load.get("useAvroLogicalTypes"),
+    }
+    if names := [name for name, is_unsupported in unsupported.items() if is_unsupported]:
+        raise Refused(
+            501, "notImplemented", f"this test server cannot judge a load with this {', '.join(names)}"
+        )
+
+
+def _project(exchange: Exchange) -> str:
+    return exchange.request.path.split("/projects/")[1].split("/")[0]
+
+
+def _located(document: dict[str, Any], key: JobKey) -> dict[str, Any]:
+    """local-bigquery says US to everything."""
+    return {
+        **document,
+        "id": str(key),
+        "jobReference": {**document["jobReference"], "location": shown(key.location)},
+    }

@@ -24,6 +24,17 @@ class Request:
     body_size: int = 0
 
 
+KINDS = (
+    "drop_request",
+    "drop_reply",
+    "delay",
+    "late",
+    "job_error",
+    "job_stuck",
+    "job_rows",
+)
+
+
 @dataclass(frozen=True)
 class Fault:
     """What happens to the next ``times`` requests of ``method`` ("" for any) for which ``when`` holds.
@@ -31,7 +42,8 @@ class Fault:
     Kinds: a status such as ``"503"`` is answered without forwarding, with ``reason`` as the API's error reason;
     ``drop_request`` hangs up without forwarding, ``drop_reply`` after the server has answered; ``delay`` forwards after
     ``seconds``; ``late`` hangs up and forwards later: after ``seconds``, or, for 0, when the test calls
-    `Faults.deliver_late`.
+    `Faults.deliver_late`. Of ``jobs.insert`` only: ``job_error`` takes the job and ends it with ``reason``, nothing
+    loaded; ``job_stuck`` leaves it RUNNING until it is cancelled; ``job_rows`` reports one row more than it loads.
     """
 
     method: str
@@ -40,6 +52,10 @@ class Fault:
     times: int = 1
     seconds: float = 0
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.kind.isdigit() or self.kind in KINDS):
+            raise ValueError(f"no such fault: {self.kind!r}")
 
     def matches(self, request: Request) -> bool:
         """Whether this request is meant."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from kbq_assets_tests.google.faults import Fault
 from kbq_assets_tests.google.reverse_proxy import Exchange, Reply, Upstream
 
 _BUCKET = r"/storage/v1/b/[^/]+"
@@ -67,7 +68,7 @@ class GcsJudge:
         """An injected error."""
         return refused(status, reason or _REASONS[status], "injected by the test")
 
-    def answer(self, exchange: Exchange) -> Reply:
+    def answer(self, exchange: Exchange, fault: Fault | None = None) -> Reply:
         """For now what the server says."""
         return self._upstream.forward(exchange)
 

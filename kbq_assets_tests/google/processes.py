@@ -53,11 +53,6 @@ class ServerProcess:
         # Closes the watchdog's input and waits for it.
         watchdog.communicate()
 
-    def restart(self) -> None:
-        """``kill -9``, then start again on the same port and data."""
-        self.kill()
-        self.start()
-
     def _wait_until_ready(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not _answers(self.ready_url):

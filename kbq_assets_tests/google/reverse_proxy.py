@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import select
+import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -55,8 +56,11 @@ class Judge(Protocol):
     def method(self, verb: str, path: str, query: Mapping[str, str]) -> str:
         """The API's name of a request, "" for one that has none."""
 
-    def answer(self, exchange: Exchange) -> Reply:
-        """The answer the client gets. Raises OSError, HTTPException when the server gives none."""
+    def answer(self, exchange: Exchange, fault: Fault | None = None) -> Reply:
+        """The answer the client gets. Raises OSError, HTTPException when the server gives none.
+
+        ``fault`` is one that is not the proxy's to commit, such as a job's failure.
+        """
 
     def refusal(self, status: int, reason: str) -> Reply:
         """The API's form of an error."""
@@ -135,6 +139,7 @@ class Proxy:
     def __init__(self, judge: Judge, port: int = 0) -> None:
         self.judge, self.faults = judge, Faults()
         self.requests: list[Request] = []
+        self.down = False  # every request is hung up on: the server is dead
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.proxy = self
         self.port: int = self._server.server_address[1]
@@ -150,11 +155,14 @@ class Proxy:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
+        self._server.hang_up()
         self._thread.join()
 
     def answer(self, exchange: Exchange) -> Reply | None:
         """The reply to a request, None to hang up: it was dropped, or the server is dead."""
         self.requests.append(exchange.request)
+        if self.down:
+            return None
         fault = self.faults.take(exchange.request)
         try:
             return self.judge.answer(exchange) if fault is None else self._struck(fault, exchange)
@@ -171,16 +179,16 @@ class Proxy:
             return None
         if fault.kind == "delay":
             threading.Event().wait(fault.seconds)
-        elif fault.kind != "drop_reply":
-            raise ValueError(f"no such fault: {fault.kind!r}")
-        reply = self.judge.answer(exchange)
-        if fault.kind == "delay":
+        reply = self.judge.answer(exchange, fault)
+        if fault.kind != "drop_reply":
             return reply
         _read(reply)
         return None
 
     def _deliver_later(self, fault: Fault, exchange: Exchange) -> None:
         def deliver() -> None:
+            if self.down:
+                return
             with contextlib.suppress(OSError, http.client.HTTPException):
                 _read(self.judge.answer(exchange))
             self.judge.hang_up()
@@ -204,12 +212,30 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._clients: set[socket.socket] = set()
+        self._change = threading.Condition()
+
     def finish_request(self, request: Any, client_address: Any) -> None:
         """A client's connection, from its first request to its end."""
+        with self._change:
+            self._clients.add(request)
         try:
             super().finish_request(request, client_address)
         finally:
             self.proxy.judge.hang_up()
+            with self._change:
+                self._clients.discard(request)
+                self._change.notify_all()
+
+    def hang_up(self) -> None:
+        """End all connections, and wait for their threads to let go of the server's."""
+        with self._change:
+            for client in self._clients:
+                with contextlib.suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+            self._change.wait_for(lambda: not self._clients, timeout=30)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up, as killed ones do, is no news."""

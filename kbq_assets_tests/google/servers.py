@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
@@ -28,10 +29,14 @@ class GoogleServer:
     """A server behind its proxy. ``endpoint`` is the proxy's, ``direct_endpoint`` the uncorrected server's."""
 
     def __init__(self, proxy: Proxy, process: ServerProcess, port: int) -> None:
-        self._proxy, self.process = proxy, process
+        self._proxy, self.process, self.port = proxy, process, port
         self.endpoint, self.direct_endpoint = proxy.endpoint, f"http://127.0.0.1:{port}"
         self._options = {"api_endpoint": self.endpoint}
         self._names = (f"{os.getpid()}_{number}" for number in itertools.count(1))
+
+    def client(self) -> Any:
+        """The real client."""
+        raise NotImplementedError
 
     @property
     def faults(self) -> Faults:
@@ -50,17 +55,24 @@ class GoogleServer:
     def close(self) -> None:
         """Stop everything."""
         if "_client" in vars(self):
-            vars(self)["_client"].close()
-        self.process.kill()
+            self.client().close()
         self._proxy.close()
+        self.process.kill()
+
+    def start(self) -> None:
+        """Start the server, or start it again on its data."""
+        self.process.start()
+        self._proxy.down = False
 
     def kill(self) -> None:
-        """``kill -9`` of the server; requests are hung up on until `restart`."""
+        """``kill -9`` of the server; requests are hung up on until it is started again."""
+        self._proxy.down = True
         self.process.kill()
 
     def restart(self) -> None:
-        """Start the server again on its data, killing it first if it runs."""
-        self.process.restart()
+        """``kill -9``, then start again on the same port and data."""
+        self.kill()
+        self.start()
 
 
 class GcsServer(GoogleServer):
@@ -85,6 +97,30 @@ class BigQueryServer(GoogleServer):
     """BigQuery."""
 
     project = PROJECT
+
+    def __init__(self, proxy: Proxy, process: ServerProcess, port: int, judge: BigQueryJudge) -> None:
+        super().__init__(proxy, process, port)
+        self.judge = judge
+
+    def start(self) -> None:
+        """Start the server, and end the jobs that its death cut off."""
+        self.process.start()
+        self.judge.recover()
+        self._proxy.down = False
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.judge.close()
+        super().close()
+
+    @property
+    def denied(self) -> set[str]:
+        """Permissions that callers lack; a test may change the set."""
+        return self.judge.denied
+
+    def hold_jobs(self, held: bool = True) -> None:
+        """Load jobs inserted from now on stay RUNNING, and touch nothing, until they are let go on."""
+        self.judge.loads.hold(held)
 
     @cached_property
     def _client(self) -> bigquery.Client:
@@ -116,7 +152,7 @@ def run_gcs(program: Program, folder: Path) -> Iterator[GcsServer]:
         (*program.command, *arguments, *data, *links), program.environment, folder / "gcs.log", ready
     )
     with contextlib.closing(GcsServer(proxy, process, port)) as server:
-        process.start()
+        server.start()
         yield server
 
 
@@ -124,14 +160,14 @@ def run_gcs(program: Program, folder: Path) -> Iterator[GcsServer]:
 def run_bigquery(program: Program, folder: Path, gcs: GcsServer) -> Iterator[BigQueryServer]:
     """local-bigquery behind its proxy until the end of the block, reading files of ``gcs``."""
     port, grpc_port = free_ports(2)
-    proxy = Proxy(BigQueryJudge(Upstream(port)))
+    judge = BigQueryJudge(Upstream(port), Upstream(gcs.port), folder / "judge")
+    proxy = Proxy(judge)
     places = ("--host", "127.0.0.1", "--port", str(port), "--grpc-port", str(grpc_port))
     data = ("--project", PROJECT, "--dataset", "unused", "--data-dir", str(folder / "bigquery"))
-    environment = {**program.environment, "STORAGE_EMULATOR_HOST": gcs.direct_endpoint}
     ready = f"http://127.0.0.1:{port}/bigquery/v2/projects/{PROJECT}/datasets"
     process = ServerProcess(
-        (*program.command, "serve", *places, *data), environment, folder / "bigquery.log", ready
+        (*program.command, "serve", *places, *data), program.environment, folder / "bigquery.log", ready
     )
-    with contextlib.closing(BigQueryServer(proxy, process, port)) as server:
-        process.start()
+    with contextlib.closing(BigQueryServer(proxy, process, port, judge)) as server:
+        server.start()
         yield server

@@ -1,0 +1,68 @@
+"""What BigQuery lets a load or a patch do to the schema of a table. Pure: fields in, the first objection out.
+
+https://cloud.google.com/bigquery/docs/managing-table-schemas
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kbq_assets_tests.google.avro_schema import Field
+
+_LEGACY = {"INT64": "INTEGER", "FLOAT64": "FLOAT", "BOOL": "BOOLEAN", "STRUCT": "RECORD"}
+
+
+def load_objection(table: Iterable[Field], files: Iterable[Field]) -> str:
+    """Why files of these fields cannot be appended without schemaUpdateOptions, "" when they can."""
+    return _objection(list(table), list(files), "", patch=False)
+
+
+def patch_objection(table: Iterable[Field], wanted: Iterable[Field]) -> str:
+    """Why a table cannot be given these fields, "" when it can."""
+    return _objection(list(table), list(wanted), "", patch=True)
+
+
+def kind_of(field: Field) -> str:
+    """A field's type in the API's words, which has two for some."""
+    kind = str(field["type"]).upper()
+    return _LEGACY.get(kind, kind)
+
+
+def mode_of(field: Field) -> str:
+    """NULLABLE when a field does not say."""
+    return str(field.get("mode") or "NULLABLE").upper()
+
+
+def _objection(table: Sequence[Field], wanted: Sequence[Field], prefix: str, patch: bool) -> str:
+    given = {str(field["name"]).casefold(): field for field in wanted}
+    for field in table:
+        name = prefix + str(field["name"])
+        new = given.pop(str(field["name"]).casefold(), None)
+        said = _missing(field, name, patch) if new is None else _changed(field, new, name, patch)
+        if said:
+            return said
+    for field in given.values():
+        name = prefix + str(field["name"])
+        if not patch:
+            return f"Cannot add fields (field: {name})"
+        if mode_of(field) == "REQUIRED":
+            return f"Cannot add required fields to an existing schema (field: {name})"
+    return ""
+
+
+def _missing(field: Field, name: str, patch: bool) -> str:
+    if patch or mode_of(field) == "REQUIRED":
+        return f"Field {name} is missing in new schema"
+    return ""
+
+
+def _changed(field: Field, new: Field, name: str, patch: bool) -> str:
+    if kind_of(field) != kind_of(new):
+        return f"Field {name} has changed type from {kind_of(field)} to {kind_of(new)}"
+    modes = (mode_of(field), mode_of(new))
+    relaxes = modes == ("REQUIRED", "NULLABLE") and patch
+    # What is never null may go where nulls are allowed; a table's own field cannot become REQUIRED again.
+    fits = modes == ("NULLABLE", "REQUIRED") and not patch
+    if modes[0] != modes[1] and not relaxes and not fits:
+        return f"Field {name} has changed mode from {modes[0]} to {modes[1]}"
+    return _objection(field.get("fields") or [], new.get("fields") or [], f"{name}.", patch)
