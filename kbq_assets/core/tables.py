@@ -10,6 +10,7 @@ a STRING; fields, unions and arrays of nothing but null have no column; arrays o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,11 @@ _LOGICAL = {
 }
 #: BigQuery's limit of nested records: https://cloud.google.com/bigquery/docs/nested-repeated#limitations
 MAX_STRUCT_DEPTH = 15
+#: Fields of records count as columns: https://cloud.google.com/bigquery/quotas#table_limits
+MAX_COLUMNS = 10_000
+#: https://cloud.google.com/bigquery/docs/schemas#column_names
+_COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
+_RESERVED_PREFIXES = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,32 @@ class IncompatibleColumn(ConfigurationError):
 
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError for what no warehouse column can hold."""
-    return _SchemaReader().fields(json.loads(schema), "", "")
+    columns = _SchemaReader().fields(json.loads(schema), "", "")
+    if (count := _check_names(columns, "")) > MAX_COLUMNS:
+        raise EncodingError(
+            f"{count} columns, fields of records included: a table holds {MAX_COLUMNS}",
+            next_step="leave some out",
+        )
+    return columns
+
+
+def _check_names(columns: Iterable[Column], prefix: str) -> int:
+    """Check what columns of one record are called; return how many they are. BigQuery's names ignore case."""
+    count, seen = 0, set[str]()
+    for column in columns:
+        place, name = prefix + column.name, column.name.upper()
+        problem = ""
+        if not _COLUMN_NAME.fullmatch(column.name):
+            problem = "a name is up to 300 letters, digits and '_', and begins with no digit"
+        elif name.startswith(_RESERVED_PREFIXES):
+            problem = "the prefix is reserved by BigQuery"
+        elif name in seen:
+            problem = "another one's name differs by case alone, or not at all"
+        if problem:
+            raise EncodingError(f"column {place}: {problem}", next_step="rename the field")
+        seen.add(name)
+        count += 1 + _check_names(column.fields, f"{place}.")
+    return count
 
 
 def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> TableChange:

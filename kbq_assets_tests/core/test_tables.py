@@ -293,3 +293,52 @@ def test_a_nullable_column_stays_nullable() -> None:
 def test_a_column_of_another_type_is_refused_with_both_types(before: Any, after: Any, shown: str) -> None:
     with pytest.raises(IncompatibleColumn, match=f"column f: the table has {shown}"):
         plan_table_change(record(("f", after)), columns_of(record(("f", before))))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_TABLE_SUFFIX",
+        "_file_name",
+        "_PARTITION",
+        "_partitiontime",
+        "_Row_Timestamp",
+        "__ROOT__x",
+        "_COLIDENTIFIER_1",
+        "a" * 301,
+        "größe",
+        "1st",
+    ],
+)
+def test_a_name_that_bigquery_refuses_is_refused_at_any_depth(name: str) -> None:
+    with pytest.raises(EncodingError, match="rename the field"):
+        columns_of(record((name, "int")))
+    inner = json.loads(record((name, "int")))
+    with pytest.raises(EncodingError, match=rf"column outer\.{name}: "):
+        columns_of(record(("outer", inner)))
+
+
+def test_names_that_only_resemble_reserved_ones_are_columns() -> None:
+    names = ("_kafka_partition", "partition", "_root_", "table_", "a" * 300)
+    assert [c.name for c in columns_of(record(*((name, "int") for name in names)))] == list(names)
+
+
+def test_columns_that_differ_by_case_alone_are_refused_within_a_record() -> None:
+    with pytest.raises(EncodingError, match="column ID: another"):
+        columns_of(record(("id", "int"), ("ID", "string")))
+    inner = json.loads(record(("ID", "int")))
+    assert len(columns_of(record(("id", "int"), ("inner", inner)))) == 2
+
+
+def test_a_table_has_ten_thousand_columns_those_of_records_included() -> None:
+    def schema(count: int) -> str:
+        inner = {
+            "type": "record",
+            "name": "i",
+            "fields": [{"name": f"f{n}", "type": "int"} for n in range(count)],
+        }
+        return record(("inner", inner), ("last", "int"))
+
+    assert len(columns_of(schema(9_998))) == 2
+    with pytest.raises(EncodingError, match="10001 columns"):
+        columns_of(schema(9_999))
