@@ -51,5 +51,7 @@ class Source(Protocol):
         """Read exactly ``range_``. The last batch's position is ``range_.until_offset``; the range ends there even
         where its last positions hold no record (partition EOF, control records, compaction).
 
+        A chunk without ``headers`` can tell single records' headers (`Chunk.late_headers`) while it is the latest.
+
         Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset).
         """

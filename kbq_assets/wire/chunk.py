@@ -7,7 +7,7 @@ Buffers end with :data:`PADDING` spare bytes, because the kernels load and store
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -84,7 +84,9 @@ class Chunk:
 
     ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are
     milliseconds since 1970 (-1: none). ``keys`` and ``headers`` are there only if the reader was asked for
-    them; each header span is an Avro array (:func:`encode_headers`), a null span means no headers.
+    them; each header span is an Avro array (:func:`encode_headers`), a null span means no headers. A reader
+    that was not asked may tell single records' headers by ``late_headers``, until it is asked for its next
+    chunk: error rows are few, and fetching everyone's headers takes as long as validating.
     """
 
     buffer: Bytes
@@ -94,6 +96,7 @@ class Chunk:
     timestamps: Longs
     keys: Spans | None = None
     headers: Spans | None = None
+    late_headers: Callable[[int], bytes] | None = None
 
     def __post_init__(self) -> None:
         _check_buffer(self.buffer, self.ends)
@@ -115,12 +118,14 @@ class Chunk:
         return None if self.keys is None else self.keys.get(index)
 
     def header_bytes(self, index: int) -> bytes | None:
-        """A copy of one record's encoded headers; None if it has none or they were not asked for."""
-        return None if self.headers is None else self.headers.get(index)
+        """A copy of one record's encoded headers; None if it has none or they cannot be had."""
+        if self.headers is not None:
+            return self.headers.get(index)
+        return None if self.late_headers is None else self.late_headers(index)
 
     def slice(self, from_index: int, until_index: int) -> Chunk:
         """The records ``[from_index, until_index)`` over the same buffers, without a copy."""
-        part = slice(from_index, until_index)
+        part, late = slice(from_index, until_index), self.late_headers
         return Chunk(
             self.buffer,
             self.starts[part],
@@ -129,6 +134,7 @@ class Chunk:
             self.timestamps[part],
             None if self.keys is None else self.keys.slice(from_index, until_index),
             None if self.headers is None else self.headers.slice(from_index, until_index),
+            None if late is None else lambda index: late(from_index + index),
         )
 
     @classmethod

@@ -117,6 +117,18 @@ class BrokerContract:
         assert (with_keys.keys is None, with_keys.headers is None) == (False, True)
         assert (with_headers.keys is None, with_headers.headers is None) == (True, False)
 
+    @pytest.mark.parametrize("headers", [False, True])
+    def test_single_headers_can_be_had_while_a_chunk_is_the_latest(
+        self, broker: Broker, tp: TopicPartition, headers: bool
+    ) -> None:
+        broker.produce(tp, [Message(b"v", i, -1, None, (("n", b"%d" % i),) * (i % 3)) for i in range(300)])
+        found = [
+            decode_headers(batch.chunk.header_bytes(row) or b"")
+            for batch in broker.source.read(OffsetRange(tp, 0, 300), headers=headers)
+            for row in range(len(batch.chunk))
+        ]
+        assert found == [[("n", b"%d" % i)] * (i % 3) for i in range(300)]
+
     @pytest.mark.parametrize("cuts", [[0, 500], [0, 1, 2, 499, 500], [0, 250, 250, 500], [100, 103]])
     def test_neighbouring_ranges_hold_every_record_once(
         self, broker: Broker, tp: TopicPartition, cuts: list[int]

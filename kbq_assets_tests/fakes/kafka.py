@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
 from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.ports.kafka import Batch
-from kbq_assets.wire.chunk import Chunk, Message
+from kbq_assets.wire.chunk import Chunk, Message, encode_headers
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
 _CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
@@ -247,7 +247,10 @@ class FakeKafka:
             until = offsets[-1] + 1
         elif until < range_.until_offset and until == position:
             raise Unavailable(f"{range_}: the log ends at {until}", next_step="kbq extract plans anew")
-        chunk = Chunk.from_messages((log.records[o] for o in offsets), keys=keys, headers=headers)
+        rows = [log.records[o] for o in offsets]
+        chunk = Chunk.from_messages(rows, keys=keys, headers=headers)
+        if not headers:
+            chunk = replace(chunk, late_headers=lambda index: encode_headers(rows[index].headers))
         return Batch(chunk, until, log.epoch_of(offsets[-1]) if offsets else -1)
 
     def _validated(self, range_: OffsetRange, leader_epoch: int) -> FakePartition:

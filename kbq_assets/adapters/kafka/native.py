@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from kbq_assets.adapters.kafka import drain
 from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.wire.chunk import PADDING, Chunk, Spans, encode_headers
+from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Chunk, Spans, encode_headers
+from kbq_assets.wire.errors import EncoderMisuse
 
 UNREADABLE_HEADERS: Final = encode_headers([("kbq_unreadable_headers", None)])
 """In place of headers of which a name is not UTF-8: such a record must not stop its partition."""
@@ -34,6 +35,7 @@ _CONF_OK: Final = 0
 #: Messages taken from the queue by one call, at most: between calls bytes and time are looked at.
 _STEP: Final = 2_000
 _ERROR_TEXT: Final = 512
+_ONE_RECORD: Final = np.array([drain.RECORD], np.uint8)
 #: From syslog's levels, which librdkafka uses, to Python's.
 _LEVELS: Final = (
     *(logging.CRITICAL,) * 3,
@@ -158,8 +160,12 @@ class NativeConsumer:
         self._words = np.zeros(3, np.int64)
         self._messages = np.zeros(_STEP, np.int64)
         self._kinds = np.zeros(_STEP, np.uint8)
-        #: Messages that are here: those of the chunk being made, and those behind it.
+        #: Messages that are here: those of the latest chunk, and those behind it.
         self._count = 0
+        #: How many of them are the latest chunk's. They stay until the next one, for their headers.
+        self._taken = 0
+        #: Of which chunk they are: a number.
+        self._generation = 0
 
     def assign(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
         """Read ``tp`` from ``offset``. Raises ValueError if librdkafka refuses."""
@@ -188,6 +194,7 @@ class NativeConsumer:
     ) -> Arrived:
         """Wait ``first_seconds`` for a message, then ``more_seconds`` for more, up to ``records`` or about ``size``
         bytes."""
+        self._give_back()
         self._make_room(records)
         sums = np.zeros(4, np.int64)
         taken = self._survey(0, records, size, until, sums)
@@ -201,14 +208,13 @@ class NativeConsumer:
                 break
             self._consume(min(records - taken, _STEP), left)
             taken = self._survey(taken, records, size, until, sums)
-        try:
-            return self._arrived(taken, until, sums, keys, headers)
-        finally:
-            self._give_back(taken)
+        self._taken = taken
+        return self._arrived(taken, until, sums, keys, headers)
 
     def close(self) -> None:
         """Leave, and free everything."""
-        self._give_back(self._count)
+        self._taken = self._count
+        self._give_back()
         self._library.rd_kafka_consumer_close(self._client)
         self._library.rd_kafka_queue_destroy(self._queue)
         self._library.rd_kafka_destroy(self._client)
@@ -249,7 +255,10 @@ class NativeConsumer:
         end = min(self._count, records)
         return int(drain.survey(self._messages, taken, end, until, size, self._kinds, sums))
 
-    def _give_back(self, taken: int) -> None:
+    def _give_back(self) -> None:
+        """Free the latest chunk's messages."""
+        taken, self._taken = self._taken, 0
+        self._generation += 1
         drain.destroy(self._messages, taken, self._address("rd_kafka_message_destroy"))
         self._messages[: self._count - taken] = self._messages[taken : self._count].copy()
         self._count -= taken
@@ -283,7 +292,8 @@ class NativeConsumer:
             offsets,
             timestamps,
             self._spans(count, records, key_bytes, drain.KEY) if keys else None,
-            self._headers(count, records) if headers else None,
+            self._headers(self._messages, count, self._kinds, records) if headers else None,
+            None if headers else self._late_headers(count),
         )
 
     def _spans(self, count: int, records: int, size: int, at: int) -> Spans:
@@ -291,13 +301,25 @@ class NativeConsumer:
         drain.copy_spans(self._messages, count, self._kinds, at, buffer, starts, ends)
         return Spans(buffer, starts, ends)
 
-    def _headers(self, count: int, records: int) -> Spans:
+    def _late_headers(self, count: int) -> Callable[[int], bytes]:
+        generation = self._generation
+
+        def headers_of(row: int) -> bytes:
+            if generation != self._generation:
+                raise EncoderMisuse("the headers of an earlier chunk are gone")
+            index = np.flatnonzero(self._kinds[:count] == drain.RECORD)[row]
+            message = self._messages[index : index + 1]
+            return self._headers(message, 1, _ONE_RECORD, 1).get(0) or NO_HEADERS
+
+        return headers_of
+
+    def _headers(self, messages: Any, count: int, kinds: Any, records: int) -> Spans:
         names = ("rd_kafka_message_headers", "rd_kafka_header_cnt", "rd_kafka_header_get_all")
         functions = drain.addresses(*map(self._address, names), self._words.ctypes.data)
-        room = drain.headers_room(self._messages, count, self._kinds, functions)
+        room = drain.headers_room(messages, count, kinds, functions)
         buffer, starts, ends = _empty_spans(records, room)
         unreadable = np.frombuffer(bytearray(UNREADABLE_HEADERS), np.uint8)
-        drain.copy_headers(self._messages, count, self._kinds, functions, unreadable, buffer, starts, ends)
+        drain.copy_headers(messages, count, kinds, functions, unreadable, buffer, starts, ends)
         return Spans(buffer, starts, ends)
 
     def _events(self, indexes: NDArray[np.int64]) -> tuple[tuple[KafkaError, ...], int]:

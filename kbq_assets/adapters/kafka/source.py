@@ -349,6 +349,7 @@ def _chunk(messages: Sequence[ClientMessage], keys: bool, headers: bool) -> Chun
         np.array(timestamps, np.int64),
         Spans.of(list(map(ClientMessage.key, messages))) if keys else None,
         Spans.of([_headers(message) for message in messages]) if headers else None,
+        None if headers else lambda index: _headers(messages[index]),
     )
 
 

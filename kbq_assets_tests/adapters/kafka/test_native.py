@@ -17,6 +17,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.offsets import OffsetRange, TopicPartition
 from kbq_assets.ports.kafka import Batch
 from kbq_assets.wire.chunk import PADDING, Message, decode_headers
+from kbq_assets.wire.errors import EncoderMisuse
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.contracts.source import as_messages
 
@@ -74,6 +75,15 @@ def test_a_reading_given_up_half_way_leaves_nothing_open(broker: RealBroker) -> 
         next(reading)
         cast(Generator[Batch, None, None], reading).close()
     assert len(list(broker.source.read(OffsetRange(tp, 0, 5_000)))) > 0
+
+
+@pytest.mark.kafka
+def test_headers_of_an_earlier_chunk_are_refused(broker: RealBroker) -> None:
+    tp = TopicPartition(broker.create_topic(), 0)
+    broker.produce(tp, [Message(bytes(100), i, 1) for i in range(5_000)])
+    first, *_ = list(broker.source.read(OffsetRange(tp, 0, 5_000)))
+    with pytest.raises(EncoderMisuse, match="earlier chunk"):
+        first.chunk.header_bytes(0)
 
 
 @pytest.mark.parametrize("reader", ["librdkafka", "objects"])
