@@ -25,6 +25,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.loading import TableRegistry, TableState
 from kbq_assets.core.names import (
+    BACKLOG,
     COMMITS,
     TABLE_REGISTRY,
     TABLES,
@@ -215,7 +216,11 @@ def _readable(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | Non
 
 def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[BacklogChunk]]:
     """A table's backlog chunks. To be read after the commits (L1)."""
-    paths = [entry.path for entry in store.list(backlog_prefix(table))]
+    return _read_chunks(store, backlog_prefix(table))
+
+
+def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk]]:
+    paths = [entry.path for entry in store.list(prefix)]
     chunks = parallel(lambda path: find(store, BacklogChunk, path), paths)
     return [chunk for chunk in chunks if chunk is not None]
 
@@ -223,10 +228,8 @@ def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[Ba
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
     """Files, by path, of commits, backlogs and flights. ``commits`` must have been read before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
-    registry = table_registry(store)
-    for table in registry.tables:
-        files.extend(file for chunk in read_backlog(store, table) for file in chunk.value.files)
-    for state in read_table_states(store, registry).values():
+    files.extend(file for chunk in _read_chunks(store, BACKLOG) for file in chunk.value.files)
+    for state in read_table_states(store, table_registry(store)).values():
         files.extend(state.value.flight.files if state.value.flight else ())
     return {file.path: file for file in files}
 

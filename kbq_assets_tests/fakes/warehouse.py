@@ -23,6 +23,7 @@ import fastavro
 
 from kbq_assets.core.errors import (
     JobAlreadyExists,
+    JobFailed,
     KbqError,
     NotFound,
     Unavailable,
@@ -98,7 +99,8 @@ class FakeWarehouse:
 
     ``store`` and ``path_of`` (source URI to the store's path) are how jobs read their files. ``bad_paths``
     are files on which every load fails for good. ``job_errors`` is asked when a job runs and may end it with
-    an error. ``keep_records`` keeps whole rows, not just their identity.
+    an error. ``now_ms`` is when jobs are inserted. So many calls of `get_job` do not find a job (``hide_jobs``), and so
+    many inserts are refused (``refuse_jobs``). ``keep_records`` keeps whole rows, not just their identity.
     """
 
     def __init__(
@@ -120,6 +122,9 @@ class FakeWarehouse:
         self.faults = faults
         self.bad_paths: set[str] = set()
         self.job_errors: Callable[[LoadJob], JobError | None] | None = None
+        self.now_ms: Callable[[], int] = lambda: 0
+        self.hide_jobs = 0
+        self.refuse_jobs = 0
         self.late: list[LateCall] = []
         self.log: list[tuple[TableReference, Row]] = []
         self.stored: dict[TableReference, FakeTable] = {}
@@ -189,6 +194,9 @@ class FakeWarehouse:
     # The port
 
     def insert_job(self, job: LoadJob) -> None:
+        if self.refuse_jobs:
+            self.refuse_jobs -= 1
+            raise JobFailed(f"job {job.job_id} is refused", next_step="see the warehouse")
         self._insert(
             (job.project, job.location, job.job_id),
             JobStatus(job.job_id, "PENDING", job.source_uris),
@@ -200,6 +208,9 @@ class FakeWarehouse:
 
     def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
         job = self.jobs.get((project, location, job_id))
+        if job and self.hide_jobs:
+            self.hide_jobs -= 1
+            return None
         return job.status if job else None
 
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
@@ -279,7 +290,7 @@ class FakeWarehouse:
         return tuple(chosen[: query.limit])
 
     def _insert(self, key: tuple[str, str, str], status: JobStatus, load: LoadJob | None) -> None:
-        job = FakeJob(status, load)
+        job = FakeJob(replace(status, created_ms=self.now_ms()), load)
         if self.jobs.setdefault(key, job) is not job:
             raise JobAlreadyExists(
                 f"job {status.job_id} exists", next_step="get the job and compare its files"

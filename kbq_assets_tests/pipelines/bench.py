@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kbq_assets.core.commits import Commit
 from kbq_assets.core.names import TableReference
@@ -72,6 +73,7 @@ class Bench:
         self.kafka.create_topic(TOPIC, self.partitions)
         self.store = FaultyMemoryStore(ask)
         self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=self.auto_run, faults=ask)
+        self.warehouse.now_ms = self.store.now_ms
         self.registry = FakeRegistry(SCHEMAS)
         self.clock = FakeClock()
 
@@ -89,10 +91,10 @@ class Bench:
             ports, [SourceEntry(TOPIC, self.settings)], limits=ExtractionLimits(window=self.window)
         )
 
-    def load(self, wait_seconds: float = 100.0) -> LoadReport:
+    def load(self, wait_seconds: float = 100.0, **options: Any) -> LoadReport:
         """One run, whose calls may fail."""
         ports = LoadPorts(self.store.view("loader"), self.warehouse.view("loader"), self.clock)
-        return load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=10.0))
+        return load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=10.0, **options))
 
     def reconcile(self) -> Reconciliation:
         """Compare broker and warehouse."""
