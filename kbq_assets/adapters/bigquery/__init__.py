@@ -4,9 +4,12 @@
 
     warehouse.py    BigQueryWarehouse, the port's adapter
     connect.py      `bigquery://project?location=EU` to a client
+    session.py      the calls that the parts share
     jobs.py         what a job's request says, and what a job's status means
     outcomes.py     answers and silence of the API as KBQ's errors: the table of outcomes
     schema.py       columns and tables as the API writes them
+    catalog.py      creating, changing and listing tables
+    probe.py        loading into a scratch table
     queries.py      the queries, with parameters only
 
 What a load costs: nothing, on the shared pool of slots. Quotas that matter: 1,500 jobs per table and day, failed

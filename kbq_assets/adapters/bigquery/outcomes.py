@@ -55,10 +55,12 @@ _CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
 def calls(what: str, permission: str) -> Iterator[None]:
     """Calls that may be repeated. ``permission`` is what the last of them needs.
 
-    Raises Unavailable, NotFound, ConfigurationError.
+    Raises Unavailable, NotFound, ConfigurationError; lets the client's PreconditionFailed through.
     """
     try:
         yield
+    except api.PreconditionFailed:
+        raise  # an answer, not a failure: somebody else was faster
     except (
         api.GoogleAPIError,
         requests.RequestException,
@@ -128,7 +130,7 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
         return Unavailable(told, next_step=_CREDENTIALS)
     if isinstance(error, api.NotFound):
         return NotFound(told, next_step="check project, dataset and table in the console")
-    if isinstance(error, api.ClientError) and not is_busy(error) and error.code not in (408, 409, 412, 499):
+    if isinstance(error, api.ClientError) and not is_busy(error) and error.code not in (408, 409, 499):
         return ConfigurationError(told, next_step=_refusal(error, permission))
     return Unavailable(told, next_step=_LATER)
 

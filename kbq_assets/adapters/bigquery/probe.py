@@ -1,0 +1,83 @@
+"""Loading files into a scratch table, to see whether they are to blame (L5)."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery import jobs, schema
+from kbq_assets.adapters.bigquery.outcomes import calls
+from kbq_assets.adapters.bigquery.queries import PROBE_PREFIX
+from kbq_assets.adapters.bigquery.session import Session
+from kbq_assets.core.errors import JobFailed, KbqError, Unavailable, UnknownOutcome
+from kbq_assets.core.names import TableReference
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
+
+#: Of the probe's job. Its table lives longer, so that no file is blamed for a table that is gone.
+PROBE_SECONDS: Final = 1800
+SCRATCH_LIFE: Final = timedelta(hours=1)
+POLL_SECONDS: Final = 2.0
+
+
+def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
+    """The error of loading a job's files into a table like the real one, None when they load."""
+    real = session.find_table(job.table)
+    if real is None:
+        return JobError("notFound", f"table {job.table} does not exist", transient=True)
+    scratch = _create_scratch(session, job.table, real)
+    try:
+        error = _load(session, clock, job, scratch)
+    finally:
+        # Where this fails, it expires by itself.
+        with contextlib.suppress(KbqError), calls(f"table {scratch}", "bigquery.tables.delete"):
+            session.client.delete_table(scratch, not_found_ok=True, **session.repeated)
+    return jobs.probe_error(error) if error else None
+
+
+def _create_scratch(session: Session, table: TableReference, real: bigquery.Table) -> bigquery.TableReference:
+    dataset = bigquery.DatasetReference(session.project, table.dataset)
+    reference = dataset.table(f"{PROBE_PREFIX}{uuid.uuid4().hex}")
+    fields = schema.schema_fields(map(schema.shape, schema.api_fields(real.schema)))
+    scratch = bigquery.Table(reference, schema=fields)
+    if real.time_partitioning is not None:
+        scratch.time_partitioning = bigquery.TimePartitioning(
+            real.time_partitioning.type_, field=real.time_partitioning.field
+        )
+    scratch.expires = datetime.now(UTC) + SCRATCH_LIFE
+    with calls(f"scratch table {reference}", "bigquery.tables.create"):
+        session.client.create_table(scratch, exists_ok=True, **session.repeated)
+    return reference
+
+
+def _load(session: Session, clock: Clock, job: LoadJob, scratch: bigquery.TableReference) -> JobError | None:
+    """Load and wait. The id begins unlike those of tables, ``kbq-<uuid>-<sequence>``."""
+    own = LoadJob(
+        f"kbq-probe-{uuid.uuid4().hex}",
+        session.project, session.location, job.table, job.source_uris, job.schema, job.labels,
+    )  # fmt: skip
+    try:
+        session.insert_load(own, scratch, PROBE_SECONDS * 1000)
+    except JobFailed as error:
+        return JobError("refused", error.message, transient=True)
+    except UnknownOutcome as error:
+        # If it starts later, it finds no table.
+        raise Unavailable(error.message, next_step="the next run probes again") from error
+    return _wait(session, clock, own.job_id).error
+
+
+def _wait(session: Session, clock: Clock, job_id: str) -> JobStatus:
+    deadline = clock.monotonic() + PROBE_SECONDS
+    while clock.monotonic() < deadline:
+        status = session.find_job(job_id, session.project, session.location)
+        if status is not None and status.state == "DONE":
+            return status
+        clock.sleep(POLL_SECONDS)
+    # Its table is deleted now; its own time limit ends it.
+    raise Unavailable(
+        f"job {job_id} does not end in {PROBE_SECONDS} s", next_step="the next run probes again"
+    )

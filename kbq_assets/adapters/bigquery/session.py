@@ -1,0 +1,113 @@
+"""The calls that several parts share, each with its time limit and its retries."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+from google.cloud.bigquery.retry import DEFAULT_JOB_RETRY, DEFAULT_RETRY
+
+from kbq_assets.adapters.bigquery import jobs
+from kbq_assets.adapters.bigquery.outcomes import calls, insertion, reason_of
+from kbq_assets.adapters.bigquery.queries import Query
+from kbq_assets.core.errors import NotFound, Unavailable
+from kbq_assets.core.names import TableReference
+from kbq_assets.ports.warehouse import JobStatus, LoadJob
+
+#: Of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
+TIMEOUT_SECONDS: Final = 60.0
+#: Of a query, to its end.
+QUERY_SECONDS: Final = 600.0
+#: No retry by the client. Its type hints forget that it may be None.
+_ONCE: Final[Any] = None
+
+
+class Session:
+    """A client, where its jobs run, and how long calls that may be repeated are. Threads may share it."""
+
+    def __init__(self, client: bigquery.Client, project: str, location: str, patience_seconds: float) -> None:
+        self.client = client
+        self.project = project
+        self.location = location
+        #: For all calls but the insertion of a job.
+        self.repeated: dict[str, Any] = {
+            "retry": DEFAULT_RETRY.with_timeout(patience_seconds),
+            "timeout": TIMEOUT_SECONDS,
+        }
+        self._query_retry = DEFAULT_JOB_RETRY.with_timeout(patience_seconds)
+
+    def reference(self, table: TableReference, project: str = "") -> bigquery.TableReference:
+        """A table as the client names it."""
+        return bigquery.DatasetReference(project or self.project, table.dataset).table(table.table)
+
+    def insert_load(self, job: LoadJob, target: bigquery.TableReference, timeout_ms: int) -> None:
+        """Send a load once. Raises as the table of outcomes says."""
+        config = jobs.load_configuration(job, timeout_ms)
+        with insertion(f"job {job.job_id} of table {job.table}"):
+            self.client.load_table_from_uri(
+                list(job.source_uris),
+                target,
+                job_id=job.job_id,
+                project=job.project,
+                location=job.location,
+                job_config=config,
+                retry=_ONCE,
+                timeout=TIMEOUT_SECONDS,
+            )
+
+    def insert_burn(self, job_id: str, project: str, location: str) -> None:
+        """Send a query that reads nothing, once. Raises as the table of outcomes says."""
+        config = bigquery.QueryJobConfig(labels=dict(jobs.BURNED), use_legacy_sql=False)
+        with insertion(f"job {job_id} of project {project}"):
+            self.client.query(
+                jobs.BURN_SQL,
+                job_config=config,
+                job_id=job_id,
+                project=project,
+                location=location,
+                retry=_ONCE,
+                job_retry=None,
+                timeout=TIMEOUT_SECONDS,
+            )
+
+    def find_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+        """A job's status, None when BigQuery has no such id in that place."""
+        with calls(f"job {job_id}", "bigquery.jobs.get"):
+            try:
+                job = self.client.get_job(job_id, project, location, **self.repeated)
+            except api.NotFound as error:
+                # Another server's "not found" is not BigQuery's.
+                if reason_of(error) != "notFound":
+                    raise Unavailable(
+                        f"job {job_id}: an answer that is not BigQuery's: {error}",
+                        next_step="check KBQ_BIGQUERY_ENDPOINT",
+                    ) from error
+                return None
+        return jobs.status_of(job_id, job)
+
+    def find_table(self, table: TableReference) -> bigquery.Table | None:
+        """A table, None when it does not exist."""
+        try:
+            with calls(f"table {table}", "bigquery.tables.get"):
+                return self.client.get_table(self.reference(table), **self.repeated)
+        except NotFound:
+            return None
+
+    def query(self, what: str, query: Query) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        config = bigquery.QueryJobConfig(
+            query_parameters=list(query.parameters), labels={"kbq": "read"}, use_legacy_sql=False
+        )
+        with calls(what, "bigquery.jobs.create and bigquery.tables.getData"):
+            rows = self.client.query_and_wait(
+                query.sql,
+                job_config=config,
+                project=self.project,
+                location=self.location,
+                api_timeout=TIMEOUT_SECONDS,
+                wait_timeout=QUERY_SECONDS,
+                retry=self.repeated["retry"],
+                job_retry=self._query_retry,
+            )
+            return [tuple(row) for row in rows]
