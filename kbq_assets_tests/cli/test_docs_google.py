@@ -1,0 +1,46 @@
+"""The page on Google Cloud grants what each side needs, no less and no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.google_permissions import (
+    BUCKET_PERMISSIONS,
+    CREATE_TABLES,
+    CREATES_IN,
+    DATASET_ROLE,
+    DELETES_IN,
+    GET_DATASET,
+    JOB_ROLE,
+    LIST_TABLES,
+    RUN_JOBS,
+    TABLE_PERMISSIONS,
+    Side,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "google-cloud.md").read_text(encoding="utf-8")
+PERMISSIONS = [*BUCKET_PERMISSIONS, RUN_JOBS, GET_DATASET, CREATE_TABLES, LIST_TABLES, *TABLE_PERMISSIONS]
+
+
+@pytest.mark.parametrize("permission", PERMISSIONS)
+def test_every_permission_is_in_the_table(permission: str) -> None:
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and f"`{permission}`" in line]
+    assert row.count("|") == 6
+
+
+def test_the_roles_are_the_doctors() -> None:
+    assert {f"`{role}`" for role in (*BUCKET_PERMISSIONS.values(), JOB_ROLE, DATASET_ROLE)} <= set(
+        re.findall(r"`[^`\n]+`", PAGE)
+    ) | {"`roles/storage.legacyBucketReader`"}
+
+
+@pytest.mark.parametrize("side", Side)
+def test_each_sides_folders_are_in_its_row_and_its_condition(side: Side) -> None:
+    (row,) = re.findall(rf"^\| {side} \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
+    assert [tuple(re.findall(r"`([a-z]+/)`", cell)) for cell in row] == [CREATES_IN[side], DELETES_IN[side]]
+    (condition,) = re.findall(rf"^title: kbq-{side}\n(.*?)^END$", PAGE, re.MULTILINE | re.DOTALL)
+    allowed = set(re.findall(r'startsWith\("projects/_/buckets/\$BUCKET/objects/kbq/([a-z]+/)"\)', condition))
+    assert allowed == {*CREATES_IN[side], *DELETES_IN[side]}
