@@ -12,6 +12,10 @@ class SystemClock:
         """Seconds from an arbitrary start, never going back."""
         return time.monotonic()
 
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
     def sleep(self, seconds: float) -> None:
         """Wait; nothing or less is no wait."""
         time.sleep(max(0.0, seconds))

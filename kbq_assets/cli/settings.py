@@ -51,6 +51,7 @@ VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
     "KBQ_EXTRACT_SECONDS": lambda s: s.run.extract_seconds,
     "KBQ_LOAD_SECONDS": lambda s: s.run.load_seconds,
     "KBQ_CLEAN_MINUTES": lambda s: s.run.clean_minutes,
+    "KBQ_RECONCILE_DAYS": lambda s: s.run.reconcile_days,
 }
 _SECRET = re.compile(
     r"password|passphrase|secret|token$|credential|jaas|oauthbearer\.config|key\.pem|[._]key$", re.IGNORECASE

@@ -90,6 +90,7 @@ class RunSettings:
     extract_seconds: int = 300
     load_seconds: int = 120
     clean_minutes: int = 9
+    reconcile_days: int = 0
 
 
 #: A load job of BigQuery takes a minute or so and counts against a quota of 1,500 a day and table: Kafka BigQuery
@@ -166,6 +167,7 @@ VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_EXTRACT_SECONDS": "seconds between looks for new records on the broker, by Dagster's daemon (300)",
     "KBQ_LOAD_SECONDS": "seconds between looks for committed files, by Dagster's daemon (120; BigQuery: 900)",
     "KBQ_CLEAN_MINUTES": "minutes between clean-ups, by Dagster's daemon; 1 to 59 (9)",
+    "KBQ_RECONCILE_DAYS": "days of event dates that Dagster's counts read; 0 reads all (0)",
 }
 
 
@@ -250,6 +252,7 @@ def _run(environ: Mapping[str, str], defaults: RunSettings) -> RunSettings:
         extract_seconds=_integer(environ, "KBQ_EXTRACT_SECONDS", defaults.extract_seconds),
         load_seconds=_integer(environ, "KBQ_LOAD_SECONDS", defaults.load_seconds),
         clean_minutes=_integer(environ, "KBQ_CLEAN_MINUTES", defaults.clean_minutes, 1, 59),
+        reconcile_days=_integer(environ, "KBQ_RECONCILE_DAYS", defaults.reconcile_days),
     )
 
 

@@ -29,7 +29,7 @@ def build_definitions(
     return dg.Definitions(
         assets=build_assets(steps),
         asset_checks=list(build_checks(steps)),
-        jobs=[jobs.extract_and_load, jobs.extract, jobs.load, jobs.clean],
+        jobs=[jobs.extract_and_load, jobs.extract, jobs.load, jobs.clean, jobs.reconcile],
         sensors=build_sensors(steps, jobs),
         schedules=build_schedules(steps, jobs),
         resources={

@@ -32,12 +32,14 @@ class Jobs:
     extract: dg.JobDefinition
     load: dg.JobDefinition
     clean: dg.JobDefinition
+    reconcile: dg.JobDefinition
 
 
 def build_jobs(steps: Steps) -> Jobs:
     """The jobs of a platform."""
     run = steps.platform.settings.run
     extract, load, clean = _extract_op(steps), _load_op(steps), _clean_op(steps)
+    reconcile = _reconcile_op(steps)
     # Beyond its own bound a run finishes what is in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
@@ -73,18 +75,27 @@ def build_jobs(steps: Steps) -> Jobs:
     def clean_job() -> None:
         clean()
 
-    return Jobs(extract_and_load, extract_job, load_job, clean_job)
+    @dg.job(
+        description="Count the warehouse and compare with what was loaded and committed.",
+        executor_def=dg.in_process_executor,
+        tags={_MAX_RUNTIME_TAG: "7200"},
+    )
+    def reconcile_job() -> None:
+        reconcile()
+
+    return Jobs(extract_and_load, extract_job, load_job, clean_job, reconcile_job)
 
 
 def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
-    """The clean-up."""
+    """The clean-up; and the daily count, which costs bytes on BigQuery: off until someone turns it on."""
     return [
         dg.ScheduleDefinition(
             name="clean_schedule",
             job=jobs.clean,
             cron_schedule=f"*/{steps.platform.settings.run.clean_minutes} * * * *",
             default_status=dg.DefaultScheduleStatus.RUNNING,
-        )
+        ),
+        dg.ScheduleDefinition(name="reconcile_schedule", job=jobs.reconcile, cron_schedule="0 4 * * *"),
     ]
 
 
@@ -105,6 +116,14 @@ def _load_op(steps: Steps) -> dg.OpDefinition:
 
     ins = {"extracted": dg.In(dg.Nothing)}
     return dg.op(name="load", ins=ins, pool=LOAD_POOL, out=dg.Out(dg.Nothing))(load)
+
+
+def _reconcile_op(steps: Steps) -> dg.OpDefinition:
+    def reconcile(context: dg.OpExecutionContext) -> OpEvents:
+        yield from steps.reconcile(context)
+        yield dg.Output(None)
+
+    return dg.op(name="reconcile", out=dg.Out(dg.Nothing))(reconcile)
 
 
 def _clean_op(steps: Steps) -> dg.OpDefinition:

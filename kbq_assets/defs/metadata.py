@@ -9,10 +9,13 @@ from typing import Final
 import dagster as dg
 
 from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import PartitionStop
 from kbq_assets.defs.translator import StagedKey
+from kbq_assets.pipelines.counting import TableCount
 from kbq_assets.pipelines.extract import ExtractionReport, PartitionReport
 from kbq_assets.pipelines.load import LoadReport, TableReport
+from kbq_assets.pipelines.reconcile_counts import CountReport
 from kbq_assets.pipelines.status import TableStatus
 
 #: Rows of a table in metadata: each event is read whole by the UI.
@@ -198,20 +201,54 @@ def rows_check(key: dg.AssetKey, tables: Iterable[TableStatus]) -> dg.AssetCheck
     return _check(key, ROWS_MATCH, lines, "every job loaded the rows of its files")
 
 
+def counts_check(key: dg.AssetKey, report: CountReport) -> dg.AssetCheckEvaluation:
+    """Whether the warehouse counts what was loaded and committed; the numbers, those that differ first."""
+    counts = sorted(report.tables, key=lambda count: not count.findings)
+    scope = "all rows" if report.since is None else f"rows since {report.since}"
+    numbers: Metadata = {
+        "counted": scope,
+        "rows": sum(count.rows for count in counts),
+        "duplicates": sum(count.duplicates for count in counts),
+    }
+    if counts:  # Dagster refuses a table without rows
+        numbers["counts"] = dg.MetadataValue.table([_count_record(count) for count in counts[:SHOWN_LINES]])
+    fine = f"{scope} agree with what was loaded and committed"
+    return _check(key, COUNTS_AGREE, report.findings, fine, numbers)
+
+
+def _count_record(count: TableCount) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "table": str(count.table),
+            "partition": str(TopicPartition(count.range.topic, count.range.partition)),
+            "epoch": count.range.epoch,
+            "rows": count.rows,
+            "offsets": count.distinct,
+            "loaded": count.loaded,
+            "in_flight": count.in_flight,
+        }
+    )
+
+
 PARTITIONS_RUN: Final = "no_partition_is_stopped"
 TABLES_LOAD: Final = "no_table_is_parked"
 ROWS_MATCH: Final = "loaded_rows_match_staged_rows"
+COUNTS_AGREE: Final = "warehouse_counts_agree"
 CHECKS: Final[Mapping[str, str]] = {
     PARTITIONS_RUN: "Extraction goes on everywhere. Where it stopped, the message names the commands.",
     TABLES_LOAD: "Every table is being loaded. Where one is parked, the message names the command.",
     ROWS_MATCH: "Each load job's output rows equal the rows of the files it loaded (PROTOCOL L4).",
+    COUNTS_AGREE: "The warehouse, counted by topic, partition and epoch, has what was loaded and committed, once "
+    "(`kbq reconcile --counts`). Not part of any load: asked by a person or by the schedule.",
 }
 
 
-def _check(key: dg.AssetKey, name: str, problems: Sequence[str], fine: str) -> dg.AssetCheckEvaluation:
+def _check(
+    key: dg.AssetKey, name: str, problems: Sequence[str], fine: str, numbers: Metadata | None = None
+) -> dg.AssetCheckEvaluation:
     more = f"\n…and {len(problems) - SHOWN_LINES} more" if len(problems) > SHOWN_LINES else ""
     text = "\n".join(problems[:SHOWN_LINES]) + more
-    metadata: dict[str, dg.MetadataValue] = {"problems": dg.MetadataValue.int(len(problems))}
+    metadata: Metadata = {"problems": len(problems), **(numbers or {})}
     if problems:
         metadata["next"] = dg.MetadataValue.md("\n".join(f"- {p}" for p in problems[:SHOWN_LINES]))
     return dg.AssetCheckEvaluation(

@@ -11,5 +11,8 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds from an arbitrary start, never going back."""
 
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 by the local clock, which may be wrong: for labels and politeness alone."""
+
     def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -92,13 +92,14 @@ def test_jobs_carry_the_tags_that_are_limited(world: PlatformWorld) -> None:
     limited = {"kbq/extract", "kbq/load"}
     tags = {
         name: limited & set(world.definitions.resolve_job_def(name).run_tags)
-        for name in ("extract_and_load", "extract_job", "load_job", "clean_job")
+        for name in ("extract_and_load", "extract_job", "load_job", "clean_job", "reconcile_job")
     }
     assert tags == {
         "extract_and_load": {"kbq/extract", "kbq/load"},
         "extract_job": {"kbq/extract"},
         "load_job": {"kbq/load"},
         "clean_job": set(),
+        "reconcile_job": set(),
     }
 
 

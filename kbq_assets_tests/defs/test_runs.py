@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,59 @@ def test_a_run_with_nothing_to_read_says_nothing() -> None:
     assert lines == []
 
 
-@pytest.mark.parametrize("job", ["extract_and_load", "extract_job", "load_job", "clean_job"])
+def counts_of(check: dg.AssetCheckEvaluation) -> list[dict[str, Any]]:
+    """The table of a count."""
+    table = check.metadata["counts"]
+    assert isinstance(table, dg.TableMetadataValue)
+    return [dict(record.data) for record in table.records]
+
+
+def test_the_warehouse_is_counted_by_a_job(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(3)
+    world.produce(2, partition=1)
+    world.run("extract_and_load", instance)
+    check = check_of(world.run("reconcile_job", instance), metadata.COUNTS_AGREE)
+    assert (check.passed, check.description) == (True, "all rows agree with what was loaded and committed")
+    values = {name: entry.value for name, entry in check.metadata.items()}
+    assert (values["rows"], values["duplicates"], values["problems"]) == (5, 0, 0)
+    assert [(c["partition"], c["rows"]) for c in counts_of(check)] == [(f"{TOPIC}[0]", 3), (f"{TOPIC}[1]", 2)]
+
+
+def test_counts_that_differ_fail_the_check_and_not_the_run(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(3)
+    world.produce(2, partition=1)
+    world.run("extract_and_load", instance)
+    rows = world.warehouse.stored[FLIGHTS].rows
+    rows.append(next(row for row in rows if row.partition == 1))
+    result = world.run("reconcile_job", instance)
+    check = check_of(result, metadata.COUNTS_AGREE)
+    assert (result.success, check.passed, check.severity) == (True, False, dg.AssetCheckSeverity.ERROR)
+    assert f"{TABLE}: {TOPIC}[1] epoch 1: 3 rows of 2 offsets" in (check.description or "")
+    first = counts_of(check)[0]
+    assert (first["partition"], first["rows"], first["offsets"]) == (f"{TOPIC}[1]", 3, 2)
+
+
+def test_the_count_of_some_days_reads_no_older_rows(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    world = PlatformWorld(tmp_path, KBQ_RECONCILE_DAYS="7")
+    world.produce(3)
+    world.run("extract_and_load", instance)
+    today = datetime.fromtimestamp(world.clock.now_ms() / 1000, UTC).date()
+    dates = world.warehouse.stored[FLIGHTS].dates
+    for row, days in zip(world.warehouse.rows(FLIGHTS), (0, 7, 8), strict=True):
+        dates[row] = today - timedelta(days)
+    check = check_of(world.run("reconcile_job", instance), metadata.COUNTS_AGREE)
+    assert (check.passed, check.metadata["rows"].value) == (True, 2)
+    assert check.metadata["counted"].value == f"rows since {today - timedelta(7)}"
+
+
+def test_the_daily_count_waits_to_be_turned_on(world: PlatformWorld) -> None:
+    schedule = world.definitions.resolve_schedule_def("reconcile_schedule")
+    assert (schedule.default_status, schedule.job.name) == (dg.DefaultScheduleStatus.STOPPED, "reconcile_job")
+
+
+@pytest.mark.parametrize("job", ["extract_and_load", "extract_job", "load_job", "clean_job", "reconcile_job"])
 def test_every_job_runs_on_an_empty_platform(
     world: PlatformWorld, instance: dg.DagsterInstance, job: str
 ) -> None:

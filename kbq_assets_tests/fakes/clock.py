@@ -12,5 +12,8 @@ class FakeClock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.seconds * 1000)
+
     def sleep(self, seconds: float) -> None:
         self.seconds += max(0.0, seconds)
