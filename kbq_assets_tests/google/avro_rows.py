@@ -41,7 +41,7 @@ _PYTHON = {
     "bytes": (bytes,),
     "string": (str,),
 }
-_LOGICAL_PYTHON = {"date": (datetime.date,), "decimal": (Decimal,), "uuid": (uuid.UUID,)}
+_LOGICAL_PYTHON = {"date": datetime.date, "decimal": Decimal, "uuid": uuid.UUID}
 Convert = Callable[[Any], Any]
 
 
@@ -155,11 +155,13 @@ class _Converter:
             wanted: tuple[type, ...] = (list,) if kind == "array" else (dict,)
         else:
             logical = branch.get("logicalType", "") if isinstance(branch, dict) else ""
-            wanted = _LOGICAL_PYTHON.get(logical, ()) or _time_types(logical) or _PYTHON[kind]
+            wanted = _logical_types(logical) or _PYTHON[kind]
         return lambda value: type(value) in wanted
 
 
-def _time_types(logical: str) -> tuple[type, ...]:
+def _logical_types(logical: str) -> tuple[type, ...]:
+    if logical in _LOGICAL_PYTHON:
+        return (_LOGICAL_PYTHON[logical],)
     if "timestamp-mi" in logical:
         return (datetime.datetime,)
     return (datetime.time,) if logical.startswith("time-mi") else ()

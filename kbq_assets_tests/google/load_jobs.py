@@ -6,7 +6,6 @@ table has, so that a job cut off by ``kill -9`` is known to have happened or not
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import threading
 import time
@@ -24,7 +23,7 @@ from kbq_assets_tests.google.avro_rows import Unreadable, arrow_table, read_avro
 from kbq_assets_tests.google.avro_schema import Field, fields_of
 from kbq_assets_tests.google.faults import Fault
 from kbq_assets_tests.google.ledger import JobKey, Ledger, now_ms
-from kbq_assets_tests.google.reverse_proxy import Upstream
+from kbq_assets_tests.google.reverse_proxy import LOST, Upstream
 from kbq_assets_tests.google.table_rules import load_objection
 
 MAX_PARTITIONS = 4000
@@ -102,7 +101,7 @@ class LoadJobs:
                 self._load(key, load, extra_rows=fault is not None and fault.kind == "job_rows")
             except JobEnds as end:
                 self._finish(key, end.error)
-            except (OSError, http.client.HTTPException):
+            except LOST:
                 self._broken.add(key)  # the server was killed: `settle` finds out
             finally:
                 self._upstream.hang_up()

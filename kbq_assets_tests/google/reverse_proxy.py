@@ -7,6 +7,7 @@ import http.client
 import json
 import select
 import socket
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from kbq_assets_tests.google.faults import Fault, Faults, Request
 
 _OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 _PIECE = 1 << 20
+#: The server gave no answer, or not all of it.
+LOST = (OSError, http.client.BadStatusLine, http.client.IncompleteRead)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Judge(Protocol):
         """The API's name of a request, "" for one that has none."""
 
     def answer(self, exchange: Exchange, fault: Fault | None = None) -> Reply:
-        """The answer the client gets. Raises OSError, HTTPException when the server gives none.
+        """The answer the client gets. Raises one of `LOST` when the server gives none.
 
         ``fault`` is one that is not the proxy's to commit, such as a job's failure.
         """
@@ -77,16 +80,16 @@ class Upstream:
         self._local = threading.local()
 
     def forward(self, exchange: Exchange) -> Reply:
-        """The server's answer, streamed. Raises OSError, HTTPException when there is none."""
+        """The server's answer, streamed if it is long. Raises one of `LOST` when there is none."""
         request = exchange.request
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _OF_THE_CONNECTION}
         response = self._send(request.verb, exchange.target, exchange.body, headers)
         kept = tuple(h for h in response.getheaders() if h[0].lower() not in _OF_THE_CONNECTION)
-        length = response.headers.get("Content-Length")
-        if length is not None:
-            return Reply(response.status, kept, self._pieces(response), int(length))
+        length = int(response.headers.get("Content-Length") or 0)
+        if length > _PIECE and request.verb != "HEAD":
+            return Reply(response.status, kept, self._pieces(response), length)
         data = response.read()
-        return Reply(response.status, kept, (data,), len(data))
+        return Reply(response.status, kept, (data,), length if request.verb == "HEAD" else len(data))
 
     def call(self, verb: str, target: str, document: Any = None) -> tuple[int, Any]:
         """A JSON request of the proxy's own: the status and the document."""
@@ -166,7 +169,7 @@ class Proxy:
         fault = self.faults.take(exchange.request)
         try:
             return self.judge.answer(exchange) if fault is None else self._struck(fault, exchange)
-        except (OSError, http.client.HTTPException):
+        except LOST:
             return None
 
     def _struck(self, fault: Fault, exchange: Exchange) -> Reply | None:
@@ -189,7 +192,7 @@ class Proxy:
         def deliver() -> None:
             if self.down:
                 return
-            with contextlib.suppress(OSError, http.client.HTTPException):
+            with contextlib.suppress(*LOST):
                 _read(self.judge.answer(exchange))
             self.judge.hang_up()
 
@@ -239,6 +242,8 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up, as killed ones do, is no news."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -14,6 +14,7 @@ from typing import Any
 import fastavro
 import pytest
 from google.api_core.exceptions import BadRequest, Conflict, Forbidden, GoogleAPIError, NotFound
+from google.api_core.retry import Retry
 from google.cloud import bigquery
 from google.cloud.bigquery import LoadJob, LoadJobConfig, SchemaField
 
@@ -23,6 +24,7 @@ from kbq_assets_tests.google.servers import BigQueryServer, GcsServer, run_bigqu
 
 pytestmark = pytest.mark.google
 
+ONCE = Retry(predicate=lambda error: False)
 LONG = [{"name": "id", "type": "long"}]
 COLUMNS = [SchemaField("id", "INTEGER", "REQUIRED"), SchemaField("note", "STRING")]
 
@@ -72,10 +74,10 @@ class Scene:
             use_avro_logical_types=True,
             decimal_target_types=["NUMERIC", "BIGNUMERIC", "STRING"],
         )
-        place = {"location": "US", **overrides}
+        place = {"location": "US", "retry": None, **overrides}
         destination = f"{self.server.project}.{self.dataset}.{table}"
         return self.client.load_table_from_uri(
-            list(uris), destination, job_id=job_id, job_config=config, retry=None, **place
+            list(uris), destination, job_id=job_id, job_config=config, **place
         )
 
     def ended(self, *uris: str, **more: Any) -> LoadJob:
@@ -475,7 +477,7 @@ def test_a_killed_server_keeps_rows_jobs_and_ids(own_server: BigQueryServer, gcs
     scene.ended(uri, job_id="j-1")
     own_server.kill()
     with pytest.raises((GoogleAPIError, OSError)):
-        scene.client.get_job("j-1", retry=None)
+        scene.client.get_job("j-1", retry=ONCE)
     own_server.start()
     assert scene.client.get_job("j-1").state == "DONE"
     with pytest.raises(Conflict):
