@@ -92,7 +92,9 @@ def _sums(report: CountReport) -> str:
 
 
 def _notes(report: CountReport) -> tuple[str, ...]:
-    return (*report.notes, *(note for partition in report.partitions for note in partition.notes))
+    of_tables = (note for count in report.tables for note in count.notes)
+    of_partitions = (note for count in report.partitions for note in count.notes)
+    return (*report.notes, *of_tables, *of_partitions)
 
 
 def _not_seen(report: CountReport) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ class TableCount:
     """One topic, partition and epoch in one table.
 
     ``loaded`` are the rows of jobs recorded in the table's state; ``in_flight`` those of jobs that were not, or were
-    recorded while the rows were counted. ``first`` and ``last`` offset are None where no row was counted.
+    recorded while the rows were counted. ``first`` and ``last`` offset are None where no row was counted. ``notes``
+    say what may be right.
     """
 
     table: TableReference
@@ -37,6 +38,7 @@ class TableCount:
     loaded: int
     in_flight: int
     findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def duplicates(self) -> int:
@@ -153,8 +155,10 @@ def count_table(
     states: tuple[TableState, TableState],
     *,
     whole: bool,
+    expires: bool = False,
 ) -> list[TableCount]:
-    """A table's rows beside its state, read before and after. ``whole``: all rows were counted."""
+    """A table's rows beside its state, read before and after. ``whole``: all rows were counted. ``expires``: the
+    warehouse drops old rows."""
     before, after = map(loaded_rows, states)
     flying: Counter[KafkaRange] = Counter()
     for file in states[1].flight.files if states[1].flight else ():
@@ -164,7 +168,7 @@ def count_table(
         loaded = before.get(range_, 0)
         in_flight = after.get(range_, 0) - loaded + flying[range_]
         count = _count(table, range_, summary.get(range_), loaded, in_flight)
-        counts.append(_judged(count, states[1], whole))
+        counts.append(_judged(count, states[1], whole, expires))
     return counts
 
 
@@ -176,8 +180,9 @@ def _count(
     return TableCount(table, range_, found.rows, found.distinct, found.first, found.last, loaded, in_flight)
 
 
-def _judged(count: TableCount, state: TableState, whole: bool) -> TableCount:
-    findings = []
+def _judged(count: TableCount, state: TableState, whole: bool, expires: bool) -> TableCount:
+    findings: list[str] = []
+    notes: list[str] = []
     where = f"{count.table}: {range_name(count.range)}"
     if count.duplicates:
         findings.append(f"{where}: {count.rows} rows of {count.distinct} offsets")
@@ -187,9 +192,10 @@ def _judged(count: TableCount, state: TableState, whole: bool) -> TableCount:
     if count.rows > most:
         findings.append(f"{where}: {count.rows} rows, {most} were loaded{jobs}")
     if whole and count.rows < count.loaded:
-        why = "deleted, expired or lost"
-        findings.append(f"{where}: {count.rows} rows, {count.loaded} were loaded ({why}){jobs}")
-    return replace(count, findings=tuple(findings))
+        why = "the table's partitions expire" if expires else "deleted or lost"
+        fewer = f"{where}: {count.rows} rows, {count.loaded} were loaded ({why}){jobs}"
+        (notes if expires else findings).append(fewer)
+    return replace(count, findings=tuple(findings), notes=tuple(notes))
 
 
 def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Ledger]) -> Iterable[str]:

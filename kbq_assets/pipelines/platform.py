@@ -221,6 +221,12 @@ class Platform:
         on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
     ) -> counting.CountReport:
         """Compare counts of the warehouse with what was loaded and committed: no record is read."""
-        ports = counting.CountPorts(self.load_store, self.offsets, self.warehouse)
+        options = self._table_options()
+        ports = counting.CountPorts(
+            self.load_store,
+            self.offsets,
+            self.warehouse,
+            expires=lambda table, topics: options(table, topics).expiry_days > 0,
+        )
         at_once = 1 if isinstance(self.settings.warehouse, DuckDbFile) else QUERIES_AT_ONCE
         return counting.reconcile_counts(ports, selection, at_once=at_once, on_table=on_table)

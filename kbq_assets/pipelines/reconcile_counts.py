@@ -41,11 +41,13 @@ BLIND_SINCE: Final = (
 
 @dataclass(frozen=True)
 class CountPorts:
-    """The world of a quick reconciliation."""
+    """The world of a quick reconciliation. ``expires``: whether the warehouse drops old rows of a table that has rows
+    of these topics."""
 
     store: ObjectStore
     offsets: OffsetReader
     warehouse: Warehouse
+    expires: Callable[[TableReference, frozenset[str]], bool] = lambda table, topics: False
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,10 @@ def _count_table(ports: CountPorts, table: TableReference, since: date | None) -
         return []
     summary = ports.warehouse.kafka_summary(table, since)
     after = _table_state(ports.store, table)
-    return counting.count_table(table, summary, (before, after or before), whole=since is None)
+    states = (before, after or before)
+    topics = frozenset(range_.topic for range_ in counting.loaded_rows(states[1]))
+    expires = bool(topics) and ports.expires(table, topics)
+    return counting.count_table(table, summary, states, whole=since is None, expires=expires)
 
 
 def _table_state(store: ObjectStore, table: TableReference) -> TableState | None:

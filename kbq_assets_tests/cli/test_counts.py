@@ -116,6 +116,14 @@ def test_what_cannot_be_counted_is_refused(loaded: Shell, arguments: tuple[str, 
     assert loaded("reconcile", *arguments).exit_code == code
 
 
+def test_expired_rows_are_a_note(world: FakePlatform, loaded: Shell) -> None:
+    world.warehouse.stored[ORDERS].rows.pop(0)
+    assert loaded("reconcile", "--counts").exit_code == 1
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders partition_expiry_days=30\n")
+    assert "2 rows, 3 were loaded (the table's partitions expire)" in loaded.done("reconcile", "--counts")
+    assert len(loaded.json("reconcile", "--counts")["notes"]) == 1
+
+
 def test_a_broker_that_is_down_means_try_again(world: FakePlatform, loaded: Shell) -> None:
     world.kafka.down = True
     assert loaded("reconcile", "--counts").exit_code == 75

@@ -108,11 +108,11 @@ def an_older_epoch(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("damage", "findings"),
     [
-        (lose, ["d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (deleted, expired or lost)"]),
-        (lose_all, ["d.B: shop.events[0] epoch 1: 0 rows, 1 were loaded (deleted, expired or lost)"]),
+        (lose, ["d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (deleted or lost)"]),
+        (lose_all, ["d.B: shop.events[0] epoch 1: 0 rows, 1 were loaded (deleted or lost)"]),
         (
             lose_the_error,
-            ["d.kbq_errors: shop.events[0] epoch 1: 0 rows, 1 were loaded (deleted, expired or lost)"],
+            ["d.kbq_errors: shop.events[0] epoch 1: 0 rows, 1 were loaded (deleted or lost)"],
         ),
         (
             double,
@@ -154,6 +154,26 @@ def test_damage_is_named(damage: Callable[[Bench], None], findings: list[str]) -
     report = counted(bench)
     assert list(report.findings) == findings
     assert not report.accounted
+
+
+def test_rows_that_expired_are_noted_and_rows_too_many_are_still_found() -> None:
+    bench = loaded()
+    lose(bench)
+    asked: list[tuple[TableReference, frozenset[str]]] = []
+
+    def expires(table: TableReference, topics: frozenset[str]) -> bool:
+        asked.append((table, topics))
+        return table == A
+
+    ports = CountPorts(bench.store, bench.kafka, bench.warehouse, expires)
+    [expired, *others] = reconcile_counts(ports).tables
+    note = "d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (the table's partitions expire)"
+    assert (expired.notes, expired.findings, [c.notes for c in others]) == ((note,), (), [(), ()])
+    assert asked == [(table, frozenset({TOPIC})) for table in (A, B, ERRORS)]
+    rows(bench, B).clear()
+    double(bench)
+    double(bench)
+    assert len(reconcile_counts(ports).findings) == 4
 
 
 def test_only_the_lowest_doubled_offsets_are_named() -> None:
@@ -314,7 +334,7 @@ def test_a_job_that_loaded_another_number_of_rows_is_told_with_the_difference() 
     state.change(bench.store, TableState, table_state_path(A), change)
     [finding] = counted(bench).findings
     assert finding.endswith(
-        "1 rows, 2 were loaded (deleted, expired or lost); rows of its jobs that differ from their files: -1"
+        "1 rows, 2 were loaded (deleted or lost); rows of its jobs that differ from their files: -1"
     )
 
 
@@ -347,7 +367,7 @@ def test_epochs_before_a_reset_are_compared_with_what_was_loaded_then() -> None:
     assert {c.range.epoch for c in counted(bench).tables} == {1, 2}
     rows(bench, A).remove(Row(1, TOPIC, 0, 5))
     assert counted(bench).findings == (
-        "d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (deleted, expired or lost)",
+        "d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (deleted or lost)",
     )
 
 
