@@ -9,7 +9,7 @@ import datetime
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import requests
 from google.api_core import exceptions as api
@@ -25,8 +25,7 @@ from kbq_assets.core.google_permissions import CREATE_OBJECTS, TABLE_PERMISSIONS
 from kbq_assets.core.places import BigQueryProject, Bucket
 
 #: A person waits.
-_TIMEOUT: Final = 30.0
-_RETRY: Final = Retry(timeout=30.0)
+_SECONDS: Final = 30.0
 #: How long a scratch table stays when the doctor is killed.
 _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
 
@@ -34,9 +33,10 @@ _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
 class BucketQuestions:
     """Asks as one identity about the staging area. Raises ConfigurationError when there are no credentials."""
 
-    def __init__(self, access: GoogleAccess, place: Bucket) -> None:
+    def __init__(self, access: GoogleAccess, place: Bucket, seconds: float = _SECONDS) -> None:
         self.identity = identity(google_credentials(access))
         self._place = place
+        self._patience = _patience(seconds)
         self._client = storage_client(access)
         self._bucket = self._client.bucket(place.name)
         self._name = f"gs://{place.name}"
@@ -44,9 +44,7 @@ class BucketQuestions:
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
         """Which of these permissions the bucket's policy grants for all of its objects."""
         with _answers(self._name):
-            return frozenset(
-                self._bucket.test_iam_permissions(sorted(wanted), timeout=_TIMEOUT, retry=_RETRY)
-            )
+            return frozenset(self._bucket.test_iam_permissions(sorted(wanted), **self._patience))
 
     def may_in(self, folder: str, permission: str) -> bool:
         """Whether a policy's condition grants what is not granted for all objects: tried on an object that does not
@@ -56,9 +54,9 @@ class BucketQuestions:
         try:
             with _answers(f"{self._name}/{name}"):
                 if permission == CREATE_OBJECTS:
-                    blob.upload_from_string(b"", if_generation_match=1, timeout=_TIMEOUT, retry=_RETRY)
+                    blob.upload_from_string(b"", if_generation_match=1, **self._patience)
                 else:
-                    blob.delete(if_generation_match=1, timeout=_TIMEOUT, retry=_RETRY)
+                    blob.delete(if_generation_match=1, **self._patience)
         except Refused:
             return False
         except (NotFound, api.PreconditionFailed):
@@ -68,7 +66,7 @@ class BucketQuestions:
     def location(self) -> str:
         """Where the bucket is, such as EU or EUROPE-WEST3."""
         with _answers(self._name):
-            return str(self._client.get_bucket(self._place.name, timeout=_TIMEOUT, retry=_RETRY).location)
+            return str(self._client.get_bucket(self._place.name, **self._patience).location)
 
     def safety(self) -> BucketReport:
         """What about the bucket itself endangers staged data."""
@@ -79,29 +77,28 @@ class BucketQuestions:
 class WarehouseQuestions:
     """Asks as the loader about BigQuery. Raises ConfigurationError when there are no credentials."""
 
-    def __init__(self, access: GoogleAccess, place: BigQueryProject) -> None:
+    def __init__(self, access: GoogleAccess, place: BigQueryProject, seconds: float = _SECONDS) -> None:
         self._client = bigquery_client(access, place)
         self._project = place.project
+        self._patience = _patience(seconds)
 
     def job_identity(self) -> str:
         """As whom jobs run. A query that is planned and not run asks for the same permission as one that runs."""
         with _answers(f"project {self._project}"):
             dry = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
-            job = self._client.query(
-                "SELECT 1", job_config=dry, timeout=_TIMEOUT, retry=_RETRY, job_retry=None
-            )
+            job = self._client.query("SELECT 1", job_config=dry, **self._patience, job_retry=None)
             return str(job.user_email or "")
 
     def dataset_location(self, dataset: str) -> str:
         """Where a dataset is, such as EU or europe-west3."""
         with _answers(f"dataset {dataset}"):
-            return str(self._client.get_dataset(dataset, timeout=_TIMEOUT, retry=_RETRY).location)
+            return str(self._client.get_dataset(dataset, **self._patience).location)
 
     def may_list(self, dataset: str) -> bool:
         """Whether the dataset's tables can be listed."""
         try:
             with _answers(f"dataset {dataset}"):
-                list(self._client.list_tables(dataset, max_results=1, timeout=_TIMEOUT, retry=_RETRY))
+                list(self._client.list_tables(dataset, max_results=1, **self._patience))
         except Refused:
             return False
         return True
@@ -112,24 +109,27 @@ class WarehouseQuestions:
         scratch = bigquery.Table(f"{self._project}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
         scratch.expires = datetime.datetime.now(datetime.UTC) + _SCRATCH_LIFE
         with _answers(f"dataset {dataset}"):
-            created = self._client.create_table(scratch, timeout=_TIMEOUT, retry=_RETRY)
+            created = self._client.create_table(scratch, **self._patience)
         try:
             with _answers(str(created)):
-                answer = self._client.test_iam_permissions(
-                    created, TABLE_PERMISSIONS, timeout=_TIMEOUT, retry=_RETRY
-                )
+                answer = self._client.test_iam_permissions(created, TABLE_PERMISSIONS, **self._patience)
         finally:
             self._drop(created)
         return frozenset(answer.get("permissions", ()))
 
     def _drop(self, table: bigquery.Table) -> None:
         try:
-            self._client.delete_table(table, not_found_ok=True, timeout=_TIMEOUT, retry=_RETRY)
+            self._client.delete_table(table, not_found_ok=True, **self._patience)
         except api.Forbidden:
             return  # the answer says so already, and the table expires
 
 
 _COLUMN: Final = bigquery.SchemaField("x", "INT64")
+
+
+def _patience(seconds: float) -> dict[str, Any]:
+    """How long a call and its repetitions may take."""
+    return {"timeout": seconds, "retry": Retry(timeout=seconds)}
 
 
 @contextmanager
