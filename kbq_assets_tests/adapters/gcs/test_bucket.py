@@ -1,0 +1,143 @@
+"""A bucket in which staged data would be public, vanish, freeze or cost others is named as such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbq_assets.adapters.gcs import check_bucket
+from kbq_assets.adapters.gcs.bucket import BucketFacts, judge_bucket
+from kbq_assets.core.errors import KbqError
+from kbq_assets_tests.adapters.gcs.cloud import Cloud, anonymous_client
+from kbq_assets_tests.google.faults import Request
+from kbq_assets_tests.google.reverse_proxy import Reply
+
+SAFE: dict[str, Any] = {
+    "iamConfiguration": {
+        "publicAccessPrevention": "enforced",
+        "uniformBucketLevelAccess": {"enabled": True},
+    }
+}
+DELETE = {"type": "Delete"}
+
+
+def problems(metadata: dict[str, Any], prefix: str = "kbq") -> tuple[str, ...]:
+    return judge_bucket(BucketFacts({**SAFE, **metadata}), prefix).problems
+
+
+def rule(action: dict[str, Any], **condition: Any) -> dict[str, Any]:
+    return {"lifecycle": {"rule": [{"action": action, "condition": condition}]}}
+
+
+def test_a_private_bucket_without_rules_is_fit() -> None:
+    report = judge_bucket(BucketFacts(SAFE, {"bindings": []}), "kbq")
+    assert (report.problems, report.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("prefix", "metadata"),
+    [
+        ("kbq", rule(DELETE, age=30)),
+        ("", rule(DELETE, age=30, matchesPrefix=["other/"])),
+        ("kbq", rule(DELETE, age=30, matchesPrefix=["other/", "kbq/staging/"])),
+        ("kbq/eu", rule(DELETE, age=30, matchesPrefix=["kbq/"])),
+        ("kbq", rule(DELETE, isLive=True)),
+        ("kbq", rule(DELETE)),
+        ("kbq", rule({"type": "SetStorageClass", "storageClass": "ARCHIVE"}, age=365)),
+    ],
+)
+def test_a_rule_that_deletes_or_archives_staged_objects_is_a_problem(
+    prefix: str, metadata: dict[str, Any]
+) -> None:
+    [problem] = problems(metadata, prefix)
+    assert "lifecycle rule" in problem
+
+
+@pytest.mark.parametrize(
+    ("prefix", "metadata"),
+    [
+        ("kbq", rule(DELETE, age=30, matchesPrefix=["other/"])),
+        ("kbq", rule(DELETE, age=30, matchesPrefix=["kbq2/", "kb/"])),
+        ("kbq", rule(DELETE, isLive=False, age=7)),
+        ("kbq", rule(DELETE, numNewerVersions=3)),
+        ("kbq", rule(DELETE, daysSinceNoncurrentTime=3)),
+        ("kbq", rule({"type": "AbortIncompleteMultipartUpload"}, age=7)),
+        ("kbq", rule({"type": "SetStorageClass", "storageClass": "NEARLINE"}, age=30)),
+    ],
+)
+def test_a_rule_that_never_touches_staged_objects_is_none(prefix: str, metadata: dict[str, Any]) -> None:
+    assert problems(metadata, prefix) == ()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"retentionPolicy": {"retentionPeriod": "86400", "isLocked": True}}, "86400 s, locked"),
+        ({"defaultEventBasedHold": True}, "event-based hold"),
+        ({"billing": {"requesterPays": True}}, "requester pays"),
+    ],
+)
+def test_what_freezes_or_charges_objects_is_a_problem(metadata: dict[str, Any], named: str) -> None:
+    [problem] = problems(metadata)
+    assert named in problem
+
+
+@pytest.mark.parametrize("member", ["allUsers", "allAuthenticatedUsers"])
+def test_a_public_bucket_is_a_problem(member: str) -> None:
+    policy = {"bindings": [{"role": "roles/storage.objectViewer", "members": ["user:a@b.c", member]}]}
+    report = judge_bucket(BucketFacts({}, policy), "kbq")
+    [problem] = report.problems
+    assert f"{member} has roles/storage.objectViewer" in problem
+
+
+def test_objects_that_will_be_public_are_a_problem() -> None:
+    access = {"items": [{"entity": "allUsers", "role": "READER"}, {"entity": "project-owners-1"}]}
+    [problem] = judge_bucket(BucketFacts({}, {}, access), "kbq").problems
+    assert "every new object" in problem
+
+
+def test_enforced_prevention_outweighs_a_public_policy() -> None:
+    policy = {"bindings": [{"role": "roles/storage.objectViewer", "members": ["allUsers"]}]}
+    assert judge_bucket(BucketFacts(SAFE, policy), "kbq").problems == ()
+
+
+def test_prevention_that_is_not_enforced_is_a_warning() -> None:
+    report = judge_bucket(BucketFacts({}, {"bindings": []}), "kbq")
+    [warning] = report.warnings
+    assert report.problems == ()
+    assert "--public-access-prevention" in warning
+
+
+@pytest.mark.google
+def test_a_bucket_is_looked_at(cloud: Cloud) -> None:
+    def public(request: Request, reply: Reply) -> Reply:
+        document = reply.json() if reply.status == 200 else None
+        if request.method == "buckets.getIamPolicy":
+            return Reply.of_json(200, {"bindings": [{"role": "r", "members": ["allUsers"]}]})
+        return Reply.of_json(200, {**(document or {}), "defaultEventBasedHold": True, "items": []})
+
+    cloud.judge.tamper = public
+    report = check_bucket(anonymous_client(cloud.proxy.endpoint), cloud.bucket, "kbq")
+    assert len(report.problems) == 2
+    looked = [request.path.removeprefix(f"/storage/v1/b/{cloud.bucket}") for request in cloud.sent()]
+    assert looked == ["", "/iam", "/defaultObjectAcl"]
+
+
+@pytest.mark.google
+def test_a_permission_to_look_that_is_missing_is_a_warning_that_names_it(cloud: Cloud) -> None:
+    for method in ("buckets.get", "buckets.getIamPolicy"):
+        cloud.strike(method, "403")
+    report = check_bucket(anonymous_client(cloud.proxy.endpoint), cloud.bucket, "kbq")
+    assert report.problems == ()
+    for warning, permission in zip(
+        report.warnings, ["storage.buckets.get on", "storage.buckets.getIamPolicy on"], strict=False
+    ):
+        assert permission in warning
+        assert cloud.bucket in warning
+
+
+@pytest.mark.google
+def test_a_bucket_that_is_not_there_is_no_warning(cloud: Cloud) -> None:
+    with pytest.raises(KbqError):
+        check_bucket(anonymous_client(cloud.proxy.endpoint), "kbq-no-such-bucket", "kbq")
