@@ -31,7 +31,7 @@ _ARROW = {
     "NUMERIC": pa.decimal128(38, 9),
     "BIGNUMERIC": pa.decimal128(38, 18),  # local-bigquery has no wider one
 }
-_PYTHON = {
+_PYTHON: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
     "int": (int,),

@@ -78,6 +78,11 @@ class GoogleServer:
 class GcsServer(GoogleServer):
     """Cloud Storage."""
 
+    def __init__(self, proxy: Proxy, process: ServerProcess, port: int, judge: GcsJudge) -> None:
+        super().__init__(proxy, process, port)
+        #: Permissions that callers lack; a test may change the set.
+        self.denied = judge.denied
+
     @cached_property
     def _client(self) -> StorageClient:
         return StorageClient(PROJECT, AnonymousCredentials(), client_options=self._options)
@@ -101,6 +106,8 @@ class BigQueryServer(GoogleServer):
     def __init__(self, proxy: Proxy, process: ServerProcess, port: int, judge: BigQueryJudge) -> None:
         super().__init__(proxy, process, port)
         self.judge = judge
+        #: Permissions that callers lack; a test may change the set.
+        self.denied = judge.denied
 
     def start(self) -> None:
         """Start the server, and end the jobs that its death cut off."""
@@ -112,11 +119,6 @@ class BigQueryServer(GoogleServer):
         """Stop everything."""
         self.judge.close()
         super().close()
-
-    @property
-    def denied(self) -> set[str]:
-        """Permissions that callers lack; a test may change the set."""
-        return self.judge.denied
 
     def hold_jobs(self, held: bool = True) -> None:
         """Load jobs inserted from now on stay RUNNING, and touch nothing, until they are let go on."""
@@ -141,7 +143,8 @@ class BigQueryServer(GoogleServer):
 def run_gcs(program: Program, folder: Path) -> Iterator[GcsServer]:
     """fake-gcs-server behind its proxy until the end of the block. Its data and log are in ``folder``."""
     (port,) = free_ports(1)
-    proxy = Proxy(GcsJudge(Upstream(port)))
+    judge = GcsJudge(Upstream(port))
+    proxy = Proxy(judge)
     # Links in answers, such as those of resumable uploads, lead through the proxy.
     public = proxy.endpoint.removeprefix("http://")
     arguments = ("-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-log-level", "warn")
@@ -151,7 +154,7 @@ def run_gcs(program: Program, folder: Path) -> Iterator[GcsServer]:
     process = ServerProcess(
         (*program.command, *arguments, *data, *links), program.environment, folder / "gcs.log", ready
     )
-    with contextlib.closing(GcsServer(proxy, process, port)) as server:
+    with contextlib.closing(GcsServer(proxy, process, port, judge)) as server:
         server.start()
         yield server
 
