@@ -16,6 +16,10 @@ class SystemClock:
         """Milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
+    def cpu_seconds(self) -> float:
+        """Processor time of this process so far, all threads."""
+        return time.process_time()
+
     def sleep(self, seconds: float) -> None:
         """Wait; nothing or less is no wait."""
         time.sleep(max(0.0, seconds))

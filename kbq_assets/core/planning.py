@@ -5,17 +5,21 @@ A plan is a value: `kbq plan` prints it, `pipelines.extract` executes it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbq_assets.core import commits
-from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, TopicEntry
+from kbq_assets.core.backlog import Averages, Waiting, headroom, is_in_danger, too_little
+from kbq_assets.core.commits import Commit, Counts, PartitionCommit, StagedFile, TopicEntry
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import DoneFileName, StagedFileName, TableReference, backlog_path, shard_of
 from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.shares import Throttled, in_order, within_limits
+from kbq_assets.core.throttle import Limits
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.core.units import Unit, WindowLimits
 
@@ -85,13 +89,18 @@ class PartitionStop:
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """What one extraction does: state to create first, units to read, what is stopped and why."""
+    """What one extraction does: state to create first, units to read, what is stopped and why.
+
+    ``waiting`` partitions have too little to read, ``throttled`` ones more than this run may.
+    """
 
     creations: tuple[Creation, ...] = ()
     additions: tuple[Addition, ...] = ()
     gaps: tuple[RecordedGap, ...] = ()
     units: tuple[Unit, ...] = ()
     stops: tuple[PartitionStop, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    throttled: tuple[Throttled, ...] = ()
     idle: int = 0
 
     @property
@@ -99,14 +108,25 @@ class ExtractionPlan:
         """Positions to read, an upper bound of the records."""
         return sum(unit.range.positions for unit in self.units)
 
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the broker ended, of every partition that has a unit."""
+        left = {throttled.topic_partition: throttled.positions for throttled in self.throttled}
+        ranges = (unit.range for unit in self.units)
+        return {r.topic_partition: r.until_offset + left.get(r.topic_partition, 0) for r in ranges}
+
 
 @dataclass
 class _Draft:
+    limits: WindowLimits
+    ripe: Collection[TopicPartition] = ()
     creations: list[Creation] = field(default_factory=list)
     additions: list[Addition] = field(default_factory=list)
     gaps: list[RecordedGap] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     stops: list[PartitionStop] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    averages: dict[TopicPartition, Averages] = field(default_factory=dict)
     idle: int = 0
 
     def stop(self, topic: str, partition: int, reason: str, message: str, *commands: str) -> None:
@@ -118,17 +138,25 @@ def plan_extraction(
     offsets: Mapping[TopicPartition, BrokerOffsets],
     cluster_id: str,
     limits: WindowLimits | None = None,
+    run: Limits | None = None,
+    ripe: Collection[TopicPartition] = (),
 ) -> ExtractionPlan:
-    """Plan the units of one run, the longest first. Topics and partitions that must stop do not stop the others."""
-    draft = _Draft()
+    """Plan the units of one run, in order of urgency, within the limits of topics and of the run.
+
+    ``ripe`` are partitions that need not wait for more. Topics and partitions that must stop do not stop the others.
+    """
+    draft = _Draft(limits or WindowLimits(), ripe)
     for snapshot in snapshots:
-        _plan_topic(draft, snapshot, offsets, cluster_id, limits or WindowLimits())
+        _plan_topic(draft, snapshot, offsets, cluster_id)
+    units, throttled = within_limits(in_order(draft.units), draft.averages, run or Limits())
     return ExtractionPlan(
         creations=tuple(draft.creations),
         additions=tuple(draft.additions),
         gaps=tuple(draft.gaps),
-        units=tuple(sorted(draft.units, key=lambda unit: -unit.range.positions)),
+        units=tuple(units),
         stops=tuple(draft.stops),
+        waiting=tuple(draft.waiting),
+        throttled=tuple(throttled),
         idle=draft.idle,
     )
 
@@ -138,21 +166,21 @@ def _plan_topic(
     snapshot: TopicSnapshot,
     offsets: Mapping[TopicPartition, BrokerOffsets],
     cluster_id: str,
-    limits: WindowLimits,
 ) -> None:
     topic = snapshot.description.topic
     if _stops_topic(draft, snapshot, cluster_id):
         return
     starts: dict[int, dict[int, int]] = defaultdict(dict)
     known = {p: c for c in snapshot.commits.values() for p in c.partitions}
+    usual = _averages(s.totals for c in snapshot.commits.values() for s in c.partitions.values())
     for partition in range(snapshot.description.partitions):
         tp = TopicPartition(topic, partition)
         if tp not in offsets:
             draft.stop(topic, partition, "no_offsets", f"the broker gives no offsets for {tp}", "kbq extract")
         elif partition in known:
-            _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], limits)
+            _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], usual)
         else:
-            _plan_new_partition(draft, snapshot, tp, offsets[tp], starts, limits)
+            _plan_new_partition(draft, snapshot, tp, offsets[tp], starts, usual)
     for shard, positions in starts.items():
         draft.creations.append(Creation(topic, shard, cluster_id, snapshot.description.topic_id, positions))
     for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
@@ -208,7 +236,7 @@ def _plan_new_partition(
     tp: TopicPartition,
     broker: BrokerOffsets,
     starts: dict[int, dict[int, int]],
-    limits: WindowLimits,
+    usual: Averages,
 ) -> None:
     known_topic = bool(snapshot.commits)
     latest = not known_topic and snapshot.settings.start == "latest"
@@ -220,7 +248,8 @@ def _plan_new_partition(
     else:
         starts[shard][tp.partition] = start
         epoch = 1
-    _add_unit(draft, Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=limits))
+    unit = Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=draft.limits)
+    _add_unit(draft, unit, broker, usual)
 
 
 def _plan_partition(
@@ -229,7 +258,7 @@ def _plan_partition(
     commit: Commit,
     partition: int,
     broker: BrokerOffsets,
-    limits: WindowLimits,
+    usual: Averages,
 ) -> None:
     tp, state = commit.topic_partition(partition), commit.partitions[partition]
     options = f"--topic {tp.topic} --partition {partition}"
@@ -252,25 +281,40 @@ def _plan_partition(
             return
         draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
         first = broker.earliest
-    _add_unit(
-        draft,
-        Unit(
-            OffsetRange(tp, first, max(first, broker.latest)),
-            commit.epoch,
-            settings,
-            # A gap was jumped: the old leader epoch says nothing about the new position.
-            state.leader_epoch if first == state.next else -1,
-            state.accept_errors_until,
-            limits,
-        ),
+    unit = Unit(
+        OffsetRange(tp, first, max(first, broker.latest)),
+        commit.epoch,
+        settings,
+        # A gap was jumped: the old leader epoch says nothing about the new position.
+        state.leader_epoch if first == state.next else -1,
+        state.accept_errors_until,
+        draft.limits,
     )
+    _add_unit(draft, unit, broker, Averages.of(state.totals, usual))
 
 
-def _add_unit(draft: _Draft, unit: Unit) -> None:
-    if unit.range:
-        draft.units.append(unit)
-    else:
+def _averages(totals: Iterable[Counts]) -> Averages:
+    """Of a topic: what a partition without a past is taken for."""
+    positions = records = size = 0
+    for counts in totals:
+        positions += counts.positions - counts.lost
+        records += counts.records
+        size += counts.bytes
+    return Averages.of(Counts(positions=positions, records=records, bytes=size))
+
+
+def _add_unit(draft: _Draft, unit: Unit, broker: BrokerOffsets, averages: Averages) -> None:
+    if not unit.range:
         draft.idle += 1
+        return
+    tp, first, positions = unit.range.topic_partition, unit.range.from_offset, unit.range.positions
+    room = headroom(first, broker)
+    short = "" if tp in draft.ripe or is_in_danger(room) else too_little(unit.settings, positions, averages)
+    if short:
+        draft.waiting.append(Waiting(tp, first, positions, unit.settings.max_wait_seconds, short))
+    else:
+        draft.units.append(dataclasses.replace(unit, headroom=room))
+        draft.averages[tp] = averages
 
 
 @dataclass(frozen=True)

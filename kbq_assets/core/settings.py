@@ -81,6 +81,9 @@ class RunSettings:
     for its jobs (``poll_seconds``), and how often Dagster looks for work (the others)."""
 
     run_seconds: float = 600.0
+    run_records: int = 0
+    run_bytes: int = 0
+    cost_function: str = ""
     window_seconds: float = 300.0
     window_records: int = 5_000_000
     window_bytes: int = 512 * 1024 * 1024
@@ -158,6 +161,9 @@ VARIABLES: Final[Mapping[str, str]] = {
     "KBQ_LOCAL_CONTROLLER_PORT": "port of the local controller (39093)",
     "KBQ_LOCAL_REGISTRY_PORT": "port of the local registry (38081)",
     "KBQ_RUN_SECONDS": "no task starts after this many seconds of a run (600)",
+    "KBQ_RUN_RECORDS": "most records that a run reads, counted in positions, shared out fairly (no limit)",
+    "KBQ_RUN_BYTES": "most bytes of values that a run reads, by average size; at least 10485760 (no limit)",
+    "KBQ_COST_FUNCTION": "module:function from a topic's usage to its cost (core seconds of its tasks)",
     "KBQ_WINDOW_SECONDS": "a window ends after this many seconds (300)",
     "KBQ_WINDOW_RECORDS": "a window ends after this many records (5000000)",
     "KBQ_WINDOW_BYTES": "a window ends after this many staged bytes (536870912)",
@@ -243,6 +249,9 @@ def _endpoint(environ: Mapping[str, str], name: str) -> str:
 def _run(environ: Mapping[str, str], defaults: RunSettings) -> RunSettings:
     return RunSettings(
         run_seconds=_integer(environ, "KBQ_RUN_SECONDS", int(defaults.run_seconds)),
+        run_records=_integer(environ, "KBQ_RUN_RECORDS", defaults.run_records, 1),
+        run_bytes=_integer(environ, "KBQ_RUN_BYTES", defaults.run_bytes, 10 * 1024 * 1024),
+        cost_function=environ.get("KBQ_COST_FUNCTION", ""),
         window_seconds=_integer(environ, "KBQ_WINDOW_SECONDS", int(defaults.window_seconds)),
         window_records=_integer(environ, "KBQ_WINDOW_RECORDS", defaults.window_records),
         window_bytes=_integer(environ, "KBQ_WINDOW_BYTES", defaults.window_bytes),

@@ -23,7 +23,9 @@ class WindowLimits:
 class Unit:
     """A chain of windows of one partition, read by one task (PROTOCOL E3).
 
-    Windows that begin before ``accept_errors_until`` may hold any share of bad records.
+    Windows that begin before ``accept_errors_until`` may hold any share of bad records. ``ahead``: a slice that is read
+    while those before it are, so that no leader epoch is known to ask the broker about (PROTOCOL E4). ``headroom`` is
+    how far the position is from being lost (`core.backlog.headroom`).
     """
 
     range: OffsetRange
@@ -32,6 +34,8 @@ class Unit:
     leader_epoch: int = -1
     accept_errors_until: int = 0
     limits: WindowLimits = field(default_factory=WindowLimits)
+    ahead: bool = False
+    headroom: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class UnitOutcome:
 
     ``windows`` are uploaded and wait to be published, in order from the unit's first position. ``failure`` is a
     transient error after them: the rest is read by the next run. ``superseded``: another attempt was further.
+    ``first_leader_epoch`` is that of the first records, -1 where none are or it is unknown. ``core_seconds`` are
+    processor time of the task.
     """
 
     unit: Unit
@@ -48,14 +54,20 @@ class UnitOutcome:
     failure: str = ""
     superseded: bool = False
     seconds: float = 0.0
+    first_leader_epoch: int = -1
+    core_seconds: float = 0.0
+
+    @property
+    def leader_epoch(self) -> int:
+        """The highest leader epoch that is known where the unit got to."""
+        return max((self.unit.leader_epoch, *(w.leader_epoch for w in self.windows)))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether something other than the range's end ended it."""
+        return bool(self.stop or self.failure or self.superseded)
 
     @property
     def position(self) -> int:
         """Where the unit got to."""
         return self.windows[-1].until if self.windows else self.unit.range.from_offset
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing of the unit is left to read in this run."""
-        ended = bool(self.stop or self.failure or self.superseded)
-        return ended or self.position >= self.unit.range.until_offset

@@ -4,7 +4,8 @@
     repair     done files that a dead run did not write (E5), then pruning and backlogs (E7)
     plan       pure: core.planning
     prepare    commits of new topics, new partitions, recorded gaps
-    read       units as tasks, the longest first; windows are published as they end (E4)
+    read       slices of units as tasks: core.turns; windows are published as they end (E4)
+    charge     what it cost, per topic: core.cost
 
 A crash anywhere leaves orphans and announcements, which the next run sweeps and completes.
 """
@@ -12,17 +13,30 @@ A crash anywhere leaves orphans and announcements, which the next run sweeps and
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+import logging
+import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from kbq_assets.core import commits
+from kbq_assets.core.backlog import Waiting
 from kbq_assets.core.commits import Commit, PartitionCommit
-from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError
+from kbq_assets.core.cost import (
+    Cost,
+    CostFunction,
+    Usage,
+    core_seconds,
+    cost_lines,
+    costs_path,
+    with_outcome,
+)
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, StateError
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import TableReference, commit_path, shard_of
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import (
     Addition,
     ExtractionPlan,
@@ -33,7 +47,9 @@ from kbq_assets.core.planning import (
     plan_extraction,
     plan_pruning,
 )
+from kbq_assets.core.throttle import Limits
 from kbq_assets.core.topics import SourceEntry, select_topics
+from kbq_assets.core.turns import SliceLimits, Turns
 from kbq_assets.core.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.done_files import list_done_files, topics_with_done_files, write_done_files
@@ -44,27 +60,35 @@ from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
+_LOGGER: Final = logging.getLogger("kbq.extract")
+#: A record this far in the future says that one of two clocks is wrong: no partition waits by such a clock.
+_CLOCK_SKEW_MS: Final = 60_000
+
+
+def _random_run() -> str:
+    return uuid.uuid4().hex[:12]
+
 
 @dataclass(frozen=True)
 class ExtractionLimits:
-    """Bounds of one run. A unit is cut after ``slice_positions``, so that long partitions take turns; ranges up to
-    ``packed_positions`` in all share a task. No new task starts after ``seconds``."""
+    """Bounds of one run. No new task starts after ``seconds``; ``total`` is what it reads at most."""
 
     seconds: float = 600.0
-    slice_positions: int = 5_000_000
-    packed_positions: int = 20_000
-    packed_units: int = 64
+    total: Limits = field(default_factory=Limits)
+    slices: SliceLimits = field(default_factory=SliceLimits)
     window: WindowLimits = field(default_factory=WindowLimits)
 
 
 @dataclass(frozen=True)
 class ExtractionPorts:
-    """The world of an extraction."""
+    """The world of an extraction. ``cost`` may be anybody's function; ``new_run`` names a run."""
 
     store: ObjectStore
     offsets: OffsetReader
     engine: ExtractionEngine
     clock: Clock
+    cost: CostFunction = core_seconds
+    new_run: Callable[[], str] = _random_run
 
 
 @dataclass(frozen=True)
@@ -99,6 +123,7 @@ class ExtractionReport:
     failures: Mapping[TopicPartition, str]
     unfinished: int
     seconds: float
+    costs: tuple[Cost, ...] = ()
 
     @property
     def totals(self) -> commits.Counts:
@@ -135,15 +160,39 @@ def plan(
     reader: OffsetReader,
     sources: Iterable[SourceEntry],
     *,
+    now_ms: int,
     only: frozenset[str] | None = None,
-    limits: WindowLimits | None = None,
+    limits: ExtractionLimits | None = None,
 ) -> ExtractionPlan:
     """What `extract` would do now. Changes nothing."""
+    limits = limits or ExtractionLimits()
     snapshots = snapshot_topics(store, reader, sources, only)
     partitions = [
         TopicPartition(s.description.topic, p) for s in snapshots for p in range(s.description.partitions)
     ]
-    return plan_extraction(snapshots, reader.offsets(partitions), reader.cluster_id(), limits)
+    offsets, cluster = reader.offsets(partitions), reader.cluster_id()
+    planned = plan_extraction(snapshots, offsets, cluster, limits.window, limits.total)
+    if not planned.waiting:
+        return planned
+    ripe = _ripe(reader, planned.waiting, now_ms)
+    return plan_extraction(snapshots, offsets, cluster, limits.window, limits.total, ripe)
+
+
+def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[TopicPartition]:
+    """Partitions whose oldest unread record is old enough by its Kafka time.
+
+    The local clock is not trusted alone: where it and the record's time cannot both be right, nothing waits.
+    """
+    first = {w.topic_partition: w.first for w in waiting}
+    groups: dict[int, list[TopicPartition]] = defaultdict(list)
+    for w in waiting:
+        groups[w.max_wait_seconds].append(w.topic_partition)
+    later = reader.offsets_for_time(list(first), now_ms + _CLOCK_SKEW_MS)
+    ripe = {tp for tp in first if later.get(tp, first[tp]) <= first[tp]}
+    for seconds, partitions in groups.items():
+        young = reader.offsets_for_time(partitions, now_ms - seconds * 1000)
+        ripe |= {tp for tp in partitions if young.get(tp, first[tp] + 1) > first[tp]}
+    return ripe
 
 
 def extract(
@@ -156,13 +205,14 @@ def extract(
 ) -> ExtractionReport:
     """Run one extraction. Raises Unavailable, MissingState; topics that must stop are in the report."""
     limits = limits or ExtractionLimits()
-    started = ports.clock.monotonic()
+    started, started_ms = ports.clock.monotonic(), ports.clock.now_ms()
     repair_and_prune(ports.store)
-    planned = plan(ports.store, ports.offsets, sources, only=only, limits=limits.window)
+    planned = plan(ports.store, ports.offsets, sources, now_ms=started_ms, only=only, limits=limits)
     units = prepare(ports.store, planned)
     run = _Run(ports, limits, units, on_progress)
     run.read_all()
-    return run.report(planned, ports.clock.monotonic() - started)
+    costs = _charge(ports, run.usage, started_ms)
+    return run.report(planned, costs, ports.clock.monotonic() - started)
 
 
 def repair_and_prune(store: ObjectStore) -> None:
@@ -231,7 +281,7 @@ def _read_shards(store: ObjectStore, topic: str, entry: commits.TopicEntry) -> d
 
 
 class _Run:
-    """The reading part of one extraction: a queue of units, tasks in flight, a publisher."""
+    """The reading part of one extraction: whose turn it is, tasks in flight, a publisher."""
 
     def __init__(
         self,
@@ -241,32 +291,29 @@ class _Run:
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._ports = ports
-        self._limits = limits
-        self._queue = deque(units)
+        self._turns = Turns(units, limits.slices)
         self._positions = sum(unit.range.positions for unit in units)
         self._on_progress = on_progress
         self._publisher = Publisher(ports.store, ports.offsets, ports.clock)
         self._failures: dict[TopicPartition, str] = {}
         self._stops: list[PartitionStop] = []
-        self._in_flight: dict[TopicPartition, Unit] = {}
+        self._usage: dict[str, Usage] = {}
         self._deadline = ports.clock.monotonic() + limits.seconds
 
     def read_all(self) -> None:
-        """Run units until none is left or the time is up; everything finished is published."""
-        engine = self._ports.engine
-        while self._queue or self._in_flight:
-            while self._queue and engine.idle_slots > 0 and self._has_time():
-                engine.submit(self._next_task())
-            if not self._in_flight:
+        """Run tasks until nothing is left or the time is up; everything finished is published."""
+        while True:
+            self._submit()
+            if not self._turns.in_flight:
                 break
-            for outcome in engine.next_outcomes(timeout_seconds=1.0):
+            for outcome in self._ports.engine.next_outcomes(timeout_seconds=1.0):
                 self._take(outcome)
             self._publisher.flush_due()
             self._show_progress()
         self._publisher.flush()
         self._show_progress()
 
-    def report(self, planned: ExtractionPlan, seconds: float) -> ExtractionReport:
+    def report(self, planned: ExtractionPlan, costs: tuple[Cost, ...], seconds: float) -> ExtractionReport:
         """What the run did."""
         partitions = tuple(
             PartitionReport(
@@ -277,50 +324,61 @@ class _Run:
         )  # fmt: skip
         stops = (*planned.stops, *self._stops)
         failures = {**self._failures, **self._publisher.failures}
-        return ExtractionReport(planned, partitions, stops, failures, len(self._queue), seconds)
+        unfinished = self._turns.unfinished
+        return ExtractionReport(planned, partitions, stops, failures, unfinished, seconds, costs)
 
-    def _has_time(self) -> bool:
-        return self._ports.clock.monotonic() < self._deadline
+    @property
+    def usage(self) -> list[Usage]:
+        """What each topic used."""
+        return [self._usage[topic] for topic in sorted(self._usage)]
 
-    def _next_task(self) -> tuple[Unit, ...]:
-        """The next unit, cut to a slice; small ones share a task."""
-        packed = [self._cut(self._queue.popleft())]
-        size = packed[0].range.positions
-        while self._queue and len(packed) < self._limits.packed_units:
-            size += self._queue[0].range.positions
-            if size > self._limits.packed_positions:
-                break
-            packed.append(self._cut(self._queue.popleft()))
-        return tuple(packed)
-
-    def _cut(self, unit: Unit) -> Unit:
-        range_ = unit.range
-        until = min(range_.until_offset, range_.from_offset + self._limits.slice_positions)
-        self._in_flight[range_.topic_partition] = unit
-        return dataclasses.replace(unit, range=OffsetRange(range_.topic_partition, range_.from_offset, until))
+    def _submit(self) -> None:
+        engine, clock = self._ports.engine, self._ports.clock
+        while self._turns.has_more and clock.monotonic() < self._deadline and (idle := engine.idle_slots) > 0:
+            task = self._turns.next_task(idle)
+            if not task:
+                return
+            engine.submit(task)
 
     def _take(self, outcome: UnitOutcome) -> None:
+        topic = outcome.unit.range.topic_partition.topic
+        self._usage[topic] = with_outcome(self._usage.get(topic), outcome)
+        for released in self._turns.take(outcome):
+            self._publisher.add(released)
+            self._note(released)
+
+    def _note(self, outcome: UnitOutcome) -> None:
         tp = outcome.unit.range.topic_partition
-        whole = self._in_flight.pop(tp)
-        self._publisher.add(outcome)
         if outcome.failure:
             self._failures[tp] = outcome.failure
         if outcome.stop is not None:
             options = f"--topic {tp.topic} --partition {tp.partition}"
             commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
             self._stops.append(PartitionStop(tp, outcome.stop.reason, outcome.stop.message, commands))
-        ended = outcome.failure or outcome.stop or outcome.superseded
-        if not ended and outcome.position < whole.range.until_offset:
-            rest = OffsetRange(tp, outcome.position, whole.range.until_offset)
-            epoch = outcome.windows[-1].leader_epoch if outcome.windows else whole.leader_epoch
-            self._queue.append(
-                dataclasses.replace(whole, range=rest, leader_epoch=max(epoch, whole.leader_epoch))
-            )
-            # The next slice checks the commit first (E3): its windows must be there by then.
-            self._publisher.flush()
 
     def _show_progress(self) -> None:
         published = self._publisher.published
         positions = sum(ws[-1].until - ws[0].first for ws in published.values())
         records = sum(w.counts.records for ws in published.values() for w in ws)
         self._on_progress(Progress(self._positions, positions, records))
+
+
+def _charge(ports: ExtractionPorts, usage: list[Usage], started_ms: int) -> tuple[Cost, ...]:
+    """Compute and keep what the run cost. All windows are published by now: whatever fails here fails alone."""
+    costs = tuple(Cost(used, _cost(ports.cost, used)) for used in usage)
+    if costs:
+        run = ports.new_run()
+        try:
+            ports.store.create(costs_path(run, started_ms), cost_lines(costs, run, started_ms))
+        except KbqError as error:
+            _LOGGER.warning("the cost of run %s is not kept: %s", run, error)
+    return costs
+
+
+def _cost(function: CostFunction, usage: Usage) -> float | None:
+    try:
+        return float(function(usage))
+    except Exception as error:
+        # Somebody else's code: anything may come out of it.
+        _LOGGER.warning("the cost function failed for %s: %s: %s", usage.topic, type(error).__name__, error)
+        return None

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
+from kbq_assets.core.cost import load_cost_function
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.loading import Batch
@@ -23,6 +24,7 @@ from kbq_assets.core.planning import ExtractionPlan
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.table_options import table_options
 from kbq_assets.core.tables import TableOptions
+from kbq_assets.core.throttle import Limits
 from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list, select_topics
 from kbq_assets.core.units import WindowLimits
 from kbq_assets.pipelines import clean as cleaning
@@ -123,10 +125,14 @@ class Platform:
         return self.openers.orchestrator(self.settings)
 
     @cached_property
-    def window_limits(self) -> WindowLimits:
-        """When a window ends."""
+    def extraction_limits(self) -> extraction.ExtractionLimits:
+        """When a run ends, and when a window does."""
         run = self.settings.run
-        return WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes)
+        return extraction.ExtractionLimits(
+            seconds=run.run_seconds,
+            total=Limits(run.run_records, run.run_bytes),
+            window=WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes),
+        )
 
     def sources(self) -> tuple[SourceEntry, ...]:
         """The source list as it is now. Raises ConfigurationError."""
@@ -141,7 +147,14 @@ class Platform:
 
     def plan_extraction(self, only: frozenset[str] | None = None) -> ExtractionPlan:
         """What `extract` would do now."""
-        return extraction.plan(self.store, self.offsets, self.sources(), only=only, limits=self.window_limits)
+        return extraction.plan(
+            self.store,
+            self.offsets,
+            self.sources(),
+            now_ms=self.openers.clock.now_ms(),
+            only=only,
+            limits=self.extraction_limits,
+        )
 
     def extract(
         self,
@@ -156,9 +169,12 @@ class Platform:
                 lazy = OnDemandEngine(lambda: stack.enter_context(self.openers.engine(self.settings)))
                 return self.extract(lazy, only=only, on_progress=on_progress)
         self.check_staging(Side.EXTRACT)
-        ports = extraction.ExtractionPorts(self.store, self.offsets, engine, self.openers.clock)
-        limits = extraction.ExtractionLimits(seconds=self.settings.run.run_seconds, window=self.window_limits)
-        return extraction.extract(ports, self.sources(), only=only, limits=limits, on_progress=on_progress)
+        ports = extraction.ExtractionPorts(
+            self.store, self.offsets, engine, self.openers.clock, load_cost_function(self.settings.run.cost_function)
+        )
+        return extraction.extract(
+            ports, self.sources(), only=only, limits=self.extraction_limits, on_progress=on_progress
+        )
 
     def plan_load(self) -> list[Batch]:
         """What `load` would do next."""

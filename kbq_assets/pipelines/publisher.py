@@ -1,9 +1,13 @@
-"""Publishes finished windows: one swap for every table at once, grouped, in order per partition (PROTOCOL E4)."""
+"""Publishes finished windows: one swap for every table at once, grouped, in order per partition (PROTOCOL E4).
+
+Windows are appended where they begin, and where the leader epoch of the position is the one they were read on: what
+was read beside or before it may stem from a log that has been truncated since.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kbq_assets.core import commits
 from kbq_assets.core.commits import Commit, Window
@@ -11,7 +15,7 @@ from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, Unk
 from kbq_assets.core.names import commit_path, shard_of
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import is_other_topic
-from kbq_assets.core.units import UnitOutcome
+from kbq_assets.core.units import Unit, UnitOutcome
 from kbq_assets.pipelines.done_files import write_done_files
 from kbq_assets.pipelines.state import read, swap
 from kbq_assets.ports.clock import Clock
@@ -22,6 +26,7 @@ from kbq_assets.ports.object_store import ObjectStore
 SECONDS_BETWEEN_SWAPS = 1.0
 #: How often a swap is rebased on somebody else's before the windows are given up.
 _REBASES = 10
+_FASTER = "another extraction was faster"
 
 _Shard = tuple[str, int]
 
@@ -40,8 +45,8 @@ class Publisher:
 
     def add(self, outcome: UnitOutcome) -> None:
         """Take an outcome's windows, and its stop, for the next swap."""
-        if outcome.windows or outcome.stop:
-            tp = outcome.unit.range.topic_partition
+        tp = outcome.unit.range.topic_partition
+        if (outcome.windows or outcome.stop) and tp not in self.failures:
             self._waiting[tp.topic, shard_of(tp.partition)].append(outcome)
 
     def flush_due(self) -> None:
@@ -72,50 +77,81 @@ class Publisher:
                 return self._fail(outcomes, f"{path} is gone")
             if is_other_topic(current.value.topic_id, topic_id):
                 return self._fail(outcomes, "the topic was recreated while it was read")
-            wanted, listed = _rebase(current.value, outcomes)
+            wanted, ours, lost = _rebase(current.value, outcomes)
             try:
                 swap(self._store, current, wanted)
             except (PreconditionFailed, UnknownOutcome):
                 continue  # read again: what is listed was published, by this call or an earlier one
-            return self._record(wanted, outcomes, listed)
+            self.failures.update(lost)
+            return self._record(ours)
         return self._fail(
             outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again"
         )
 
-    def _record(
-        self, commit: Commit, outcomes: list[UnitOutcome], ours: Mapping[TopicPartition, list[Window]]
-    ) -> None:
-        for tp, windows in ours.items():
-            self.published.setdefault(tp, []).extend(windows)
-        lost = [o for o in outcomes if o.windows and o.unit.range.topic_partition not in ours]
-        self._fail(lost, "another extraction was faster")
-        write_done_files(self._store, [f.done for ws in ours.values() for w in ws for f in w.files])
+    def _record(self, ours: list[UnitOutcome]) -> None:
+        for outcome in ours:
+            self.published.setdefault(outcome.unit.range.topic_partition, []).extend(outcome.windows)
+        write_done_files(self._store, [f.done for o in ours for w in o.windows for f in w.files])
 
     def _fail(self, outcomes: Iterable[UnitOutcome], message: str) -> None:
         for outcome in outcomes:
             self.failures[outcome.unit.range.topic_partition] = message
 
 
-def _rebase(
-    commit: Commit, outcomes: Iterable[UnitOutcome]
-) -> tuple[Commit, dict[TopicPartition, list[Window]]]:
-    """Apply outcomes to a commit as it is now; return it with the windows that are ours in it.
+_Rebased = tuple[Commit, list[UnitOutcome], dict[TopicPartition, str]]
 
-    A partition is kept while its epoch and ``next`` are what its windows were read for (E4).
+
+def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome]) -> _Rebased:
+    """Apply outcomes to a commit as it is now; return it with those whose windows are in it, and why others are not.
+
+    A partition is kept while its epoch and ``next`` are what its windows were read for (E4). What follows windows that
+    could not be published is not published either.
     """
-    ours: dict[TopicPartition, list[Window]] = {}
+    ours: list[UnitOutcome] = []
+    lost: dict[TopicPartition, str] = {}
+    stopped_short: set[TopicPartition] = set()
     for outcome in outcomes:
-        tp, windows = outcome.unit.range.topic_partition, outcome.windows
-        if not _lists(commit, tp, windows):
-            try:
-                commit = commits.publish(commit, tp.partition, outcome.unit.epoch, windows)
-            except StateError:
-                continue  # somebody else published this range, or a reset gave it up
-        if windows:
-            ours.setdefault(tp, []).extend(windows)
-        if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
-            commit = commits.stop(commit, tp.partition, outcome.stop)
-    return commit, ours
+        tp = outcome.unit.range.topic_partition
+        if tp in stopped_short:
+            continue
+        try:
+            commit = _with(commit, outcome)
+        except StateError as error:
+            stopped_short.add(tp)
+            if outcome.windows:
+                lost[tp] = error.message if _stands_at(commit, outcome.unit) else _FASTER
+            continue
+        if outcome.windows:
+            ours.append(outcome)
+    return commit, ours, lost
+
+
+def _with(commit: Commit, outcome: UnitOutcome) -> Commit:
+    """The commit with an outcome's windows, and its stop. Raises StateError where they do not follow."""
+    tp, windows = outcome.unit.range.topic_partition, outcome.windows
+    if not _lists(commit, tp, windows):
+        published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows)
+        _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
+        commit = published
+    if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
+        commit = commits.stop(commit, tp.partition, outcome.stop)
+    return commit
+
+
+def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
+    """Raise StateError unless the windows go on in the log that the position was read from.
+
+    The broker was asked about the unit's leader epoch. A slice that was read ahead began without one: if its first
+    records have the epoch of the last ones before it, one leader wrote both, and nothing was truncated in between.
+    """
+    known = outcome.first_leader_epoch if outcome.unit.ahead else outcome.unit.leader_epoch
+    if known != leader_epoch:
+        raise StateError(f"{outcome.unit.range} was read under another leader; the next run reads it again")
+
+
+def _stands_at(commit: Commit, unit: Unit) -> bool:
+    here = commit.partitions[unit.range.topic_partition.partition]
+    return commit.epoch == unit.epoch and here.next == unit.range.from_offset
 
 
 def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window]) -> bool:

@@ -14,5 +14,8 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since 1970 by the local clock, which may be wrong: for labels and politeness alone."""
 
+    def cpu_seconds(self) -> float:
+        """Processor time of this process so far, all threads."""
+
     def sleep(self, seconds: float) -> None:
         """Wait."""

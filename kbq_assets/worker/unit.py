@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbq_assets.core import codec
 from kbq_assets.core.commits import Commit, Stop, Window
@@ -37,23 +37,40 @@ class WorkerPorts:
 
 def extract_unit(unit: Unit, ports: WorkerPorts) -> UnitOutcome:
     """Read a unit. Never raises a KbqError: what went wrong is in the outcome, with the windows finished before."""
-    started = ports.clock.monotonic()
-    windows: list[Window] = []
+    started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
+    read = _Read()
     stop: Stop | None = None
     failure = ""
     try:
         if _is_superseded(unit, ports.store):
             return UnitOutcome(unit, superseded=True)
-        _read_windows(unit, ports, windows)
+        _read_windows(unit, ports, read)
     except StopWindow as stopped:
         stop = stopped.stop
     except KbqError as error:
         failure = f"{type(error).__name__}: {error}"
-    return UnitOutcome(unit, tuple(windows), stop, failure, seconds=ports.clock.monotonic() - started)
+    return UnitOutcome(
+        unit,
+        tuple(read.windows),
+        stop,
+        failure,
+        seconds=ports.clock.monotonic() - started,
+        first_leader_epoch=read.first_leader_epoch,
+        core_seconds=ports.clock.cpu_seconds() - cpu,
+    )
+
+
+@dataclass
+class _Read:
+    """What a task has so far."""
+
+    windows: list[Window] = field(default_factory=list)
+    first_leader_epoch: int = -1
 
 
 def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
-    """A duplicate attempt checks the commit first: Spark may run a task twice."""
+    """A duplicate attempt checks the commit first: Spark may run a task twice. The commit may well be before the unit:
+    what is below it is being read, or waits to be published."""
     tp = unit.range.topic_partition
     path = commit_path(tp.topic, shard_of(tp.partition))
     try:
@@ -63,7 +80,7 @@ def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
     return commit.epoch != unit.epoch or commit.partitions[tp.partition].next > unit.range.from_offset
 
 
-def _read_windows(unit: Unit, ports: WorkerPorts, windows: list[Window]) -> None:
+def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
     settings, attempt = unit.settings, ports.new_attempt()
     routes = Routes(unit.range.topic_partition.topic, settings, ports.registry)
     to_errors = "error_table" in (settings.errors, settings.tombstones) or unit.accept_errors_until > 0
@@ -71,11 +88,14 @@ def _read_windows(unit: Unit, ports: WorkerPorts, windows: list[Window]) -> None
         unit.range,
         leader_epoch=unit.leader_epoch,
         keys=settings.keys or to_errors or settings.tombstones == "row",
-        headers=settings.headers or to_errors,
+        headers=settings.headers,
     )
+    windows = read.windows
     writer: WindowWriter | None = None
     try:
         for batch in batches:
+            if read.first_leader_epoch < 0:
+                read.first_leader_epoch = batch.leader_epoch
             if writer is None:
                 first = windows[-1].until if windows else unit.range.from_offset
                 writer = WindowWriter(unit, first, attempt, routes, ports.store)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """The `Clock` port: sleeping moves it."""
+    """The `Clock` port: sleeping moves it. ``cpu`` is whatever a test says."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.cpu = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + int(self.seconds * 1000)
+
+    def cpu_seconds(self) -> float:
+        return self.cpu
 
     def sleep(self, seconds: float) -> None:
         self.seconds += max(0.0, seconds)

@@ -128,7 +128,6 @@ def _same_sequence(current: Any, flight: Any) -> Any:
 
 
 def _publish_listed_as_lost(commit: Any, outcomes: Any) -> Any:
-    ours: dict[Any, Any] = {}
     for outcome in outcomes:
         tp = outcome.unit.range.topic_partition
         now = commit.partitions[tp.partition]
@@ -139,7 +138,7 @@ def _publish_listed_as_lost(commit: Any, outcomes: Any) -> Any:
             commit = commits.publish(commit, tp.partition, commit.epoch, outcome.windows)
         except StateError:
             continue
-    return commit, ours
+    return commit, [], {}
 
 
 def _newest_first(files: list[StagedFile]) -> Any:

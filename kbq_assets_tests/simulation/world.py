@@ -13,6 +13,7 @@ from kbq_assets.core.errors import KbqError, Refused
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets.core.turns import SliceLimits
 from kbq_assets.core.units import WindowLimits
 from kbq_assets.pipelines import clean as cleaning
 from kbq_assets.pipelines import state
@@ -181,10 +182,11 @@ class World:
         )
         engine = InProcessEngine(worker, slots=2, choose=self.random.randrange)
         limits = ExtractionLimits(
-            slice_positions=6, packed_positions=3, window=WindowLimits(records=self.recipe.window_records)
+            slices=SliceLimits(positions=6, least=3, packed_positions=3),
+            window=WindowLimits(records=self.recipe.window_records),
         )
         return extract(
-            ExtractionPorts(store, kafka, engine, self.clock),
+            ExtractionPorts(store, kafka, engine, self.clock, new_run=self._attempt),
             [SourceEntry(TOPIC, self.recipe.settings)],
             limits=limits,
         )

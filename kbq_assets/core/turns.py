@@ -1,0 +1,182 @@
+"""Whose turn it is: which slices of which partitions the tasks of a run read, and what may be published when.
+
+A partition is read in slices, so that long partitions take turns. Where cores would be idle, slices of one partition
+are read side by side; what they have staged is held until all below it has been released, so that windows are
+published in order (PROTOCOL E4). When a slice ends early, those after it are given up: their files are orphans.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.shares import urgency, weight
+from kbq_assets.core.units import Unit, UnitOutcome
+
+
+@dataclass(frozen=True)
+class SliceLimits:
+    """A slice has at most ``positions``. ``least``: no smaller one is cut only to keep a core busy. ``ahead`` slices of
+    one partition may be read or held beyond the first. Ranges up to ``packed_positions`` in all, and up to
+    ``packed_units``, share a task."""
+
+    positions: int = 5_000_000
+    least: int = 1_000_000
+    ahead: int = 7
+    packed_positions: int = 20_000
+    packed_units: int = 64
+
+
+@dataclass
+class _Chain:
+    """A partition's unit, what is left of it to hand out, and its slices that are read or held, in order."""
+
+    unit: Unit
+    turns: int = 0
+    has_ended: bool = False
+    slices: deque[_Slice] = field(default_factory=deque)
+
+    @property
+    def left(self) -> int:
+        return 0 if self.has_ended else self.unit.range.positions
+
+    def cut(self, positions: int) -> Unit:
+        """Hand out the next slice."""
+        tp, first, until = _bounds(self.unit)
+        middle = min(until, first + positions)
+        ahead = bool(self.slices)
+        unit = dataclasses.replace(
+            self.unit,
+            range=OffsetRange(tp, first, middle),
+            leader_epoch=-1 if ahead else self.unit.leader_epoch,
+            ahead=ahead,
+        )
+        self.unit = dataclasses.replace(self.unit, range=OffsetRange(tp, middle, until))
+        self.slices.append(_Slice(unit.range))
+        self.turns += 1
+        return unit
+
+    def release(self) -> Iterator[UnitOutcome]:
+        """Outcomes below which nothing is missing, in order."""
+        while self.slices and (outcome := self.slices[0].outcome) is not None:
+            self.slices.popleft()
+            yield outcome
+            leader_epoch = max(self.unit.leader_epoch, outcome.leader_epoch)
+            self.unit = dataclasses.replace(self.unit, leader_epoch=leader_epoch)
+            if outcome.has_ended or outcome.position < outcome.unit.range.until_offset:
+                self._give_up(outcome)
+
+    def _give_up(self, outcome: UnitOutcome) -> None:
+        """What comes after a slice that ended early does not follow it. One that closed early is read on."""
+        self.slices.clear()
+        self.has_ended = self.has_ended or outcome.has_ended
+        tp, _, until = _bounds(self.unit)
+        self.unit = dataclasses.replace(self.unit, range=OffsetRange(tp, outcome.position, until))
+
+
+@dataclass
+class _Slice:
+    range: OffsetRange
+    outcome: UnitOutcome | None = None
+
+
+class Turns:
+    """The slices of one run. `next_task` hands them out, `take` receives what became of them."""
+
+    def __init__(self, units: Iterable[Unit], limits: SliceLimits) -> None:
+        self._limits = limits
+        self._chains = {unit.range.topic_partition: _Chain(unit) for unit in units}
+        self._queue: list[tuple[float, float, int, TopicPartition]] = []
+        self._reading: dict[TopicPartition, _Chain] = {}
+        self._seconds: dict[str, float] = defaultdict(float)
+        self.in_flight = 0
+        for chain in self._chains.values():
+            self._enter(chain)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a task may be had now: a partition waits for its turn, or slices may be read ahead."""
+        return bool(self._queue or self._reading)
+
+    @property
+    def unfinished(self) -> int:
+        """Partitions of which something is left that no slice has taken and no error has ended."""
+        return sum(chain.left > 0 for chain in self._chains.values())
+
+    def next_task(self, idle_slots: int) -> tuple[Unit, ...]:
+        """What the next task reads, while this many could start; nothing where there is nothing to read now."""
+        self._drop_throttled()
+        units = self._packed(idle_slots) if self._queue else tuple(self._read_ahead(idle_slots))
+        self.in_flight += len(units)
+        return units
+
+    def take(self, outcome: UnitOutcome) -> list[UnitOutcome]:
+        """Note an outcome; return those that can be published now, in order."""
+        range_ = outcome.unit.range
+        chain = self._chains[range_.topic_partition]
+        self.in_flight -= 1
+        self._seconds[range_.topic_partition.topic] += outcome.seconds
+        waiting = [piece for piece in chain.slices if piece.range == range_ and piece.outcome is None]
+        if not waiting:
+            return []  # given up while it was read
+        waiting[0].outcome = outcome
+        chain.has_ended = chain.has_ended or outcome.has_ended
+        released = list(chain.release())
+        if not chain.slices:
+            del self._reading[range_.topic_partition]
+            if chain.left:
+                self._enter(chain)
+        return released
+
+    def _enter(self, chain: _Chain) -> None:
+        """Queue a partition none of whose slices is being read."""
+        turn = chain.turns / weight(chain.unit)
+        heapq.heappush(self._queue, (turn, *urgency(chain.unit), chain.unit.range.topic_partition))
+
+    def _packed(self, idle_slots: int) -> tuple[Unit, ...]:
+        """The next slice; where it is small, with others as small in one task."""
+        cores = idle_slots // len(self._queue)
+        units = [self._next_slice(cores)]
+        size = units[0].range.positions
+        while self._queue and len(units) < self._limits.packed_units:
+            size += self._chains[self._queue[0][-1]].left
+            if size > self._limits.packed_positions:
+                break
+            units.append(self._next_slice(cores))
+            self._drop_throttled()
+        return tuple(units)
+
+    def _next_slice(self, cores: int) -> Unit:
+        tp = heapq.heappop(self._queue)[-1]
+        chain = self._reading[tp] = self._chains[tp]
+        return chain.cut(self._size(chain.left, cores))
+
+    def _read_ahead(self, idle_slots: int) -> Iterator[Unit]:
+        """A further slice of the partition of which most is left, where that is worth a task."""
+        chains = (c for c in self._reading.values() if len(c.slices) <= self._limits.ahead)
+        longest = max(chains, key=lambda chain: chain.left, default=None)
+        if longest is not None and longest.left >= self._limits.least and not self._is_throttled(longest):
+            yield longest.cut(self._size(longest.left, idle_slots))
+
+    def _size(self, left: int, cores: int) -> int:
+        """Even parts for so many cores, none too small, none too large."""
+        parts = max(1, min(cores, left // self._limits.least))
+        return min(self._limits.positions, math.ceil(left / parts))
+
+    def _drop_throttled(self) -> None:
+        while self._queue and self._is_throttled(self._chains[self._queue[0][-1]]):
+            heapq.heappop(self._queue)
+
+    def _is_throttled(self, chain: _Chain) -> bool:
+        most = chain.unit.settings.max_seconds
+        return 0 < most <= self._seconds[chain.unit.range.topic_partition.topic]
+
+
+def _bounds(unit: Unit) -> tuple[TopicPartition, int, int]:
+    range_ = unit.range
+    return range_.topic_partition, range_.from_offset, range_.until_offset
