@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
+import pytest
 from dagster_gcp import BigQueryResource, GCSResource
 
 from kbq_assets_tests.defs.world import PlatformWorld
@@ -59,3 +60,20 @@ def test_definitions_on_google_cloud_load_and_keep_secrets_out(tmp_path: Path) -
     dg.Definitions.validate_loadable(definitions)
     tables = definitions.resolve_asset_graph().get(dg.AssetKey("warehouse_tables"))
     assert tables.kinds == {"bigquery"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds", "cron"),
+    [
+        ({}, 120, "*/9 * * * *"),
+        (GOOGLE, 900, "*/9 * * * *"),
+        ({"KBQ_CLEAN_MINUTES": "30"}, 120, "*/30 * * * *"),
+    ],
+)
+def test_dagster_looks_as_often_as_the_warehouse_wants(
+    tmp_path: Path, environ: dict[str, str], seconds: int, cron: str
+) -> None:
+    definitions = PlatformWorld(tmp_path, 2, 500, **environ).definitions
+    assert definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds == seconds
+    schedule = definitions.resolve_schedule_def("clean_schedule")
+    assert schedule.cron_schedule == cron

@@ -1,0 +1,78 @@
+"""The composition root on Google Cloud: each side opens with its own credentials, DuckDB reads a bucket, an unsafe one
+is refused. Against local servers."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.definitions import platform
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
+from kbq_assets_tests.google.servers import GcsServer
+
+pytestmark = pytest.mark.google
+
+TABLE = TableReference("shop", "orders")
+
+
+def platform_of(gcs: GcsServer, folder: Path, **environ: str) -> Platform:
+    (folder / "topics.txt").write_text("shop.orders.v1 dataset=shop table=orders\n")
+    return platform(
+        {
+            "KBQ_HOME": str(folder),
+            "KBQ_SOURCE_TOPICS": str(folder / "topics.txt"),
+            "KBQ_STAGING": f"gs://{gcs.new_bucket()}/staging",
+            "KBQ_GCS_ENDPOINT": gcs.endpoint,
+            "KBQ_EXTRACT_CREDENTIALS": "anonymous",
+            "KBQ_LOAD_CREDENTIALS": "anonymous",
+            **environ,
+        }
+    )
+
+
+def test_duckdb_loads_from_a_bucket(gcs_server: GcsServer, tmp_path: Path) -> None:
+    found = platform_of(gcs_server, tmp_path)
+    found.store.create("staging/1-a/a.avro", avro_file(records(range(3))))
+    warehouse = found.warehouse
+    warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    uris = (found.store.uri("staging/1-a/a.avro"), found.store.uri("staging/1-a/none.avro"))
+    good = LoadJob(f"kbq-{uuid.uuid4()}-1", "local", "local", TABLE, uris[:1], SCHEMA)
+    gone = LoadJob(f"kbq-{uuid.uuid4()}-1", "local", "local", TABLE, uris[1:], SCHEMA)
+    warehouse.insert_job(good)
+    warehouse.insert_job(gone)
+    assert sum(warehouse.kafka_ranges(TABLE).values()) == 3
+    status = warehouse.get_job(gone.job_id, "local", "local")
+    assert status is not None
+    assert status.error is not None
+    assert "none.avro" in status.error.message
+
+
+@pytest.mark.parametrize("side", ["extract", "load"])
+def test_each_side_opens_with_its_own_credentials(gcs_server: GcsServer, tmp_path: Path, side: str) -> None:
+    found = platform_of(
+        gcs_server, tmp_path, **{f"KBQ_{side.upper()}_CREDENTIALS": f"file:{tmp_path / 'none.json'}"}
+    )
+    works, fails = ("load_store", "store") if side == "extract" else ("store", "load_store")
+    assert list(getattr(found, works).list("commits/")) == []
+    with pytest.raises(ConfigurationError, match=r"none\.json"):
+        getattr(found, fails)
+
+
+def test_a_bucket_is_refused_before_anything_is_written(gcs_server: GcsServer, tmp_path: Path) -> None:
+    found = platform_of(gcs_server, tmp_path)
+    name = str(found.settings.staging_url).split("/")[2]
+    assert found.load().tables == ()
+    bucket = gcs_server.client().bucket(name)
+    bucket.default_event_based_hold = True
+    bucket.patch()
+    for run in (found.extract, Platform(found.settings, found.openers).load):
+        with pytest.raises(ConfigurationError, match=r"not safe for staging: .*hold"):
+            run()
+    assert list(bucket.list_blobs()) == []
