@@ -47,8 +47,10 @@ class Calls:
     def __init__(self, client: Client, pauses: Sequence[float] = PAUSES) -> None:
         # The library has no public way to its session, but documents this one for the size of the pool.
         self._session: requests.Session = client._http
-        self._session.mount("https://", HTTPAdapter(pool_maxsize=POOL))
-        self._session.mount("http://", HTTPAdapter(pool_maxsize=POOL))
+        for scheme in ("https://", "http://"):
+            # One that carries a client certificate stays as it is.
+            if type(self._session.get_adapter(scheme)) is HTTPAdapter:
+                self._session.mount(scheme, HTTPAdapter(pool_maxsize=POOL))
         self.endpoint = str(client.api_endpoint).rstrip("/")
         self.pauses = tuple(pauses)
 

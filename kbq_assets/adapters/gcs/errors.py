@@ -47,6 +47,11 @@ class Intent:
     def __str__(self) -> str:
         return f"{self.operation} {self.name}"
 
+    @property
+    def bucket(self) -> str:
+        """The bucket's address."""
+        return "/".join(self.name.split("/")[:3])
+
     def unsettled(self, reason: str) -> KbqError:
         """No answer that can be relied on: a change may be applied or not."""
         error = UnknownOutcome if self.changes else Unavailable
@@ -88,7 +93,7 @@ def _next_step(intent: Intent, status: int, reason: str, message: str) -> str:
         return "the credentials are missing or no longer valid: check them (kbq doctor)"
     if status == 403:
         named = _PERMISSION.search(message)
-        return f"grant {named[0] if named else intent.permission} on the bucket to these credentials"
+        return f"grant {named[0] if named else intent.permission} on {intent.bucket} to these credentials"
     return "check the bucket's name and the endpoint"
 
 

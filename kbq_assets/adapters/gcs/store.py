@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import secrets
@@ -24,8 +23,9 @@ from kbq_assets.adapters.gcs.download import (
     require_checksum,
 )
 from kbq_assets.adapters.gcs.errors import Intent
-from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter
-from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
+from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, crc32c_text
+from kbq_assets.adapters.google_auth import GoogleAccess
+from kbq_assets.adapters.google_clients import storage_client
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
 from kbq_assets.core.places import parse_bucket
@@ -42,10 +42,7 @@ _NO_OBJECT: Final = ".time"
 def open_gcs_store(url: str, access: GoogleAccess) -> GcsObjectStore:
     """The store at ``gs://bucket/prefix``. Nothing is sent yet. Raises ConfigurationError."""
     place = parse_bucket(url)
-    options = {"api_endpoint": access.endpoint} if access.endpoint else {}
-    # Objects belong to a bucket, not to a project; without one the client would look for it.
-    client = Client(project=None, credentials=google_credentials(access), client_options=options)
-    return GcsObjectStore(client, place.name, place.prefix)
+    return GcsObjectStore(storage_client(access), place.name, place.prefix)
 
 
 class GcsObjectStore:
@@ -220,7 +217,7 @@ class GcsObjectStore:
         """Write an object in one request, checksum included: Cloud Storage refuses what was damaged."""
         permission = "storage.objects.create" + (" and storage.objects.delete" if generation else "")
         intent = self._intent(operation, path, permission, changes=True)
-        metadata = {"name": self._name(path), "crc32c": _crc32c(data)}
+        metadata = {"name": self._name(path), "crc32c": crc32c_text(google_crc32c.value(data))}
         boundary = secrets.token_hex(16)
         call = Call(
             intent,
@@ -244,10 +241,6 @@ def _multipart(boundary: str, metadata: Mapping[str, str], data: bytes) -> bytes
         f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
     )
     return b"".join((head.encode(), data, f"\r\n--{boundary}--\r\n".encode()))
-
-
-def _crc32c(data: bytes) -> str:
-    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
 
 
 def _whole_seconds_ms(time: str) -> int:

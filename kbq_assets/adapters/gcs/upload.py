@@ -40,6 +40,11 @@ class UploadTarget:
     url: str
 
 
+def crc32c_text(checksum: int) -> str:
+    """A checksum as Cloud Storage writes it: base64, big-endian."""
+    return base64.b64encode(checksum.to_bytes(4, "big")).decode()
+
+
 class UploadWriter:
     """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request."""
 
@@ -64,7 +69,7 @@ class UploadWriter:
         if self._session is None:
             stored = self._put(self._target.path, bytes(self._buffer))
         else:
-            answer = self._session.finish(bytes(self._buffer))
+            answer = self._session.finish(bytes(self._buffer), crc32c_text(self._crc32c))
             stored = StoredFile(self._target.path, int(answer.get("size", -1)), answer.get("crc32c", ""))
         self._session = None
         self._require_own(stored)
@@ -88,7 +93,7 @@ class UploadWriter:
             self._buffer[:] = piece[room:]
 
     def _require_own(self, stored: StoredFile) -> None:
-        checksum = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
+        checksum = crc32c_text(self._crc32c)
         if stored.crc32c != checksum:
             raise Unavailable(
                 f"{self._target.intent}: stored with checksum {stored.crc32c}, not {checksum}",
@@ -102,14 +107,16 @@ class _Session:
     def __init__(self, calls: Calls, target: UploadTarget) -> None:
         self._calls, self._intent = calls, target.intent
         self._kept = 0
+        self._checksum: dict[str, str] = {}
         self._url = self._start(target)
 
     def send(self, chunk: bytes) -> None:
         """Bring the session to have these bytes too; nothing is visible yet. Raises Unavailable."""
         self._deliver(chunk, None)
 
-    def finish(self, chunk: bytes) -> Mapping[str, Any]:
-        """Make the object visible with its last bytes; what Cloud Storage says of it."""
+    def finish(self, chunk: bytes, crc32c: str) -> Mapping[str, Any]:
+        """Make the object visible with its last bytes; what Cloud Storage says of it, unless it finds damage."""
+        self._checksum = {"X-Goog-Hash": f"crc32c={crc32c}"}
         return self._deliver(chunk, self._kept + len(chunk))
 
     def cancel(self) -> None:
@@ -168,7 +175,7 @@ class _Session:
         """Send bytes, or none to ask: what is said of the finished object, None while there is more to come."""
         intent = self._intent_for(total)
         span = f"{self._kept}-{self._kept + len(rest) - 1}" if rest else "*"
-        headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}"}
+        headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}", **self._checksum}
         call = Call(intent, "PUT", self._url, headers=headers, body=rest, accepts=_OVER | {_INCOMPLETE})
         response = self._calls.attempt(call)
         if response.status_code in _OVER:

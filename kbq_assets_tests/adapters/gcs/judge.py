@@ -1,5 +1,5 @@
 """Cloud Storage as its documentation has it, where fake-gcs-server differs: upload sessions that can be asked and lost,
-preconditions of copies and downloads, pages of a bounded size. What a test wants told wrongly is told by ``tamper``.
+preconditions of downloads, pages of a bounded size. What a test wants told wrongly is told by ``tamper``.
 """
 
 from __future__ import annotations
@@ -52,18 +52,12 @@ class DocumentedJudge(GcsJudge):
                 return self._chunk(self.sessions.get(query["upload_id"]), exchange)
             case "objects.upload_cancel":
                 return Reply(499 if self.sessions.pop(query["upload_id"], None) else 404)
-            case "objects.rewrite":
-                source, target = _OBJECT.findall(request.path)
-                if self._generation(*source) and self._differs(query, *target):
-                    return _unmet()
             case "objects.download":
                 if self._differs(query, *_OBJECT.findall(request.path)[0]):
                     return _unmet()
             case "objects.list":
-                return self._upstream.forward(
-                    replace(exchange, target=f"{exchange.target}&maxResults={PAGE}")
-                )
-        return self._upstream.forward(exchange)
+                exchange = replace(exchange, target=f"{exchange.target}&maxResults={PAGE}")
+        return super().answer(exchange)
 
     def _start(self, exchange: Exchange) -> Reply:
         request = exchange.request
