@@ -110,9 +110,15 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
         return Unavailable(told, next_step=_CREDENTIALS)
     if _was_not_sent(error):
         return Unavailable(f"{what}: BigQuery is out of reach: {told}", next_step=_LATER)
-    if isinstance(error, api.ClientError) and error.code not in (408, 499):
+    if _is_refusal(error):
         return JobFailed(told, next_step=_refusal(error, "bigquery.jobs.create"))
     return UnknownOutcome(f"{what}: no answer: {message_of(error)}", next_step=_LOOK)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """A 4xx that is an answer; 408 and 499 are the lack of one."""
+    code = error.code if isinstance(error, api.GoogleAPICallError) else None
+    return code is not None and 400 <= code < 500 and code not in (408, 499)
 
 
 def _was_not_sent(error: Exception) -> bool:
@@ -130,7 +136,7 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
         return Unavailable(told, next_step=_CREDENTIALS)
     if isinstance(error, api.NotFound):
         return NotFound(told, next_step="check project, dataset and table in the console")
-    if isinstance(error, api.ClientError) and not is_busy(error) and error.code not in (408, 409, 499):
+    if _is_refusal(error) and not is_busy(error) and not isinstance(error, api.Conflict):
         return ConfigurationError(told, next_step=_refusal(error, permission))
     return Unavailable(told, next_step=_LATER)
 
