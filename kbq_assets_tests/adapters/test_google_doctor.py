@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from kbq_assets.adapters.bigquery import open_bigquery
+from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google_auth import GoogleAccess
 from kbq_assets.adapters.google_doctor import BucketQuestions, WarehouseQuestions
+from kbq_assets.cli import kbq
 from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.google_permissions import (
+    BUCKET_PERMISSIONS,
     CREATE_OBJECTS,
     CREATE_TABLES,
     DELETE_OBJECTS,
@@ -23,6 +28,7 @@ from kbq_assets.core.google_permissions import (
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.places import BigQueryProject, Bucket
 from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.definitions import platform
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, LoadJob
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
 from kbq_assets_tests.google.faults import Fault
@@ -39,6 +45,7 @@ OWN_JOBS = {"bigquery.jobs.get", "bigquery.jobs.update"}
 @pytest.fixture
 def gcs(gcs_server: GcsServer) -> Iterator[GcsServer]:
     yield gcs_server
+    gcs_server.denied.clear()
     gcs_server.faults.clear()
 
 
@@ -75,6 +82,14 @@ def test_what_is_refused_is_not_permitted(gcs: GcsServer, permission: str, metho
     assert not questions.may_in("commits/", permission)
     # Where it is permitted, the precondition fails on Google's side too.
     assert gcs.requested(method)[-1].query["ifGenerationMatch"] == "1"
+
+
+@pytest.mark.parametrize("permission", BUCKET_PERMISSIONS)
+def test_a_bucket_permission_that_is_taken_away_is_missed(gcs: GcsServer, permission: str) -> None:
+    questions = bucket_questions(gcs, gcs.new_bucket())
+    assert questions.granted(BUCKET_PERMISSIONS) == BUCKET_PERMISSIONS.keys()
+    gcs.denied.add(permission)
+    assert questions.granted(BUCKET_PERMISSIONS) == BUCKET_PERMISSIONS.keys() - {permission}
 
 
 def test_a_bucket_tells_its_place_and_its_safety(gcs: GcsServer) -> None:
@@ -171,3 +186,51 @@ def test_what_the_doctor_asks_for_is_enough_to_load(bigquery: BigQueryServer, gc
     assert sum(warehouse.kafka_ranges(table).values()) in (0, 3)  # cancelled, or faster than that
     warehouse.positions(table, KafkaRange("t", 0, 0))
     warehouse.error_rows(TableReference(dataset, "kbq_errors"), ErrorQuery())
+
+
+def test_what_the_doctor_asks_for_is_enough_for_the_store(gcs: GcsServer) -> None:
+    """Every other permission is taken away, and each call of the store still works."""
+    name = gcs.new_bucket()
+    gcs.denied.update(set(NEEDS.values()) - BUCKET_PERMISSIONS.keys())
+    assert "storage.buckets.getIamPolicy" in gcs.denied
+    store = open_gcs_store(f"gs://{name}/staging", GoogleAccess("anonymous", gcs.endpoint))
+    generation = store.create("commits/a.json", b"1")
+    store.swap("commits/a.json", b"2", generation)
+    with store.open_read("commits/a.json") as stream:
+        assert stream.read() == b"2"
+    writer = store.open_write("staging/a.avro")
+    writer.write(b"3")
+    writer.close()
+    store.copy("staging/a.avro", "quarantine/a.avro")
+    assert store.get("quarantine/a.avro").data == b"3"
+    store.delete("quarantine/a.avro")
+    assert store.delete_many([entry.path for entry in store.list("")]) == {}
+    report = bucket_questions(gcs, name).safety()
+    assert report.problems == ()
+    assert any("storage.buckets.getIamPolicy" in warning for warning in report.warnings)
+
+
+def test_the_command_tells_what_to_grant(
+    bigquery: BigQueryServer, gcs: GcsServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, dataset, bucket = tmp_path_factory.mktemp("doctor"), bigquery.new_dataset(), gcs.new_bucket()
+    (folder / "topics.txt").write_text(f"shop.orders.v1 dataset={dataset} table=orders\n")
+    environ = {
+        "KBQ_HOME": str(folder),
+        "KBQ_SOURCE_TOPICS": str(folder / "topics.txt"),
+        "KBQ_STAGING": f"gs://{bucket}/staging",
+        "KBQ_WAREHOUSE": f"bigquery://{bigquery.project}",
+        "KBQ_GCS_ENDPOINT": gcs.endpoint,
+        "KBQ_BIGQUERY_ENDPOINT": bigquery.endpoint,
+        "KBQ_EXTRACT_CREDENTIALS": "anonymous",
+        "KBQ_LOAD_CREDENTIALS": "anonymous",
+    }
+    arguments = ["doctor", "--gcp", "--json"]
+    result = CliRunner().invoke(kbq, arguments, obj=lambda: platform(environ))
+    assert [c for c in json.loads(result.stdout) if c["outcome"] == "fail"] == []
+    assert result.exit_code == 0
+    bigquery.denied.add("bigquery.tables.updateData")
+    result = CliRunner().invoke(kbq, arguments, obj=lambda: platform(environ))
+    (failed,) = [check for check in json.loads(result.stdout) if check["outcome"] == "fail"]
+    assert (result.exit_code, failed["found"]) == (1, f"no bigquery.tables.updateData on {dataset}")
+    assert "roles/bigquery.dataEditor" in failed["mend"]
