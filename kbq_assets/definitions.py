@@ -117,7 +117,7 @@ def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
             f"gs://{place.name} is not safe for staging: {'; '.join(report.problems)}",
             next_step="mend the bucket, then see `kbq doctor --gcp`",
         )
-    return report.warnings
+    return tuple(f"gs://{place.name}: {warning}" for warning in report.warnings)
 
 
 @contextmanager

@@ -200,17 +200,15 @@ def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuest
 
 
 def _missing(side: Side, questions: BucketQuestions) -> Iterator[tuple[str, str]]:
-    """Permissions a side lacks, and where: everywhere ("") or in a folder."""
-    denied = BUCKET_PERMISSIONS.keys() - questions.granted(BUCKET_PERMISSIONS)
-    for permission in BUCKET_PERMISSIONS:
-        if permission not in denied:
-            continue
+    """Permissions a side lacks, and where: everywhere ("") or in folders."""
+    granted = questions.granted(BUCKET_PERMISSIONS)
+    for permission in (p for p in BUCKET_PERMISSIONS if p not in granted):
         if permission not in _FOLDERS:
             yield permission, ""
             continue
-        for folder in _FOLDERS[permission][side]:
-            if not questions.may_in(folder, permission):
-                yield permission, f", folder {folder}"
+        folders = [f for f in _FOLDERS[permission][side] if not questions.may_in(f, permission)]
+        if folders:
+            yield permission, f" in {' '.join(folders)}"
 
 
 def _dataset(
