@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbq_assets.core.commits import Commit
+from kbq_assets.core.cost import CostFunction, core_seconds
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.topics import SourceEntry, TopicSettings
@@ -82,13 +83,22 @@ class Bench:
         for schema_id in schema_ids:
             self.kafka.produce(TopicPartition(TOPIC, partition), value(schema_id), key=b"k", timestamp=1000)
 
-    def extract(self) -> ExtractionReport:
-        """One run, whose calls may fail."""
+    def extract(
+        self,
+        limits: ExtractionLimits | None = None,
+        *,
+        choose: Callable[[int], int] = lambda number: 0,
+        cost: CostFunction = core_seconds,
+        sources: Sequence[SourceEntry] = (),
+    ) -> ExtractionReport:
+        """One run, whose calls may fail. ``choose`` says which of the open tasks ends next."""
         store, kafka = self.store.view("extractor"), self.kafka.view("extractor")
-        engine = InProcessEngine(WorkerPorts(store, kafka, self.registry, self.clock))
-        ports = ExtractionPorts(store, kafka, engine, self.clock)
+        engine = InProcessEngine(WorkerPorts(store, kafka, self.registry, self.clock), choose=choose)
+        ports = ExtractionPorts(store, kafka, engine, self.clock, cost)
         return extract(
-            ports, [SourceEntry(TOPIC, self.settings)], limits=ExtractionLimits(window=self.window)
+            ports,
+            sources or [SourceEntry(TOPIC, self.settings)],
+            limits=limits or ExtractionLimits(window=self.window),
         )
 
     def load(self, wait_seconds: float = 100.0, **options: Any) -> LoadReport:

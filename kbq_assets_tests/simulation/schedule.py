@@ -33,6 +33,7 @@ class Chaos:
     reject: float = 0.3
     lose_to_retention: float = 0.1
     recreate: float = 0.03
+    elect_leader: float = 0.1
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -98,6 +99,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.reject, world.reject),
         (chaos.lose_to_retention, world.lose_to_retention),
         (chaos.recreate, world.recreate),
+        (chaos.elect_leader, world.elect_leader),
     ]
 
 

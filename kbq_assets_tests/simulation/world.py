@@ -155,6 +155,10 @@ class World:
         tp = TopicPartition(TOPIC, self.random.randrange(self.partitions))
         self.kafka.delete_before(tp, self.kafka.log(tp).start + self.random.randint(1, 3))
 
+    def elect_leader(self) -> None:
+        """A new leader that has everything: slices that are read ahead do not know it."""
+        self.kafka.elect_leader(TopicPartition(TOPIC, self.random.randrange(self.partitions)))
+
     def _job_error(self, job: LoadJob) -> JobError | None:
         if job.table == self.rejecting:
             return PERMANENT
