@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from kbq_assets.core.errors import (
 NO_ANSWER: Final = (requests.RequestException, urllib3.exceptions.HTTPError, auth.GoogleAuthError, OSError)
 _LONGEST_QUOTE: Final = 300
 _TRY_AGAIN: Final = "the next run goes on; if it lasts, see https://status.cloud.google.com and the network"
-_PERMISSION: Final = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
+_PERMISSION: Final = re.compile(r"storage\.(?:buckets|objects)\.[a-zA-Z]+")
 _DAMAGED: Final = re.compile(r"(crc32c|md5|checksum|hash).*(match|calculated)", re.IGNORECASE)
 _BUCKET_GONE: Final = re.compile(r"bucket.*(does not exist|not found)", re.IGNORECASE)
 #: Reasons of a 400 or 403 that a permission would not mend.
@@ -120,6 +121,8 @@ def _never_connected(error: BaseException) -> bool:
 
 
 def _root(error: BaseException) -> BaseException:
-    while following := error.__cause__ or error.__context__:
-        error = following
+    """What began it; never what the caller was about when it asked for this."""
+    following = error.__cause__ or error.__context__
+    if isinstance(following, (*NO_ANSWER, http.client.HTTPException)):
+        return _root(following)
     return error

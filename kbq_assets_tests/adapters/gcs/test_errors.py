@@ -59,7 +59,12 @@ def test_an_answer_tells_whether_a_write_may_be_applied(
 @pytest.mark.parametrize(
     ("status", "reason", "message", "step"),
     [
-        (403, "forbidden", "x@y does not have storage.objects.list access", "storage.objects.list"),
+        (
+            403,
+            "forbidden",
+            "storage.googleapis.com: x@y does not have storage.objects.list access",
+            "storage.objects.list",
+        ),
         (403, "forbidden", "Forbidden", "storage.objects.create"),
         (403, "retentionPolicyNotMet", "Object is subject to a policy", "retention policy"),
         (403, "objectUnderActiveHold", "Object is under hold", "hold"),

@@ -113,6 +113,14 @@ def test_many_threads_share_a_store(cloud: Cloud, caplog: pytest.LogCaptureFixtu
     assert caplog.messages == []  # urllib3 complains of a pool that is too small
 
 
+def test_the_environments_proxy_is_used(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", cloud.proxy.endpoint)
+    monkeypatch.delenv("no_proxy", raising=False)
+    access = GoogleAccess("anonymous", "http://storage.kbq.invalid")
+    open_gcs_store(f"gs://{cloud.bucket}/kbq", access).create("a", b"x")
+    assert cloud.store.get("a").data == b"x"
+
+
 def test_the_time_is_cloud_storages_alone(cloud: Cloud) -> None:
     cloud.judge.tamper = lambda _, reply: replace(reply, headers=(("Date", "Sun, 09 Sep 2001 01:46:40 GMT"),))
     assert cloud.store.now_ms() == 1_000_000_000_000
