@@ -13,8 +13,9 @@ import pytest
 
 from kbq_assets_tests.fixtures.local_stack import INSTALLED
 from kbq_assets_tests.google import install
-from kbq_assets_tests.google.install import NotInstallable, Program, Tell
+from kbq_assets_tests.google.install import Program, Tell
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer, run_bigquery, run_gcs
+from kbq_assets_tests.google.tools import NotInstallable
 
 
 @pytest.fixture(scope="session")
