@@ -71,6 +71,24 @@ def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
             }
             for unit in planned.units
         ],
+        "waiting": [
+            {
+                "topic": w.topic_partition.topic,
+                "partition": w.topic_partition.partition,
+                "positions": w.positions,
+                "max_wait_seconds": w.max_wait_seconds,
+                "message": w.message,
+            }
+            for w in planned.waiting
+        ],
+        "throttled": [
+            {
+                "topic": t.topic_partition.topic,
+                "partition": t.topic_partition.partition,
+                "positions": t.positions,
+            }
+            for t in planned.throttled
+        ],
         "stops": [stop_json(stop) for stop in planned.stops],
     }
 
@@ -111,8 +129,17 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
         f"extract: {number(planned.positions)} positions of {len(planned.units)} partitions;"
         f" {planned.idle} have nothing new, {len(planned.stops)} stopped"
     )
+    for line in _left_alone(planned):
+        out.print(line)
     for line in stop_lines(planned.stops):
         out.print(line, style="yellow")
+
+
+def _left_alone(planned: ExtractionPlan) -> Iterator[str]:
+    for w in planned.waiting:
+        yield f"waits for more: {w.topic_partition}: {w.message}, for at most {number(w.max_wait_seconds)} s"
+    for t in planned.throttled:
+        yield f"left to later runs by a limit: {t.topic_partition}: {number(t.positions)} positions"
 
 
 def _changes(planned: ExtractionPlan) -> Iterator[str]:

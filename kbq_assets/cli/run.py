@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,6 +101,9 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
         "gaps": totals.gaps,
         "seconds": round(report.seconds, 3),
         "unfinished": report.unfinished,
+        "waiting": len(report.plan.waiting),
+        "throttled_positions": sum(t.positions for t in report.plan.throttled),
+        "costs": [{**dataclasses.asdict(cost.usage), "cost": cost.cost} for cost in report.costs],
         "partitions": [
             {
                 "topic": p.topic_partition.topic,
@@ -177,6 +181,11 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
     )
     if report.unfinished:
         out.print(f"time is up: {report.unfinished} ranges wait for the next run")
+    if report.plan.waiting:
+        out.print(f"{number(len(report.plan.waiting))} partitions wait for more records")
+    if report.plan.throttled:
+        left = sum(t.positions for t in report.plan.throttled)
+        out.print(f"{number(left)} positions are left to later runs by limits")
     for tp, message in sorted(report.failures.items()):
         out.print(f"interrupted: {tp}: {message}", style="yellow")
     for line in stop_lines(report.stops):

@@ -9,6 +9,7 @@ from typing import Final
 import dagster as dg
 
 from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.cost import Cost
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import PartitionStop
 from kbq_assets.defs.translator import StagedKey
@@ -43,7 +44,7 @@ class StagedSlice:
 
 def staged_slices(report: ExtractionReport) -> list[StagedSlice]:
     """What an extraction changed, per partition of `staged_files`."""
-    ends = {unit.range.topic_partition: unit.range.until_offset for unit in report.plan.units}
+    ends = report.plan.ends
     slices = []
     for partition in report.partitions:
         tp = partition.topic_partition
@@ -107,8 +108,16 @@ def table_metadata(report: TableReport, status: TableStatus | None) -> Metadata:
 def extraction_metadata(report: ExtractionReport) -> Metadata:
     """Metadata of one extraction as a whole."""
     totals = report.totals
+    costs: Metadata = {}
+    if report.costs:  # Dagster refuses a table without rows
+        dearest = sorted(report.costs, key=lambda cost: -(cost.cost or 0.0))[:SHOWN_LINES]
+        costs["costs"] = dg.MetadataValue.table([_cost_record(cost) for cost in dearest])
     return {
+        **costs,
         "summary": dg.MetadataValue.md(extraction_summary(report)),
+        "waiting_partitions": len(report.plan.waiting),
+        "throttled_positions": sum(throttled.positions for throttled in report.plan.throttled),
+        "core_seconds": round(sum(cost.usage.core_seconds for cost in report.costs), 3),
         "records": totals.records,
         "rows": totals.staged,
         "error_rows": totals.errors,
@@ -120,6 +129,23 @@ def extraction_metadata(report: ExtractionReport) -> Metadata:
         "seconds": round(report.seconds, 3),
         "records_per_second": round(totals.records / report.seconds, 1) if report.seconds > 0 else 0.0,
     }
+
+
+def _cost_record(cost: Cost) -> dg.TableRecord:
+    usage = cost.usage
+    return dg.TableRecord(
+        {
+            "topic": usage.topic,
+            "owner": usage.owner,
+            "cost_center": usage.cost_center,
+            "records": usage.records,
+            "bytes": usage.bytes,
+            "tasks": usage.tasks,
+            "task_seconds": round(usage.seconds, 3),
+            "core_seconds": round(usage.core_seconds, 3),
+            "cost": "" if cost.cost is None else round(cost.cost, 6),
+        }
+    )
 
 
 def extraction_headline(report: ExtractionReport) -> str:

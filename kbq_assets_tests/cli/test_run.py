@@ -48,6 +48,28 @@ def test_looking_at_an_empty_platform_creates_nothing(world: FakePlatform, run: 
     assert world.objects() == {}
 
 
+def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: Shell) -> None:
+    options = "dataset=shop table=orders min_records=3 max_records=4"
+    world.settings.source_topics.write_text(f"{TOPIC} {options}\n")
+    world.produce(9)
+    young = world.clock.now_ms()
+    world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, timestamp=young)
+    planned = run.json("plan")["extract"]
+    assert [(w["partition"], w["message"]) for w in planned["waiting"]] == [(1, "about 1 of 3 records")]
+    assert [(t["partition"], t["positions"]) for t in planned["throttled"]] == [(0, 5)]
+    text = run.done("plan", "extract")
+    assert f"waits for more: {TOPIC}[1]: about 1 of 3 records, for at most 3,600 s" in text
+    assert f"left to later runs by a limit: {TOPIC}[0]: 5 positions" in text
+    said = run.done("extract")
+    assert ("1 partitions wait for more records" in said, "5 positions are left" in said) == (True, True)
+
+
+def test_an_extraction_says_what_each_topic_cost(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    [cost] = run.json("extract")["costs"]
+    assert (cost["topic"], cost["records"], cost["cost"]) == (TOPIC, 3, 0.0)
+
+
 def test_a_plan_names_ranges_new_topics_and_batches(world: FakePlatform, run: Shell) -> None:
     world.produce(3)
     world.produce(1, partition=1)

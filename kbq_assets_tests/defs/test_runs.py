@@ -95,6 +95,17 @@ def test_every_run_leaves_a_summary(world: PlatformWorld, instance: dg.DagsterIn
         assert observation.metadata["rows"].value == 7
 
 
+def test_an_extraction_shows_what_each_topic_cost(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(7)
+    world.run("extract_and_load", instance)
+    [record] = instance.fetch_observations(STAGED, limit=1).records
+    assert record.asset_observation is not None
+    costs = record.asset_observation.metadata["costs"]
+    assert isinstance(costs, dg.TableMetadataValue)
+    [row] = costs.records
+    assert (row.data["topic"], row.data["records"]) == (TOPIC, 7)
+
+
 def materialise(
     world: PlatformWorld, instance: dg.DagsterInstance, asset: str, first: str, last: str
 ) -> dg.ExecuteInProcessResult:
