@@ -24,8 +24,7 @@ from kbq_assets.adapters.gcs.download import (
 )
 from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, crc32c_text
-from kbq_assets.adapters.google_auth import GoogleAccess
-from kbq_assets.adapters.google_clients import storage_client
+from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
 from kbq_assets.core.places import parse_bucket
@@ -42,7 +41,10 @@ _NO_OBJECT: Final = ".time"
 def open_gcs_store(url: str, access: GoogleAccess) -> GcsObjectStore:
     """The store at ``gs://bucket/prefix``. Nothing is sent yet. Raises ConfigurationError."""
     place = parse_bucket(url)
-    return GcsObjectStore(storage_client(access), place.name, place.prefix)
+    options = {"api_endpoint": access.endpoint} if access.endpoint else None
+    # Made here: a Spark worker that writes to a bucket need not load BigQuery's client, and pandas with it.
+    client = Client(project=None, credentials=google_credentials(access), client_options=options)
+    return GcsObjectStore(client, place.name, place.prefix)
 
 
 class GcsObjectStore:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.google
 class TestGcsObjectStore(SharedObjectStoreContract):
     rounds = 10
     many = 3 * PAGE + 1
-    processes = 3
+    processes = 2
 
     @pytest.fixture
     def store(self, cloud: Cloud) -> ObjectStore:
