@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import requests
+import urllib3
 from google.api_core import exceptions as api
 from google.api_core.retry import Retry
 from google.auth import exceptions as auth
@@ -25,7 +26,7 @@ from kbq_assets.core.google_permissions import CREATE_OBJECTS, TABLE_PERMISSIONS
 from kbq_assets.core.places import BigQueryProject, Bucket
 
 #: A person waits.
-_SECONDS: Final = 30.0
+_SECONDS: Final = 10.0
 #: How long a scratch table stays when the doctor is killed.
 _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
 
@@ -153,6 +154,11 @@ def _answers(what: str) -> Iterator[None]:
         ) from error
 
 
-def _first(error: Exception) -> str:
-    """An error's own words; further arguments may be whole answers."""
-    return str(error.args[0]).splitlines()[0] if error.args else type(error).__name__
+def _first(error: BaseException) -> str:
+    """An error's own words: of what caused it, without the request's URL; further arguments may be whole answers."""
+    if isinstance(error, api.RetryError) and error.cause is not None:
+        error = error.cause
+    while isinstance(error, requests.RequestException | urllib3.exceptions.HTTPError) and error.__context__:
+        error = error.__context__
+    text = str(error) if isinstance(error, OSError) or not error.args else str(error.args[0])
+    return text.splitlines()[0] if text else type(error).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -82,8 +82,11 @@ def examine_google(settings: Settings, datasets: Iterable[str]) -> Iterator[Chec
         mend = "set KBQ_STAGING=gs://bucket/prefix (docs/google-cloud.md)"
         yield Check("staging", Outcome.FAIL, f"{settings.staging_url} is not a bucket", mend)
         return
+    answered = False
     for side in Side:
-        yield from examine_bucket(side, place, partial(_ask_bucket, settings, place, side))
+        answered |= yield from examine_bucket(side, place, partial(_ask_bucket, settings, place, side))
+    if not answered:
+        return  # every other question would fail in the same way, and take its time
     yield from examine_safety(lambda: _ask_bucket(settings, place, Side.LOAD))
     yield examine_clock(lambda: open_load_store(settings).now_ms(), now_ms)
     warehouse = settings.warehouse
@@ -98,8 +101,8 @@ def examine_google(settings: Settings, datasets: Iterable[str]) -> Iterator[Chec
 
 def examine_bucket(
     side: Side, place: Bucket, open_questions: Callable[[], BucketQuestions]
-) -> Iterator[Check]:
-    """Whose credentials a side has, and what they may do in the staging area."""
+) -> Generator[Check, None, bool]:
+    """Whose credentials a side has, and what they may do in the staging area; returns whether that could be asked."""
     name = f"{side} bucket"
     try:
         questions = open_questions()
@@ -109,13 +112,14 @@ def examine_bucket(
         yield Check(
             name, Outcome.FAIL, error.message, error.next_step or "set KBQ_STAGING=gs://bucket/prefix"
         )
-        return
+        return False
     member = member_of(questions.identity)
     for permission, where in missing:
         grant = bucket_grant(place, permission, member)
         yield _denied(name, permission, f"gs://{place.name}{where}", grant)
     if not missing:
         yield Check(name, Outcome.OK, f"gs://{place.name}: {', '.join(BUCKET_PERMISSIONS)}")
+    return True
 
 
 def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Check]:

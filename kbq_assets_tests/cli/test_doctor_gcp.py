@@ -10,7 +10,13 @@ import pytest
 
 from kbq_assets.adapters.gcs import BucketReport
 from kbq_assets.cli.doctor import Check, Outcome
-from kbq_assets.cli.doctor_gcp import examine_bucket, examine_clock, examine_safety, examine_warehouse
+from kbq_assets.cli.doctor_gcp import (
+    examine_bucket,
+    examine_clock,
+    examine_google,
+    examine_safety,
+    examine_warehouse,
+)
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Refused, Unavailable
 from kbq_assets.core.google_permissions import (
     BUCKET_PERMISSIONS,
@@ -20,6 +26,7 @@ from kbq_assets.core.google_permissions import (
     Side,
 )
 from kbq_assets.core.places import BigQueryProject, Bucket
+from kbq_assets.core.settings import parse_settings
 from kbq_assets_tests.cli.conftest import Shell
 
 Answer = TypeVar("Answer")
@@ -131,6 +138,20 @@ def test_credentials_that_cannot_be_had_are_told_with_the_adapters_advice() -> N
 
     expected = Check("load bucket", Outcome.FAIL, "no file", "make one")
     assert list(examine_bucket(Side.LOAD, PLACE, no_credentials)) == [expected]
+
+
+def test_where_nothing_answers_nothing_more_is_asked() -> None:
+    settings = parse_settings(
+        {
+            "KBQ_STAGING": "gs://kbq-bucket/staging",
+            "KBQ_WAREHOUSE": "bigquery://my-project",
+            "KBQ_EXTRACT_CREDENTIALS": "file:/no/such/file",
+            "KBQ_LOAD_CREDENTIALS": "file:/no/such/file",
+        }
+    )
+    checks = list(examine_google(settings, ["shop"]))
+    assert [check.name for check in checks] == ["extract bucket", "load bucket"]
+    assert outcomes(checks) == {Outcome.FAIL}
 
 
 @pytest.mark.parametrize(
