@@ -40,7 +40,8 @@ class ObjectWriter(Protocol):
     """One object being streamed. Nothing is visible before `close`; `abort`, or a crash, leaves nothing visible."""
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append bytes. Memory held is bounded whatever the object's size."""
+        """Append bytes. Memory held is bounded whatever the object's size. Raises Unavailable; a store may raise
+        PreconditionFailed already here when it sees that the path exists."""
 
     def close(self) -> StoredFile:
         """Make the object visible whole. Raises PreconditionFailed if the path exists, UnknownOutcome, Unavailable."""

@@ -98,6 +98,19 @@ def test_a_conditional_write_that_was_surely_not_applied_is_repeated(cloud: Clou
     assert len(cloud.sent("objects.insert")) == 3
 
 
+def test_a_write_that_arrives_late_changes_nothing_of_others(cloud: Cloud) -> None:
+    generation = cloud.store.create("a", b"1")
+    cloud.strike("objects.insert", "late", times=2)
+    with pytest.raises(UnknownOutcome):
+        cloud.store.swap("a", b"late", generation)
+    with pytest.raises(UnknownOutcome):
+        cloud.store.create("b", b"late")
+    cloud.store.swap("a", b"2", generation)
+    cloud.store.create("b", b"2")
+    assert cloud.proxy.faults.deliver_late() == 2
+    assert [cloud.store.get(path).data for path in ("a", "b")] == [b"2", b"2"]
+
+
 def test_too_many_requests_for_too_long_is_no_unknown_outcome(cloud: Cloud) -> None:
     cloud.strike("objects.insert", "429", times=99)
     with pytest.raises(Unavailable):
