@@ -33,6 +33,7 @@ class TopicSettings:
     ``errors``: fail | skip | error_table, for bad records. ``tombstones``: skip | error_table | row, for null values
     (row: a row of ``table`` with the metadata and key alone; its REQUIRED columns are relaxed).
     ``start``: earliest | latest, for a topic seen for the first time. ``on_retention_loss``: stop | record.
+    ``codec``: of staged files, by Avro's names; deflate is smaller and dearer, null is uncompressed.
     ``error_share``: of a window of ``error_share_records`` or more, above which the partition stops (E10).
     ``min_records``, ``min_bytes``: a partition with less to read waits, until its oldest unread record is
     ``max_wait_seconds`` old. ``max_records``, ``max_bytes``, ``max_seconds`` (of tasks): most that one run reads of the
@@ -55,6 +56,7 @@ class TopicSettings:
     error_share: float = 0.2
     error_share_records: int = 1000
     max_record_bytes: int = 10 * 1024 * 1024
+    codec: str = "snappy"
     min_records: int = 0
     min_bytes: int = 0
     max_wait_seconds: int = 3600
@@ -128,6 +130,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "tombstones": ("skip", "error_table", "row"),
     "start": ("earliest", "latest"),
     "on_retention_loss": ("stop", "record"),
+    "codec": ("snappy", "deflate", "null"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from kbq_assets.core.units import Unit
 from kbq_assets.ports.kafka import Batch
 from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.encode import (
     EncodedFile,
     NewFile,
@@ -75,11 +77,16 @@ class WindowWriter:
             open_sink=self._open_sink,
             sync_marker=marker,
             value_format=ValueFormat(unit.settings.format),
+            codec=cast("Codec", unit.settings.codec),
             limits=Limits(max_bytes=unit.settings.max_record_bytes),
             tombstones=self._remember(routes.tombstones()),
         )
         self._errors = ErrorRows(
-            source, table=str(unit.settings.error_table), open_sink=self._open_sink, sync_marker=marker
+            source,
+            table=str(unit.settings.error_table),
+            open_sink=self._open_sink,
+            sync_marker=marker,
+            codec=cast("Codec", unit.settings.codec),
         )
 
     @property

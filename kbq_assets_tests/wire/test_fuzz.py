@@ -1,6 +1,6 @@
 """Differential fuzzing: damaged records judged by the kernel, by the reference decoder, and by fastavro.
 
-``KBQ_FUZZ`` sets the number of damaged records (100,000), ``KBQ_FUZZ_SEED`` the first seed.
+``KBQ_FUZZ`` sets the number of damaged records (1,000,000), ``KBQ_FUZZ_SEED`` the first seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import Limits, validate_avro
 from kbq_assets_tests.wire import generate, reference
 
-RECORDS = int(os.environ.get("KBQ_FUZZ", "100000"))
+RECORDS = int(os.environ.get("KBQ_FUZZ", "1000000"))
 FIRST_SEED = int(os.environ.get("KBQ_FUZZ_SEED", "0"))
 PER_SCHEMA = 500
 LIMITS = Limits(max_items=1000, max_empty_items=50)

@@ -54,6 +54,7 @@ def main() -> None:
         json.dumps(
             {
                 "rows": sum(totals.rows.values()),
+                "tables": len(totals.rows),
                 "errors": totals.errors,
                 "bytes": totals.bytes,
                 "peak": high_water_mark(),

@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads the kernel's high-water mark from /proc"),
 ]
 
-LIMIT = 512_000_000
+LIMIT = 400_000_000
+TABLES = 20
 SCHEMA = {
     "type": "record",
     "name": "Blob",
@@ -84,21 +85,42 @@ def test_a_worker_stays_below_its_bound(records: Any, local_stack: LocalStack, t
     assert found["peak"] < LIMIT
 
 
+def test_seventy_partitions_and_twenty_tables_at_once_stay_below_it_too(
+    local_stack: LocalStack, tmp_path: Path
+) -> None:
+    topic, records = "memory.tables", 700_000
+    ids = [
+        register_schema(local_stack.registry_url, f"{topic}-{n}", {**SCHEMA, "name": f"Blob{n}"})
+        for n in range(TABLES)
+    ]
+    values = [encode(schema_id, 0, NOISE[:150]) for schema_id in ids]
+    produce_values(local_stack, topic, 70, (values[n % TABLES] for n in range(records)))
+    found = extract(local_stack, topic, tmp_path, "route=record_name")
+    assert (found["rows"], found["tables"]) == (records, TABLES)
+    print(f"{topic}: {found['peak'] / 1e6:.0f} MB")
+    assert found["peak"] < LIMIT
+
+
 def produce(stack: LocalStack, topic: str, sizes: list[tuple[int, bool]]) -> None:
     """One partition with a record of each size; all the same byte if it is to compress."""
     schema_id = register_schema(stack.registry_url, f"{topic}-value", SCHEMA)
+    data = (bytes(size) if compresses else NOISE[:size] for size, compresses in sizes)
+    produce_values(stack, topic, 1, (encode(schema_id, number, each) for number, each in enumerate(data)))
+
+
+def produce_values(stack: LocalStack, topic: str, partitions: int, values: Iterable[bytes]) -> None:
+    """A topic of these values, a partition in turn."""
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     config = {"max.message.bytes": "12582912"}
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
     limits = {"message.max.bytes": 12 * 1024 * 1024, "queue.buffering.max.kbytes": 128 * 1024}
     producer = Producer(
         {"bootstrap.servers": stack.bootstrap_servers, "compression.type": "lz4", "linger.ms": 20, **limits}
     )
-    for number, (size, compresses) in enumerate(sizes):
-        data = bytes(size) if compresses else NOISE[:size]
+    for number, value in enumerate(values):
         while True:
             try:
-                producer.produce(topic, encode(schema_id, number, data), b"%d" % number, headers={"n": b"1"})
+                producer.produce(topic, value, b"%d" % number, number % partitions, headers={"n": b"1"})
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -112,10 +134,10 @@ def encode(schema_id: int, number: int, data: bytes) -> bytes:
     return b"\x00" + schema_id.to_bytes(4) + body.getvalue()
 
 
-def extract(stack: LocalStack, topic: str, folder: Path) -> Mapping[str, int]:
+def extract(stack: LocalStack, topic: str, folder: Path, options: str = "table=blob") -> Mapping[str, int]:
     """What one run of a worker says of itself."""
     sources = folder / "source-topics.txt"
-    sources.write_text(f"{topic} dataset=test table=blob error_share=1\n")
+    sources.write_text(f"{topic} dataset=test error_share=1 {options}\n")
     environ = {
         "KBQ_HOME": str(folder),
         "KBQ_SOURCE_TOPICS": str(sources),
