@@ -3,6 +3,7 @@ is refused. Against local servers."""
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from kbq_assets.core.tables import TableOptions, columns_of
 from kbq_assets.definitions import platform
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
-from kbq_assets_tests.google.servers import GcsServer
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
 pytestmark = pytest.mark.google
 
@@ -76,3 +80,32 @@ def test_a_bucket_is_refused_before_anything_is_written(gcs_server: GcsServer, t
         with pytest.raises(ConfigurationError, match=r"not safe for staging: .*hold"):
             run()
     assert list(bucket.list_blobs()) == []
+
+
+def test_records_of_a_topic_become_rows_of_bigquery(
+    gcs_server: GcsServer, bigquery_server: BigQueryServer, tmp_path: Path
+) -> None:
+    """Everything but Kafka and Spark is real: settings, both stores, the load cycle, BigQuery."""
+    dataset = bigquery_server.new_dataset()
+    world = FakePlatform(tmp_path, sources=f"{TOPIC} dataset={dataset} table=orders\n")
+    world.produce(3)
+    world.produce(2, partition=1)
+    world.produce(1, value=POISON)
+    found = platform_of(
+        gcs_server,
+        tmp_path,
+        KBQ_SOURCE_TOPICS=str(world.source_topics),
+        KBQ_WAREHOUSE=f"bigquery://{bigquery_server.project}?location=US",
+        KBQ_BIGQUERY_ENDPOINT=bigquery_server.endpoint,
+        KBQ_POLL_SECONDS="1",
+    )
+    engine = InProcessEngine(WorkerPorts(found.store, world.kafka, world.registry, world.clock))
+    openers = dataclasses.replace(
+        found.openers, offsets=lambda settings: world.kafka, source=lambda settings: world.kafka
+    )
+    real = Platform(found.settings, openers)
+    assert real.extract(engine).totals.staged == 5
+    report = real.load()
+    assert [(t.state, t.rows, t.message) for t in report.tables] == [("idle", 1, ""), ("idle", 5, "")]
+    assert real.load().rows == 0
+    assert real.reconcile().accounted
