@@ -175,7 +175,9 @@ class _Session:
         """Send bytes, or none to ask: what is said of the finished object, None while there is more to come."""
         intent = self._intent_for(total)
         span = f"{self._kept}-{self._kept + len(rest) - 1}" if rest else "*"
-        headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}", **self._checksum}
+        headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}"}
+        if rest:
+            headers |= self._checksum
         call = Call(intent, "PUT", self._url, headers=headers, body=rest, accepts=_OVER | {_INCOMPLETE})
         response = self._calls.attempt(call)
         if response.status_code in _OVER:

@@ -93,6 +93,7 @@ def test_a_last_chunk_whose_reply_is_lost_is_settled_by_asking(cloud: Cloud) -> 
         f"bytes {3 * UNIT}-{len(DATA) - 1}/{len(DATA)}",
         f"bytes */{len(DATA)}",
     ]
+    assert ["X-Goog-Hash" in r.headers for r in cloud.sent()] == [True, False]
 
 
 @pytest.mark.parametrize("kind", ["503", "drop_request", "drop_reply"])
