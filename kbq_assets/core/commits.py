@@ -134,12 +134,14 @@ class AcceptedGap:
 class PartitionCommit:
     """One partition's position, totals and pending windows.
 
-    ``totals`` count since the epoch's ``start``. Windows before ``accept_errors_until`` may have any share of errors
-    (`kbq resume --as-errors`).
+    ``totals`` count since ``start``, where the partition began anew in epoch ``since`` (0: with its topic's first). A
+    reset of other partitions bumps the epoch and leaves it as it is. Windows before ``accept_errors_until`` may have
+    any share of errors (`kbq resume --as-errors`).
     """
 
     next: int
     start: int = 0
+    since: int = 0
     leader_epoch: int = -1
     totals: Counts = field(default_factory=Counts)
     windows: tuple[Window, ...] = ()
@@ -312,7 +314,7 @@ def reset(
         )
     partitions = {n: dataclasses.replace(s, windows=()) for n, s in commit.partitions.items()}
     for partition, start in starts.items():
-        partitions[partition] = PartitionCommit(next=start, start=start)
+        partitions[partition] = PartitionCommit(next=start, start=start, since=commit.epoch + 1)
     return dataclasses.replace(
         commit,
         epoch=commit.epoch + 1,

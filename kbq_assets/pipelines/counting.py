@@ -8,9 +8,8 @@ extractions may run meanwhile: each log is read before and after, and a number m
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 
 from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.loading import TableState
@@ -53,7 +52,7 @@ class TableCount:
 
 @dataclass(frozen=True)
 class PartitionCount:
-    """One partition in its current epoch: rows committed for all its tables, and where they are by the books.
+    """One partition since it began anew: rows committed for all its tables, and where they are by the books.
 
     ``unread`` are positions on the broker above ``position``. ``notes`` say what could not be compared.
     """
@@ -89,9 +88,17 @@ class Ledger:
         """One for each partition of a commit."""
         given_up: dict[TopicPartition, set[TableReference]] = defaultdict(set)
         for name in map(StagedFileName.parse, after.given_up):
-            given_up[name.topic_partition].add(name.table)
+            found = after.partitions.get(name.topic_partition.partition)
+            if found is not None and name.epoch >= found.since:
+                given_up[name.topic_partition].add(name.table)
         partitions = map(after.topic_partition, after.partitions)
         return [cls(tp, before, after, frozenset(given_up[tp])) for tp in partitions]
+
+    @property
+    def ranges(self) -> list[KafkaRange]:
+        """What the commit counts: a reset of other partitions bumps the epoch too (E9)."""
+        epochs = range(self.state.since, self.after.epoch + 1)
+        return [KafkaRange(*self.topic_partition, epoch) for epoch in epochs]
 
     @property
     def state(self) -> PartitionCommit:
@@ -131,10 +138,15 @@ class Books:
             books.tables[TopicPartition(range_.topic, range_.partition)].add(table)
         return books
 
-    def staged(self, tables: Iterable[TableReference], range_: KafkaRange) -> int:
-        """All rows of a range that were ever staged for these tables."""
-        counters = (self.loaded, self.pending, self.quarantined)
-        return sum(counter[table, range_] for counter in counters for table in tables)
+    def sums(
+        self, tables: Collection[TableReference], ranges: Collection[KafkaRange]
+    ) -> tuple[int, int, int]:
+        """Rows of these tables and ranges: loaded, pending, quarantined."""
+
+        def total(counter: Counter[tuple[TableReference, KafkaRange]]) -> int:
+            return sum(counter[table, range_] for table in tables for range_ in ranges)
+
+        return total(self.loaded), total(self.pending), total(self.quarantined)
 
 
 def range_of(file: StagedFile) -> KafkaRange:
@@ -210,7 +222,7 @@ def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Ledger])
     ledger = ledgers[tp]
     if count.range.epoch > ledger.after.epoch:
         yield f"{where}: {count.rows} rows, but the topic's epoch is {ledger.after.epoch}"
-    elif count.range.epoch == ledger.after.epoch:
+    elif count.range.epoch >= ledger.state.since:
         if count.last >= ledger.state.next:
             yield f"{where}: offset {count.last}, but extraction stands at {ledger.state.next}"
         if count.first < ledger.state.start:
@@ -219,9 +231,8 @@ def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Ledger])
 
 def count_partition(ledger: Ledger, books: Books, broker: BrokerOffsets | None) -> PartitionCount:
     """A partition's commit beside the tables' books and the broker's offsets."""
-    tp, state, epoch = ledger.topic_partition, ledger.state, ledger.after.epoch
-    range_ = KafkaRange(*tp, epoch)
-    tables = books.tables[tp]
+    tp, state = ledger.topic_partition, ledger.state
+    loaded, pending, quarantined = books.sums(books.tables[tp], ledger.ranges)
     findings, notes = _compared_with_books(ledger, books)
     if state.totals.positions != state.next - state.start:
         findings.append(
@@ -229,12 +240,12 @@ def count_partition(ledger: Ledger, books: Books, broker: BrokerOffsets | None) 
         )
     return PartitionCount(
         tp,
-        epoch,
+        ledger.after.epoch,
         state.next,
         state.totals.staged + state.totals.errors,
-        sum(books.loaded[table, range_] for table in tables),
-        sum(books.pending[table, range_] for table in tables),
-        sum(books.quarantined[table, range_] for table in tables),
+        loaded,
+        pending,
+        quarantined,
         state.totals.skipped,
         state.totals.lost,
         max(0, broker.latest - state.next) if broker else 0,
@@ -254,8 +265,10 @@ def _compared_with_books(ledger: Ledger, books: Books) -> tuple[list[str], list[
             notes.append(f"{tp}: {label}: a reset gave rows up: not compared with its commit")
             continue
         least, most = _committed(ledger.earlier, label), _committed(ledger.state, label)
-        if not any(least <= rows <= most for rows in _staged(ledger, books, tables)):
-            findings.append(f"{tp}: {label}: {_accounted(ledger, books, tables)}, but {most} were committed")
+        loaded, pending, quarantined = books.sums(tables, ledger.ranges)
+        if not least <= loaded + pending + quarantined <= most:
+            where = f"{loaded} rows loaded, {pending} to load, {quarantined} quarantined"
+            findings.append(f"{tp}: {label}: {where}, but {most} were committed")
     return findings, notes
 
 
@@ -263,22 +276,6 @@ def _committed(state: PartitionCommit | None, label: str) -> int:
     if state is None:
         return 0
     return state.totals.errors if label == ERROR_TABLE else state.totals.rows.get(label, 0)
-
-
-def _staged(ledger: Ledger, books: Books, tables: Iterable[TableReference]) -> list[int]:
-    """Rows that the books know of the current epoch, of it and the one before, and so on.
-
-    A reset of some partitions bumps the epoch of the others too, whose counts go on (E9): which epochs a commit's
-    counts cover is not written anywhere.
-    """
-    epochs = range(ledger.after.epoch, -1, -1)
-    return list(accumulate(books.staged(tables, KafkaRange(*ledger.topic_partition, e)) for e in epochs))
-
-
-def _accounted(ledger: Ledger, books: Books, tables: Iterable[TableReference]) -> str:
-    range_ = KafkaRange(*ledger.topic_partition, ledger.after.epoch)
-    kinds = {"loaded": books.loaded, "to load": books.pending, "quarantined": books.quarantined}
-    return ", ".join(f"{sum(c[t, range_] for t in tables)} rows {kind}" for kind, c in kinds.items())
 
 
 def _compared_with_broker(

@@ -20,7 +20,7 @@ from kbq_assets.core.topics import ERROR_TABLE
 from kbq_assets.pipelines import state
 from kbq_assets.ports.kafka import OffsetReader, Source
 from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+from kbq_assets.ports.warehouse import Warehouse
 
 #: Offsets named per finding; the rest is counted.
 SHOWN = 10
@@ -41,7 +41,7 @@ class ReconcilePorts:
 
 @dataclass(frozen=True)
 class PartitionAccount:
-    """The account of one partition in its current epoch.
+    """The account of one partition since it began anew, at its topic's start or by a reset.
 
     ``read`` are records that the broker delivers again below ``position``; ``gaps`` positions without one.
     ``unread`` are positions above it. ``retired`` are records the broker no longer has: only counted.
@@ -124,7 +124,7 @@ def reconcile(ports: ReconcilePorts, *, only: frozenset[str] | None = None) -> R
     partitions = [c.topic_partition(p) for c in commits for p in c.partitions]
     broker = ports.offsets.offsets(partitions)
     rows = _warehouse_rows(ports.warehouse, commits)
-    quarantined = _quarantined_rows(ports.store)
+    quarantined = _quarantined_rows(ports.store, commits)
     pending = _pending_rows(ports.store, commits)
     accounts = []
     for commit in commits:
@@ -136,21 +136,34 @@ def reconcile(ports: ReconcilePorts, *, only: frozenset[str] | None = None) -> R
 
 
 def _warehouse_rows(warehouse: Warehouse, commits: Iterable[Commit]) -> defaultdict[TopicPartition, _Rows]:
-    epochs = {c.topic_partition(p): c.epoch for c in commits for p in c.partitions}
+    epochs = _epochs(commits)
     found: defaultdict[TopicPartition, _Rows] = defaultdict(_Rows)
     for table in warehouse.tables():
         for range_ in warehouse.kafka_ranges(table):
             tp = TopicPartition(range_.topic, range_.partition)
-            if epochs.get(tp) == range_.epoch:
-                found[tp].tables[table] = warehouse.positions(table, KafkaRange(*tp, range_.epoch))
+            if range_.epoch in epochs.get(tp, ()):
+                earlier = Counter(found[tp].tables.get(table, {}))
+                found[tp].tables[table] = earlier + Counter(warehouse.positions(table, range_))
     return found
 
 
-def _quarantined_rows(store: ObjectStore) -> Counter[TopicPartition]:
+def _epochs(commits: Iterable[Commit]) -> dict[TopicPartition, range]:
+    """Epochs whose rows count: a reset of other partitions bumps the epoch too (E9)."""
+    return {
+        c.topic_partition(p): range(found.since, c.epoch + 1)
+        for c in commits
+        for p, found in c.partitions.items()
+    }
+
+
+def _quarantined_rows(store: ObjectStore, commits: Iterable[Commit]) -> Counter[TopicPartition]:
+    epochs = _epochs(commits)
     rows: Counter[TopicPartition] = Counter()
     for table in state.read_table_states(store, state.table_registry(store)).values():
         for bad in table.value.quarantined:
-            rows[bad.file.name.topic_partition] += bad.file.rows
+            name = bad.file.name
+            if name.epoch in epochs.get(name.topic_partition, ()):
+                rows[name.topic_partition] += bad.file.rows
     return rows
 
 

@@ -78,7 +78,7 @@ def test_there_is_no_gap_below_the_position() -> None:
 def test_a_reset_begins_a_new_epoch_for_the_named_partitions() -> None:
     commit = commits.reset(EMPTY, {0: 3}, cluster_id="c2", topic_id="id2")
     assert (commit.epoch, commit.cluster_id, commit.topic_id) == (2, "c2", "id2")
-    assert commit.partitions[0] == PartitionCommit(next=3, start=3)
+    assert commit.partitions[0] == PartitionCommit(next=3, start=3, since=2)
     assert commit.partitions[1] == EMPTY.partitions[1]
 
 

@@ -123,3 +123,38 @@ def test_rows_of_an_older_epoch_do_not_count() -> None:
     bench.load()
     assert bench.reconcile().accounted
     assert bench.reconcile().totals()["loaded"] == 3
+
+
+def test_a_partition_goes_on_through_a_reset_of_another() -> None:
+    from kbq_assets.pipelines.operate import propose_reset
+
+    bench = Bench(partitions=2)
+    for _ in range(2):
+        bench.produce(1, 3)
+        bench.produce(1, partition=1)
+        bench.extract()
+        bench.load()
+        propose_reset(bench.store, bench.kafka, TOPIC, partition=1).apply()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    assert [(p.read, p.rows, p.findings) for p in bench.reconcile().partitions] == [(5, 5, ()), (2, 2, ())]
+    _rows(bench, A).append(Row(3, TOPIC, 0, 0))
+    assert "doubled: offset 0 (d.A and d.A)" in bench.reconcile().partitions[0].findings[0]
+
+
+def test_what_was_quarantined_before_a_reset_explains_nothing_after_it() -> None:
+    from kbq_assets.pipelines.operate import propose_reset
+
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.warehouse.bad_paths.update(bench.paths("staging/"))
+    bench.load()
+    assert [(p.quarantined, p.findings) for p in bench.reconcile().partitions] == [(1, ())]
+    propose_reset(bench.store, bench.kafka, TOPIC).apply()
+    bench.extract()
+    bench.load()
+    assert bench.reconcile().accounted
+    _rows(bench, A).clear()
+    assert "offset 0" in bench.reconcile().partitions[0].findings[0]

@@ -304,7 +304,7 @@ def test_books_that_contradict_the_commit_are_named() -> None:
     forget_rows(bench)
     rows(bench, A).clear()
     assert counted(bench).findings == (
-        "shop.events[0]: d.A: 0 rows loaded, 0 rows to load, 0 rows quarantined, but 2 were committed",
+        "shop.events[0]: d.A: 0 rows loaded, 0 to load, 0 quarantined, but 2 were committed",
     )
 
 
@@ -384,7 +384,9 @@ def test_a_partition_that_went_on_through_a_reset_of_another_agrees() -> None:
     bench.load()
     report = counted(bench)
     assert report.findings == ()
-    assert [(p.epoch, p.committed) for p in report.partitions] == [(3, 5), (3, 2)]
+    assert [(p.epoch, p.committed, p.loaded) for p in report.partitions] == [(3, 5, 5), (3, 2, 2)]
+    rows(bench, B)[0] = Row(1, TOPIC, 0, 5)
+    assert counted(bench).findings == ("d.B: shop.events[0] epoch 1: offset 5, but extraction stands at 5",)
 
 
 def test_rows_that_a_reset_gave_up_leave_nothing_to_compare_with_and_it_is_noted() -> None:
