@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from google.cloud import bigquery, storage
+from typing import TYPE_CHECKING, Any
 
 from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
 from kbq_assets.core.places import BigQueryProject
 
+if TYPE_CHECKING:  # BigQuery's client brings pandas: who needs one client does not wait for the other
+    from google.cloud import bigquery, storage
+
 
 def storage_client(access: GoogleAccess, project: str | None = None) -> storage.Client:
     """A Cloud Storage client. ``project`` matters to calls about buckets alone. Raises ConfigurationError."""
+    from google.cloud import storage
+
     return storage.Client(
         project=project, credentials=google_credentials(access), client_options=_options(access)
     )
@@ -19,6 +22,8 @@ def storage_client(access: GoogleAccess, project: str | None = None) -> storage.
 
 def bigquery_client(access: GoogleAccess, place: BigQueryProject) -> bigquery.Client:
     """A BigQuery client of a project. Raises ConfigurationError."""
+    from google.cloud import bigquery
+
     return bigquery.Client(
         project=place.project,
         credentials=google_credentials(access),
