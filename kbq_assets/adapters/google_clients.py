@@ -8,23 +8,22 @@ from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
 from kbq_assets.core.places import BigQueryProject
 
 if TYPE_CHECKING:  # BigQuery's client brings pandas: who needs one client does not wait for the other
-    from google.cloud import bigquery, storage
+    from google.cloud.bigquery import Client as BigQueryClient
+    from google.cloud.storage import Client as StorageClient
 
 
-def storage_client(access: GoogleAccess, project: str | None = None) -> storage.Client:
+def storage_client(access: GoogleAccess, project: str | None = None) -> StorageClient:
     """A Cloud Storage client. ``project`` matters to calls about buckets alone. Raises ConfigurationError."""
-    from google.cloud import storage
+    from google.cloud.storage import Client
 
-    return storage.Client(
-        project=project, credentials=google_credentials(access), client_options=_options(access)
-    )
+    return Client(project=project, credentials=google_credentials(access), client_options=_options(access))
 
 
-def bigquery_client(access: GoogleAccess, place: BigQueryProject) -> bigquery.Client:
+def bigquery_client(access: GoogleAccess, place: BigQueryProject) -> BigQueryClient:
     """A BigQuery client of a project. Raises ConfigurationError."""
-    from google.cloud import bigquery
+    from google.cloud.bigquery import Client
 
-    return bigquery.Client(
+    return Client(
         project=place.project,
         credentials=google_credentials(access),
         location=place.location,
