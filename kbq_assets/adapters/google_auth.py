@@ -10,12 +10,14 @@ What they are charged to follows Google's own `GOOGLE_CLOUD_QUOTA_PROJECT`.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
 import google.auth
-from google.auth import exceptions, impersonated_credentials
+from google.auth import compute_engine, exceptions, impersonated_credentials
 from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.transport.requests import Request
 from google.oauth2 import service_account
 
 from kbq_assets.core.errors import ConfigurationError
@@ -53,13 +55,14 @@ def google_credentials(access: GoogleAccess) -> Credentials:
 
 
 def identity(credentials: Credentials) -> str:
-    """Whose credentials these are, as far as they say: an e-mail address, or their kind."""
+    """Whose credentials these are: an e-mail address, or their kind, where they do not say."""
+    if isinstance(credentials, compute_engine.Credentials):
+        with contextlib.suppress(exceptions.GoogleAuthError):
+            credentials.refresh(Request())  # only then does the machine's metadata server name the account
     email = getattr(credentials, "service_account_email", None) or getattr(credentials, "signer_email", None)
     if email and email != "default":
         return str(email)
-    return {"AnonymousCredentials": "anonymous"}.get(
-        type(credentials).__name__, "Application Default Credentials"
-    )
+    return "anonymous" if isinstance(credentials, AnonymousCredentials) else "Application Default Credentials"
 
 
 def _default() -> Credentials:

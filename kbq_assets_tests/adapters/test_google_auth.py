@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -71,6 +75,42 @@ def test_nothing_set_is_the_applications_default(
 ) -> None:
     google_environment.setenv(environment_vars.CREDENTIALS, str(key_file))
     assert identity(google_credentials(GoogleAccess())) == EMAIL
+
+
+class MetadataServer(BaseHTTPRequestHandler):
+    """What a machine of Google Cloud asks who it is."""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        token = {"access_token": "token", "expires_in": 3600, "token_type": "Bearer"}
+        answer = token if path.endswith("/token") else {"email": EMAIL, "scopes": [], "aliases": ["default"]}
+        body = json.dumps(answer).encode()
+        if path.endswith("/project-id"):
+            body = b"my-project"
+        self.send_response(200)
+        self.send_header("Metadata-Flavor", "Google")
+        self.send_header("Content-Type", "application/text" if body == b"my-project" else "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_a_machine_of_google_cloud_is_the_account_that_it_runs_as(tmp_path: Path) -> None:
+    code = (
+        "from kbq_assets.adapters.google_auth import *\nprint(identity(google_credentials(GoogleAccess())))"
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), MetadataServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        # Where the metadata server is, is read when the library is imported.
+        environ = {"GCE_METADATA_HOST": host, "GCE_METADATA_IP": host, "CLOUDSDK_CONFIG": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True, timeout=60
+        )
+        server.shutdown()
+    assert done.stdout.strip() == EMAIL
 
 
 def test_impersonation_starts_from_the_applications_default(
