@@ -143,12 +143,16 @@ def _answers(what: str) -> Iterator[None]:
         raise Refused(f"{what}: {_first(error)}") from error
     except api.NotFound as error:
         raise NotFound(f"{what} does not exist") from error
+    except (auth.TransportError, requests.RequestException) as error:
+        raise Unavailable(
+            f"{what}: {_first(error)}", next_step="try again; is the endpoint right?"
+        ) from error
     except (auth.GoogleAuthError, api.Unauthorized) as error:
         raise ConfigurationError(
             f"{what}: the credentials are not accepted: {_first(error)}",
             next_step="check them; impersonating an account needs roles/iam.serviceAccountTokenCreator on it",
         ) from error
-    except (api.GoogleAPIError, requests.RequestException) as error:
+    except api.GoogleAPIError as error:
         raise Unavailable(
             f"{what}: {_first(error)}", next_step="try again; is the endpoint right?"
         ) from error

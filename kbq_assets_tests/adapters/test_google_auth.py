@@ -20,7 +20,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.impersonated_credentials import Credentials as Impersonated
 
 from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials, identity
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.adapters.google_doctor import BucketQuestions
+from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.places import Bucket
 
 EMAIL = "loader@my-project.iam.gserviceaccount.com"
 
@@ -77,19 +79,25 @@ def test_nothing_set_is_the_applications_default(
     assert identity(google_credentials(GoogleAccess())) == EMAIL
 
 
-class MetadataServer(BaseHTTPRequestHandler):
-    """What a machine of Google Cloud asks who it is."""
+class GoogleServer(BaseHTTPRequestHandler):
+    """The metadata server of a machine of Google Cloud, and a token server that refuses every key."""
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         token = {"access_token": "token", "expires_in": 3600, "token_type": "Bearer"}
-        answer = token if path.endswith("/token") else {"email": EMAIL, "scopes": [], "aliases": ["default"]}
-        body = json.dumps(answer).encode()
+        account = {"email": EMAIL, "scopes": [], "aliases": ["default"]}
         if path.endswith("/project-id"):
-            body = b"my-project"
-        self.send_response(200)
+            self._answer(200, b"my-project", "application/text")
+        else:
+            self._answer(200, json.dumps(token if path.endswith("/token") else account).encode())
+
+    def do_POST(self) -> None:
+        self._answer(400, b'{"error": "invalid_grant", "error_description": "Invalid JWT Signature."}')
+
+    def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
         self.send_header("Metadata-Flavor", "Google")
-        self.send_header("Content-Type", "application/text" if body == b"my-project" else "application/json")
+        self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(body)
 
@@ -97,19 +105,23 @@ class MetadataServer(BaseHTTPRequestHandler):
         return
 
 
-def test_a_machine_of_google_cloud_is_the_account_that_it_runs_as(tmp_path: Path) -> None:
+@pytest.fixture
+def google() -> Iterator[str]:
+    """Host and port of a `GoogleServer`."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), GoogleServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_machine_of_google_cloud_is_the_account_that_it_runs_as(tmp_path: Path, google: str) -> None:
     code = (
         "from kbq_assets.adapters.google_auth import *\nprint(identity(google_credentials(GoogleAccess())))"
     )
-    with ThreadingHTTPServer(("127.0.0.1", 0), MetadataServer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        host = f"127.0.0.1:{server.server_port}"
-        # Where the metadata server is, is read when the library is imported.
-        environ = {"GCE_METADATA_HOST": host, "GCE_METADATA_IP": host, "CLOUDSDK_CONFIG": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True, timeout=60
-        )
-        server.shutdown()
+    # Where the metadata server is, is read when the library is imported.
+    environ = {"GCE_METADATA_HOST": google, "GCE_METADATA_IP": google, "CLOUDSDK_CONFIG": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == EMAIL
 
 
@@ -188,3 +200,19 @@ def test_no_secret_travels_or_shows(key_file: Path, private_key: str) -> None:
     lines = private_key.splitlines()[1:-1]
     shown = repr(access) + repr(found) + str(found) + pickle.dumps(access).decode("latin-1")
     assert [line for line in lines if line in shown] == []
+
+
+def with_token_uri(key_file: Path, uri: str) -> BucketQuestions:
+    key_file.write_text(json.dumps({**json.loads(key_file.read_text()), "token_uri": uri}))
+    return BucketQuestions(GoogleAccess(f"file:{key_file}"), Bucket("bucket", ""), seconds=0.1)
+
+
+def test_an_account_that_google_refuses_is_told_with_what_to_check(key_file: Path, google: str) -> None:
+    with pytest.raises(ConfigurationError, match="not accepted: invalid_grant: Invalid JWT") as caught:
+        with_token_uri(key_file, f"http://{google}/token").location()
+    assert "serviceAccountTokenCreator" in caught.value.next_step
+
+
+def test_a_token_server_out_of_reach_is_no_wrong_credential(key_file: Path) -> None:
+    with pytest.raises(Unavailable, match="Connection refused"):
+        with_token_uri(key_file, "http://127.0.0.1:1/token").location()
