@@ -265,6 +265,8 @@ def test_a_load_and_an_extraction_while_rows_are_counted_disturb_nothing() -> No
         bench.extract()
         found = summary(table, since)
         bench.load()
+        bench.produce(3)
+        bench.extract()
         return found
 
     bench.warehouse.kafka_summary = busy  # type: ignore[method-assign, assignment]
