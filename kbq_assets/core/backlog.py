@@ -5,6 +5,7 @@ Everything here is politeness, order and estimate; no record depends on it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +35,16 @@ class Averages:
         if positions <= 0:
             return fallback or cls()
         return cls(totals.records / positions, totals.bytes / positions)
+
+    @classmethod
+    def of_topic(cls, totals: Iterable[Counts]) -> Averages:
+        """Over all partitions: what one without a past is taken for."""
+        positions = records = size = 0
+        for counts in totals:
+            positions += counts.positions - counts.lost
+            records += counts.records
+            size += counts.bytes
+        return cls.of(Counts(positions=positions, records=records, bytes=size))
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,17 @@ class Counts:
 
 @dataclass(frozen=True)
 class Window:
-    """A range of positions extracted as one: its files become visible together (PROTOCOL E4)."""
+    """A range of positions extracted as one: its files become visible together (PROTOCOL E4).
+
+    ``leader_epoch`` is that of its last record, which is the one before ``epoch_until``; -1 and 0 without records.
+    """
 
     first: int
     until: int
     counts: Counts
     files: tuple[StagedFile, ...] = ()
     leader_epoch: int = -1
+    epoch_until: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -143,6 +147,7 @@ class PartitionCommit:
     start: int = 0
     since: int = 0
     leader_epoch: int = -1
+    epoch_until: int = 0
     totals: Counts = field(default_factory=Counts)
     windows: tuple[Window, ...] = ()
     stop: Stop | None = None
@@ -240,6 +245,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
         state,
         next=window.until,
         leader_epoch=max(state.leader_epoch, window.leader_epoch),
+        epoch_until=window.epoch_until or state.epoch_until or window.first,
         totals=state.totals + window.counts,
         windows=(*state.windows, window) if window.files else state.windows,
         stop=None,
@@ -289,6 +295,7 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str) -> Commi
             totals=state.totals + Counts(positions=lost, lost=lost),
             accepted_gaps=(*state.accepted_gaps, gap),
             leader_epoch=-1,
+            epoch_until=0,
             stop=None,
         ),
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from kbq_assets.core import commits
 from kbq_assets.core.backlog import Averages, Waiting, headroom, is_in_danger, too_little
-from kbq_assets.core.commits import Commit, Counts, PartitionCommit, StagedFile, TopicEntry
+from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, TopicEntry
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import DoneFileName, StagedFileName, TableReference, backlog_path, shard_of
@@ -172,7 +172,7 @@ def _plan_topic(
         return
     starts: dict[int, dict[int, int]] = defaultdict(dict)
     known = {p: c for c in snapshot.commits.values() for p in c.partitions}
-    usual = _averages(s.totals for c in snapshot.commits.values() for s in c.partitions.values())
+    usual = Averages.of_topic(s.totals for c in snapshot.commits.values() for s in c.partitions.values())
     for partition in range(snapshot.description.partitions):
         tp = TopicPartition(topic, partition)
         if tp not in offsets:
@@ -281,26 +281,18 @@ def _plan_partition(
             return
         draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
         first = broker.earliest
+    # A gap was jumped: the old leader epoch says nothing about the new position.
+    has_epoch = first == state.next and state.leader_epoch >= 0
     unit = Unit(
         OffsetRange(tp, first, max(first, broker.latest)),
         commit.epoch,
         settings,
-        # A gap was jumped: the old leader epoch says nothing about the new position.
-        state.leader_epoch if first == state.next else -1,
+        state.leader_epoch if has_epoch else -1,
+        max(state.epoch_until or first, broker.earliest) if has_epoch else 0,
         state.accept_errors_until,
         draft.limits,
     )
     _add_unit(draft, unit, broker, Averages.of(state.totals, usual))
-
-
-def _averages(totals: Iterable[Counts]) -> Averages:
-    """Of a topic: what a partition without a past is taken for."""
-    positions = records = size = 0
-    for counts in totals:
-        positions += counts.positions - counts.lost
-        records += counts.records
-        size += counts.bytes
-    return Averages.of(Counts(positions=positions, records=records, bytes=size))
 
 
 def _add_unit(draft: _Draft, unit: Unit, broker: BrokerOffsets, averages: Averages) -> None:

@@ -67,7 +67,8 @@ class _Chain:
             self.slices.popleft()
             yield outcome
             leader_epoch = max(self.unit.leader_epoch, outcome.leader_epoch)
-            self.unit = dataclasses.replace(self.unit, leader_epoch=leader_epoch)
+            until = outcome.epoch_until or self.unit.epoch_until
+            self.unit = dataclasses.replace(self.unit, leader_epoch=leader_epoch, epoch_until=until)
             if outcome.has_ended or outcome.position < outcome.unit.range.until_offset:
                 self._give_up(outcome)
 

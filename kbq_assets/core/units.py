@@ -25,17 +25,28 @@ class Unit:
 
     Windows that begin before ``accept_errors_until`` may hold any share of bad records. ``ahead``: a slice that is read
     while those before it are, so that no leader epoch is known to ask the broker about (PROTOCOL E4). ``headroom`` is
-    how far the position is from being lost (`core.backlog.headroom`).
+    how far the position is from being lost (`core.backlog.headroom`). ``leader_epoch`` is that of the last record
+    before ``epoch_until``; what lies between there and the range held no record.
     """
 
     range: OffsetRange
     epoch: int
     settings: TopicSettings
     leader_epoch: int = -1
+    epoch_until: int = 0
     accept_errors_until: int = 0
     limits: WindowLimits = field(default_factory=WindowLimits)
     ahead: bool = False
     headroom: float = 1.0
+
+    @property
+    def read_range(self) -> OffsetRange:
+        """What to ask the broker for. It judges where the log of a leader epoch ends, and positions without a record
+        may belong to a later one: so reading begins where the epoch is known."""
+        range_ = self.range
+        if self.leader_epoch < 0 or not 0 < self.epoch_until < range_.from_offset:
+            return range_
+        return OffsetRange(range_.topic_partition, self.epoch_until, range_.until_offset)
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,11 @@ class UnitOutcome:
     def leader_epoch(self) -> int:
         """The highest leader epoch that is known where the unit got to."""
         return max((self.unit.leader_epoch, *(w.leader_epoch for w in self.windows)))
+
+    @property
+    def epoch_until(self) -> int:
+        """The position after the last record; 0 without any."""
+        return max((w.epoch_until for w in self.windows), default=0)
 
     @property
     def has_ended(self) -> bool:

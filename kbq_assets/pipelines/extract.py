@@ -160,11 +160,11 @@ def plan(
     reader: OffsetReader,
     sources: Iterable[SourceEntry],
     *,
-    now_ms: int,
+    now_ms: int = 0,
     only: frozenset[str] | None = None,
     limits: ExtractionLimits | None = None,
 ) -> ExtractionPlan:
-    """What `extract` would do now. Changes nothing."""
+    """What `extract` would do now. Changes nothing. Without the time nothing waits for more."""
     limits = limits or ExtractionLimits()
     snapshots = snapshot_topics(store, reader, sources, only)
     partitions = [

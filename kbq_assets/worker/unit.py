@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kbq_assets.core import codec
 from kbq_assets.core.commits import Commit, Stop, Window
-from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange
 from kbq_assets.core.names import commit_path, shard_of
+from kbq_assets.core.offsets import OffsetRange
 from kbq_assets.core.units import Unit, UnitOutcome
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.kafka import Source
+from kbq_assets.ports.kafka import Batch, Source
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.worker.routes import Routes
@@ -66,6 +68,25 @@ class _Read:
 
     windows: list[Window] = field(default_factory=list)
     first_leader_epoch: int = -1
+    epoch_until: int = 0
+
+    def note(self, batch: Batch, range_: OffsetRange) -> None:
+        """Take note of a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
+        if len(batch.chunk) == 0:
+            return
+        if int(batch.chunk.offsets[0]) < range_.from_offset:
+            raise OffsetOutOfRange(
+                f"{range_}: there are records before it where there were none: the log was truncated",
+                next_step="kbq plan names the commands that go on",
+            )
+        self.epoch_until = int(batch.chunk.offsets[-1]) + 1
+        if self.first_leader_epoch < 0:
+            self.first_leader_epoch = batch.leader_epoch
+
+    def end(self, window: Window) -> None:
+        """Add a finished window."""
+        has_records = self.epoch_until > window.first
+        self.windows.append(dataclasses.replace(window, epoch_until=self.epoch_until if has_records else 0))
 
 
 def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
@@ -85,7 +106,7 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
     routes = Routes(unit.range.topic_partition.topic, settings, ports.registry)
     to_errors = "error_table" in (settings.errors, settings.tombstones) or unit.accept_errors_until > 0
     batches = ports.source.read(
-        unit.range,
+        unit.read_range,
         leader_epoch=unit.leader_epoch,
         keys=settings.keys or to_errors or settings.tombstones == "row",
         headers=settings.headers,
@@ -94,18 +115,19 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
     writer: WindowWriter | None = None
     try:
         for batch in batches:
-            if read.first_leader_epoch < 0:
-                read.first_leader_epoch = batch.leader_epoch
+            read.note(batch, unit.range)
+            if batch.position < unit.range.from_offset:
+                continue
             if writer is None:
                 first = windows[-1].until if windows else unit.range.from_offset
                 writer = WindowWriter(unit, first, attempt, routes, ports.store)
                 opened = ports.clock.monotonic()
             writer.add(batch)
             if _is_full(writer, unit, ports.clock.monotonic() - opened):
-                windows.append(writer.close())
+                read.end(writer.close())
                 writer = None
         if writer is not None and writer.position > writer.first:
-            windows.append(writer.close())
+            read.end(writer.close())
             writer = None
     finally:
         if writer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from kbq_assets.core.topics import TopicSettings, parse_source_list
 PAST = Counts(positions=100, records=50, bytes=500)
 
 
-def snapshot(*partitions: PartitionCommit, **options: object) -> TopicSnapshot:
+def snapshot(*partitions: PartitionCommit, **options: Any) -> TopicSnapshot:
     settings = dataclasses.replace(TopicSettings(), **options)
     commit = Commit("t", 0, "c", "id", 1, dict(enumerate(partitions)))
     return TopicSnapshot(
@@ -76,7 +77,7 @@ def test_headroom_is_the_share_of_the_log_that_may_still_go(
         ({"min_records": 1000, "min_bytes": 5000}, 99, True),
     ],
 )
-def test_a_minimum_is_held_against_estimates(options: dict[str, int], positions: int, waits: bool) -> None:
+def test_a_minimum_is_held_against_estimates(options: dict[str, Any], positions: int, waits: bool) -> None:
     settings = dataclasses.replace(TopicSettings(), **options)
     assert bool(too_little(settings, positions, Averages.of(PAST))) == waits
 

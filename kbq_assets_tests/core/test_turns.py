@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,16 +20,14 @@ from kbq_assets.core.units import Unit, UnitOutcome
 LIMITS = SliceLimits(positions=10, least=4, ahead=2, packed_positions=3, packed_units=4)
 
 
-def unit(
-    partition: int, positions: int, *, topic: str = "t", headroom: float = 1.0, **options: object
-) -> Unit:
+def unit(partition: int, positions: int, *, topic: str = "t", headroom: float = 1.0, **options: Any) -> Unit:
     settings = dataclasses.replace(TopicSettings(), **options)
     return Unit(
         OffsetRange(TopicPartition(topic, partition), 0, positions), 1, settings, 7, headroom=headroom
     )
 
 
-def outcome(slice_: Unit, positions: int | None = None, **changes: object) -> UnitOutcome:
+def outcome(slice_: Unit, positions: int | None = None, **changes: Any) -> UnitOutcome:
     """A slice read to its end, or so far."""
     first, until = slice_.range.from_offset, slice_.range.until_offset
     end = until if positions is None else first + positions
@@ -110,7 +109,7 @@ def test_what_is_read_ahead_is_held_until_all_below_it_is_released() -> None:
     "ending", [{"failure": "no answer"}, {"stop": Stop("bad_record", "", 4, 5)}, {"superseded": True}]
 )
 @pytest.mark.parametrize("early", [True, False])
-def test_what_follows_a_slice_that_ended_is_given_up(ending: dict[str, object], early: bool) -> None:
+def test_what_follows_a_slice_that_ended_is_given_up(ending: dict[str, Any], early: bool) -> None:
     turns = Turns([unit(0, 60)], LIMITS)
     [a], [b], [c] = (turns.next_task(idle) for idle in (3, 2, 1))
     released = [turns.take(outcome(c))] if early else []

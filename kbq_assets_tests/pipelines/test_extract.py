@@ -309,3 +309,29 @@ def test_what_was_read_while_its_topic_was_recreated_is_not_published() -> None:
     assert [r.operation for r in bench.faults.calls].count("read") > 1
     assert list(report.failures.values()) == ["the topic was recreated while it was read"]
     assert bench.commit().partitions[0].next == 0
+
+
+def test_an_election_behind_the_last_record_does_not_hold_a_partition() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.kafka.elect_leader(TP)
+    bench.kafka.gap(TP, 3)  # such as the end of a transaction, written by the new leader
+    bench.extract()
+    assert bench.commit().partitions[0].next == 5
+    bench.produce(1)
+    assert bench.extract().failures == {}
+    bench.kafka.gap(TP)
+    bench.extract()
+    bench.produce(1)
+    assert (bench.extract().failures, bench.commit().partitions[0].next) == ({}, 8)
+
+
+def test_records_where_there_were_none_are_a_truncated_log() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.kafka.gap(TP, 2)
+    bench.extract()
+    bench.kafka.truncate(TP, 2)
+    bench.produce(3, 3, 3, 3)
+    assert "truncated" in bench.extract().failures[TP]
+    assert bench.commit().partitions[0].next == 4

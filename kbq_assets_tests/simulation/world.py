@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ ERRORS = TableReference("d", "kbq_errors")
 _BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02"}
 _SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0)
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
+# The simulator's processes are greenlets of one thread.
+setattr(state, "_PARALLEL_FROM", sys.maxsize)  # noqa: B010 - a constant, to the type checker
 
 
 class YieldingClock(FakeClock):
@@ -184,7 +187,7 @@ class World:
         worker = WorkerPorts(
             store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt
         )
-        engine = InProcessEngine(worker, slots=2, choose=self.random.randrange)
+        engine = InProcessEngine(worker, slots=self.random.choice([1, 2, 3]), choose=self._choose)
         limits = ExtractionLimits(
             slices=SliceLimits(positions=6, least=3, packed_positions=3),
             window=WindowLimits(records=self.recipe.window_records),
@@ -194,6 +197,11 @@ class World:
             [SourceEntry(TOPIC, self.recipe.settings)],
             limits=limits,
         )
+
+    def _choose(self, tasks: int) -> int:
+        """Any task ends next, sooner or later: what has ended by then is published in one swap or in several."""
+        self.clock.seconds += self.random.choice([0.0, 0.6, 2.0])
+        return self.random.randrange(tasks)
 
     def load(self, name: str) -> None:
         """One load; sometimes it does not wait for its jobs (L8)."""
