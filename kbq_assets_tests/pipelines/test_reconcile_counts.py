@@ -12,7 +12,8 @@ from kbq_assets.core import loading
 from kbq_assets.core.commits import Commit, Counts
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.loading import TableState
-from kbq_assets.core.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.names import TableReference, backlog_path, commit_path, table_state_path
+from kbq_assets.core.planning import BacklogChunk
 from kbq_assets.pipelines import operate, state
 from kbq_assets.pipelines.reconcile_counts import (
     CountPorts,
@@ -396,12 +397,20 @@ def test_rows_that_a_reset_gave_up_leave_nothing_to_compare_with_and_it_is_noted
     bench.produce(1)
     bench.produce(1, partition=1)
     bench.extract()
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    late = BacklogChunk(tuple(bench.commit().files))
     proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, partition=1, give_up_pending=True)
     proposal.apply()
-    bench.load()
+    state.create(bench.store, backlog_path(A, 1, TP, 1), late)
     report = counted(bench)
     assert report.findings == ()
-    assert report.partitions[0].notes == (f"{TP}: d.A: a reset gave rows up: not compared with its commit",)
+    assert [(p.committed, p.loaded, p.pending) for p in report.partitions] == [(2, 1, 0), (0, 0, 0)]
+    assert [p.notes for p in report.partitions] == [
+        (f"{TP}: d.A: a reset gave rows up: not compared with its commit",),
+        (),
+    ]
 
 
 # Broker
