@@ -51,16 +51,41 @@ class ScheduleFailed(AssertionError):
 
 def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = None) -> World:
     """Run one schedule and check the promises. Raises ScheduleFailed with the seed and the trace."""
-    world = World(seed, recipe)
+    again = f"python -m kbq_assets_tests.simulation --seed {seed} --trace"
+    profile = chaos or PROFILES[seed % len(PROFILES)]
+    return _checked(World(seed, recipe), again, lambda world: _rage(world, profile))
+
+
+def run_two_loaders(seed: int) -> World:
+    """Two loaders start at once over freshly staged files, jobs run when they like, calls fail; then the promises."""
+    return _checked(World(seed), f"run_two_loaders({seed})", _race_loaders)
+
+
+def _race_loaders(world: World) -> None:
+    scheduler, random = world.scheduler, world.random
+    for _ in range(random.randint(1, 3)):
+        world.produce()
+        scheduler.start("extractor", world.extract)
+        scheduler.run_to_end()
+    scheduler.fault_rate, scheduler.stall_rate = ROUGH.fault_rate, ROUGH.stall_rate
+    world.job_error_rate = ROUGH.job_error_rate
+    for _ in range(2):
+        scheduler.start("loader", world.load)
+    while scheduler.step():
+        if random.random() < 0.2:
+            world.run_job()
+        if random.random() < 0.05:
+            world.land_late_call()
+
+
+def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:
     try:
-        _rage(world, chaos or PROFILES[seed % len(PROFILES)])
+        rage(world)
         settle(world)
         check_all(world)
     except (AssertionError, KbqError) as error:
         trace = "\n".join(world.scheduler.trace)
-        raise ScheduleFailed(
-            f"seed {seed}: {error}\n{trace}\nagain: python -m kbq_assets_tests.simulation --seed {seed} --trace"
-        ) from error
+        raise ScheduleFailed(f"{error}\n{trace}\nagain: {again}") from error
     return world
 
 

@@ -12,10 +12,11 @@ import pytest
 from kbq_assets.core.errors import KbqError
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.simulation.mutants import MUTANTS, Mutant
-from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule
+from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule, run_two_loaders
 
 SCHEDULES = int(os.environ.get("KBQ_TEST_SCHEDULES", "10000"))
 CHUNKS = 20
+LOADER_STARTS = 1000
 
 
 @pytest.mark.slow
@@ -33,6 +34,25 @@ def test_the_simulator_notices_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in range(2000):
             run_schedule(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(4))
+def test_two_loaders_started_at_once_a_thousand_times_double_no_row(chunk: int) -> None:
+    rows = 0
+    for seed in range(chunk, LOADER_STARTS, 4):
+        rows += len(run_two_loaders(seed).warehouse.log)
+    assert rows >= LOADER_STARTS // 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant", [m for m in MUTANTS if "L2" in m.rule], ids=lambda m: m.name.replace(" ", "-")
+)
+def test_two_loaders_without_the_intent_of_l2_break_a_promise(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
+        for seed in range(LOADER_STARTS):
+            run_two_loaders(seed)
 
 
 def test_a_seed_is_a_schedule() -> None:
