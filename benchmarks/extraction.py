@@ -1,9 +1,9 @@
-"""KBQ's extraction against Spark's own path from Kafka to Avro files, and against reading without doing anything.
+"""KBQ's extraction against programs that read, or read and write, the same topics.
 
-``python -m benchmarks.extraction [--small 2000000] [--large 1000000] [--repeat 3] [--only kbq,spark,perf-test]``.
-All run on the same broker and topics, two cores' worth of tasks, interleaved; a number is the median of the
-repetitions, a ratio the median of the rounds' ratios, so that a busy moment of the machine hits both sides. Results
-are written to ``benchmarks/results`` and to the table in ``docs/performance.md``.
+``python -m benchmarks.extraction [--full] [--small 8000000] [--large 4000000] [--repeat 3] [--only kbq,perf-test]``.
+All run on the same broker and topics, interleaved; a number is the median of the repetitions. Results are written to
+``benchmarks/results``, to the tables of ``docs/performance.md``, and to the plot beside it. Interrupted, the same
+command goes on; ``--fresh`` begins anew. ``--full`` adds other codecs, 64 partitions, and ten tables.
 """
 
 from __future__ import annotations
@@ -12,144 +12,39 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import psutil
 from rich.console import Console
 
-from benchmarks.measure import REPOSITORY, Usage, measure
-from benchmarks.peers import SPARK, Peers, prepare
-from benchmarks.table import write_document
+from benchmarks.contenders import CONTENDERS, WORK, Bench, Missing, try_version
+from benchmarks.measure import REPOSITORY
+from benchmarks.peers import SPARK, prepare
+from benchmarks.plot import write_plot
+from benchmarks.rounds import Measured, Notes
+from benchmarks.table import KINDS, write_document
 from benchmarks.topics import BenchTopic, bench_topics, ensure_produced, open_stack
-from kbq_assets.adapters.local_stack import LocalStack
 
-WORK = REPOSITORY / ".kbq" / "bench"
 RESULTS = REPOSITORY / "benchmarks" / "results"
-CORES = 2
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where the contenders run."""
-
-    stack: LocalStack
-    peers: Peers
-    output: Path = WORK / "output"
-    report: Path = WORK / "report.json"
-
-    def clear(self) -> None:
-        shutil.rmtree(self.output, ignore_errors=True)
-        self.report.unlink(missing_ok=True)
-
-    def run_kbq(self, topic: BenchTopic) -> tuple[Usage, dict[str, Any]]:
-        """`kbq extract`, Spark's start included."""
-        self.output.mkdir(parents=True)
-        sources = self.output / "source-topics.txt"
-        sources.write_text(f"{topic.name} dataset=bench table={topic.kind.name} event_date=ts\n")
-        environ = {
-            "KBQ_HOME": str(WORK / "kbq"),
-            "KBQ_STAGING": str(self.output / "staging"),
-            "KBQ_SOURCE_TOPICS": str(sources),
-            "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.stack.bootstrap_servers,
-            "KBQ_REGISTRY_URL": self.stack.registry_url,
-            "KBQ_SPARK_MASTER": f"local[{CORES}]",
-        }
-        command: list[str | Path] = [
-            REPOSITORY / ".venv" / "bin" / "python",
-            "-m",
-            "benchmarks.kbq_job",
-            topic.name,
-            self.report,
-        ]
-        usage = measure(command, WORK, WORK / "kbq.log", environ)
-        inside = json.loads(self.report.read_text())
-        if inside["rows"] != topic.records:
-            raise RuntimeError(f"KBQ staged {inside['rows']} rows of {topic.records}")
-        return usage, inside
-
-    def run_spark(self, topic: BenchTopic) -> tuple[Usage, dict[str, Any]]:
-        """Spark's Kafka source, from_avro and Avro writer."""
-        arguments = WORK / "spark.json"
-        given = {
-            "master": f"local[{CORES}]",
-            "jars": [str(jar) for jar in self.peers.connectors],
-            "bootstrap_servers": self.stack.bootstrap_servers,
-            "topic": topic.name,
-            "schema": json.dumps(topic.kind.schema),
-            "output": str(self.output),
-        }
-        arguments.write_text(json.dumps(given))
-        environ = {"JAVA_HOME": str(self.peers.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-        command = [self.peers.python, REPOSITORY / "benchmarks" / "spark_job.py", arguments, self.report]
-        usage = measure(command, WORK, WORK / "spark.log", environ)
-        return usage, json.loads(self.report.read_text())
-
-    def run_perf_test(self, topic: BenchTopic) -> tuple[Usage, dict[str, Any]]:
-        """kafka-consumer-perf-test: reads and forgets, on one thread."""
-        command: list[str | Path] = [
-            self.peers.java_home / "bin" / "java",
-            *("-Xmx512m", "-cp", self.peers.tools, "org.apache.kafka.tools.ConsumerPerformance"),
-            *("--bootstrap-server", self.stack.bootstrap_servers, "--topic", topic.name),
-            *("--num-records", str(topic.records), "--timeout", "60000"),
-        ]
-        return measure(command, WORK, WORK / "perf-test.log"), {}
-
-
-CONTENDERS: Mapping[str, Callable[[Bench, BenchTopic], tuple[Usage, dict[str, Any]]]] = {
-    "kbq": Bench.run_kbq,
-    "spark": Bench.run_spark,
-    "perf-test": Bench.run_perf_test,
-}
-
-
-@dataclass
-class Measured:
-    """All rounds of one topic: contender to what each run cost."""
-
-    topic: BenchTopic
-    value_bytes: int
-    runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-
-    def add(self, contender: str, usage: Usage, inside: dict[str, Any]) -> None:
-        self.runs.setdefault(contender, []).append({**asdict(usage), **inside})
-
-    def medians(self) -> dict[str, dict[str, float]]:
-        names = ("wall", "cpu", "peak_mb", "python_peak_mb", "session", "extraction", "tasks")
-        return {
-            contender: {n: round(median(r[n] for r in runs), 2) for n in names if n in runs[0]}
-            for contender, runs in self.runs.items()
-        }
-
-    def ratio(self, measure_name: str, peer: str) -> float | None:
-        """KBQ's by the peer's, median over the rounds."""
-        if "kbq" not in self.runs or peer not in self.runs:
-            return None
-        pairs = zip(self.runs["kbq"], self.runs[peer], strict=True)
-        ratios: list[float] = [ours[measure_name] / theirs[measure_name] for ours, theirs in pairs]
-        return round(median(ratios), 2)
-
-    def as_result(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic.name,
-            "records": self.topic.records,
-            "value_bytes": self.value_bytes,
-            "codec": self.topic.codec,
-            "cpu_vs_spark": self.ratio("cpu", "spark"),
-            "wall_vs_spark": self.ratio("wall", "spark"),
-            "extraction_vs_spark": self.ratio("extraction", "spark"),
-            "cpu_vs_perf_test": self.ratio("cpu", "perf-test"),
-            "wall_vs_perf_test": self.ratio("wall", "perf-test"),
-            "worker_peak_mb": max((r["python_peak_mb"] for r in self.runs.get("kbq", ())), default=None),
-            "medians": self.medians(),
-            "runs": self.runs,
-        }
+DOCUMENT = REPOSITORY / "docs" / "performance.md"
+PLOT = REPOSITORY / "docs" / "performance.svg"
+#: Enough for the bars and the nearest peers, in ten minutes; `--full` runs all.
+USUAL = ("kbq", "perf-test", "kcat", "spark")
+#: Far slower than the others: run once, whatever the repetitions.
+SLOW = ("python", "connect")
+#: Who reads topics of other shapes.
+NEAREST = ("kbq", "perf-test", "kcat")
+#: Shapes beside the usual one, which is lz4, 4 partitions, 1 table.
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"codec": "zstd"},
+    {"codec": "none"},
+    {"partitions": 64},
+    {"tables": 10},
+)
 
 
 def machine() -> dict[str, Any]:
@@ -164,57 +59,125 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
+        "java": try_version(["java", "-version"]),
         "commit": commit.stdout.strip(),
         "peer": f"pyspark {SPARK}",
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
+class Rounds:
+    """One benchmark, round by round."""
+
+    def __init__(self, bench: Bench, notes: Notes, console: Console) -> None:
+        self._bench = bench
+        self._notes = notes
+        self._console = console
+        self.missing: dict[str, str] = {}
+
+    def run(self, measured: list[tuple[Measured, list[str]]], repeat: int) -> None:
+        """All rounds of all topics, interleaved."""
+        for number in range(repeat):
+            for of_topic, contenders in measured:
+                for contender in contenders:
+                    if number == 0 or contender not in SLOW:
+                        self._one(of_topic, contender, number)
+
+    def _one(self, measured: Measured, contender: str, number: int) -> None:
+        topic = measured.topic
+        cost = self._notes.find(topic.name, contender, number) or self._measure(topic, contender, number)
+        if cost is not None:
+            measured.runs.setdefault(contender, []).append(cost)
+
+    def _measure(self, topic: BenchTopic, contender: str, number: int) -> dict[str, Any] | None:
+        if contender in self.missing:
+            return None
+        self._bench.clear()
+        try:
+            usage, inside = CONTENDERS[contender].run(self._bench, topic)
+        except (Missing, RuntimeError) as error:
+            if contender == "kbq":
+                raise
+            # A peer that cannot run here must not cost the rest, nor go unseen.
+            self.missing[contender] = str(error)
+            self._console.print(f"[red]NOT MEASURED: {contender}: {error}")
+            return None
+        finally:
+            self._bench.clear()
+        self._console.print(
+            f"{number + 1} {topic.label} {contender:9} wall {usage.wall:6.1f} s  cpu {usage.cpu:6.1f} s  "
+            f"peak {usage.peak_mb:5.0f} MB  worker {usage.python_peak_mb:4.0f} MB  load {usage.load:.1f}",
+            soft_wrap=True,
+        )
+        return self._notes.add(topic.name, contender, number, usage, inside)
+
+
+def chosen(options: argparse.Namespace) -> list[tuple[BenchTopic, list[str]]]:
+    """The topics, and who reads each."""
+    names = options.only.split(",") if options.only else list(CONTENDERS if options.full else USUAL)
+    sizes = {"small": options.small, "large": options.large}
+    found = [(topic, names) for topic in bench_topics(sizes)]
+    nearest = [name for name in names if name in NEAREST]
+    for shape in SHAPES if options.full else ():
+        found += [(topic, nearest) for topic in bench_topics(sizes, **shape)]
+    return found
+
+
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Everything, from starting the broker to the results."""
-    topics = bench_topics({"small": options.small, "large": options.large}, options.codec)
+    notes = Notes(WORK / "unfinished.jsonl", {**vars(options), "fresh": False, "repeat": 0})
+    if len(notes):
+        console.print(f"going on with an interrupted benchmark: {len(notes)} runs are done")
     stack = open_stack(WORK / "stack", REPOSITORY / ".kbq" / "installed", console)
     try:
-        bench = Bench(stack, prepare(WORK, stack, console))
-        measured = [Measured(topic, ensure_produced(stack, topic, console)) for topic in topics]
-        for number in range(options.repeat):
-            for of_topic in measured:
-                for contender in options.only.split(","):
-                    _run_one(bench, of_topic, contender, f"{number + 1}/{options.repeat}", console)
+        rounds = Rounds(Bench(stack, prepare(WORK, stack, console)), notes, console)
+        measured = [
+            (Measured(topic, ensure_produced(stack, topic, console)), names)
+            for topic, names in chosen(options)
+        ]
+        rounds.run(measured, options.repeat)
     finally:
         stack.down()
-    return {"machine": machine(), **{m.topic.kind.name: m.as_result() for m in measured}}
+    notes.forget()
+    usual = {m.topic.kind.name: m.as_result() for m, _ in measured if m.topic.is_usual}
+    others = [m.as_result() for m, _ in measured if not m.topic.is_usual]
+    return {"machine": machine(), **usual, "variants": others, "missing": rounds.missing}
 
 
-def _run_one(bench: Bench, measured: Measured, contender: str, round_: str, console: Console) -> None:
-    bench.clear()
-    usage, inside = CONTENDERS[contender](bench, measured.topic)
-    bench.clear()
-    measured.add(contender, usage, inside)
-    console.print(
-        f"{round_} {measured.topic.name} {contender:9} wall {usage.wall:6.1f} s  cpu {usage.cpu:6.1f} s  "
-        f"peak {usage.peak_mb:5.0f} MB  worker {usage.python_peak_mb:4.0f} MB  load {usage.load:.1f}  "
-        + " ".join(f"{k} {v:.1f}" for k, v in inside.items() if isinstance(v, float))
-    )
+def write(results: dict[str, Any], is_full: bool) -> None:
+    """Results, tables and plot. A run without variants leaves the last full run's where they are."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / ("full.json" if is_full else "latest.json")).write_text(json.dumps(results, indent=1) + "\n")
+    if is_full:
+        (RESULTS / "latest.json").write_text(json.dumps({**results, "variants": []}, indent=1) + "\n")
+    write_document(results, DOCUMENT)
+    write_plot(results, PLOT)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--small", type=int, default=2_000_000, help="records of 59 bytes; 0: leave out")
-    arguments.add_argument("--large", type=int, default=1_000_000, help="records of 360 bytes; 0: leave out")
-    arguments.add_argument("--codec", default="lz4", choices=("lz4", "zstd", "snappy", "gzip", "none"))
+    arguments.add_argument("--small", type=int, default=8_000_000, help="records of 59 bytes; 0: leave out")
+    arguments.add_argument("--large", type=int, default=4_000_000, help="records of 360 bytes; 0: leave out")
     arguments.add_argument("--repeat", type=int, default=3)
-    arguments.add_argument("--only", default=",".join(CONTENDERS), help="contenders, comma separated")
+    arguments.add_argument("--only", default="", help=f"of {','.join(CONTENDERS)}")
+    arguments.add_argument("--full", action="store_true", help="all contenders, codecs, partitions, tables")
+    arguments.add_argument("--fresh", action="store_true", help="forget an interrupted benchmark")
     arguments.add_argument("--try", action="store_true", dest="is_trial", help="print; write no results")
     options = arguments.parse_args()
+    if sys.platform != "linux":
+        sys.exit("the benchmark counts processor time as Linux does")
+    if options.fresh:
+        (WORK / "unfinished.jsonl").unlink(missing_ok=True)
     console = Console(stderr=True)
     results = run(options, console)
     if options.is_trial:
+        ratios = {
+            kind: {k: v for k, v in results[kind].items() if "_vs_" in k} for kind in KINDS if kind in results
+        }
+        console.print_json(json.dumps(ratios))
         return
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "latest.json").write_text(json.dumps(results, indent=1) + "\n")
-    write_document(results, REPOSITORY / "docs" / "performance.md")
-    console.print(f"wrote {RESULTS / 'latest.json'} and docs/performance.md")
+    write(results, options.full)
+    console.print(f"wrote {RESULTS}, {DOCUMENT.name} and {PLOT.name}")
 
 
 if __name__ == "__main__":

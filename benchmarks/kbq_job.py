@@ -53,6 +53,7 @@ def main(topic: str, report: str) -> None:
         "task_seconds": timed.task_seconds,
         "records": done.totals.records,
         "rows": sum(done.totals.rows.values()),
+        "tables": len(done.totals.rows),
     }
     Path(report).write_text(json.dumps(measured))
 

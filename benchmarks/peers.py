@@ -26,17 +26,23 @@ _CONNECTORS = (
     f'<dependency org="org.apache.spark" name="spark-avro_2.13" rev="{SPARK}"/>',
 )
 _TOOLS = (f'<dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_TOOLS}" transitive="false"/>',)
+_CONNECT = tuple(
+    f'<dependency org="org.apache.kafka" name="{name}" rev="{KAFKA_TOOLS}"/>'
+    for name in ("connect-runtime", "connect-file")
+)
 #: What PySpark ships itself: two versions of it on one class path do not mix.
 _SHIPPED = ("hadoop-", "scala-library", "slf4j-", "snappy-java", "lz4-java", "jsr305", "spark-tags")
 
 
 @dataclass(frozen=True)
 class Peers:
-    """``python`` has PySpark 4.0; ``connectors`` are its jars, ``tools`` those of Kafka's perf test."""
+    """``python`` has PySpark 4.0; ``connectors`` are its jars, ``tools`` and ``connect`` the class
+    paths of Kafka's perf test and of Kafka Connect."""
 
     python: Path
     connectors: tuple[Path, ...]
     tools: str
+    connect: str
     java_home: Path
 
 
@@ -52,9 +58,12 @@ def prepare(work: Path, stack: LocalStack, console: Console) -> Peers:
         (environment / "complete").touch()
     connectors = _fetch(work, f"connectors-{SPARK}", _CONNECTORS, java.executable, console)
     tools = _fetch(work, f"tools-{KAFKA_TOOLS}", _TOOLS, java.executable, console)
-    classpath = ":".join([stack.install().kafka_classpath, *map(str, tools)])
+    connect = _fetch(work, f"connect-{KAFKA_TOOLS}", _CONNECT, java.executable, console)
+    kafka = stack.install().kafka_classpath
     chosen = tuple(jar for jar in connectors if not jar.name.startswith(_SHIPPED))
-    return Peers(python, chosen, classpath, java.home)
+    return Peers(
+        python, chosen, ":".join([kafka, *map(str, tools)]), ":".join([kafka, *map(str, connect)]), java.home
+    )
 
 
 def _fetch(

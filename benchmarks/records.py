@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,14 +92,14 @@ class RecordKind:
 KINDS = (RecordKind("small", SMALL, click), RecordKind("large", LARGE, order))
 
 
-def avro_values(kind: RecordKind, count: int, schema_id: int = 1) -> list[bytes]:
-    """Deterministic Confluent Avro values."""
+def avro_values(kind: RecordKind, count: int, schema_ids: Sequence[int] = (1,)) -> list[bytes]:
+    """Deterministic Confluent Avro values, under these schema ids in turn."""
     # Logical types off: values are given as they are on the wire.
     parsed = fastavro.parse_schema(json.loads(json.dumps(kind.schema).replace("logicalType", "ignored")))
     rng = random.Random(7)
     values = []
-    for _ in range(count):
+    for n in range(count):
         body = io.BytesIO()
         fastavro.schemaless_writer(body, parsed, kind.make(rng))
-        values.append(b"\x00" + schema_id.to_bytes(4) + body.getvalue())
+        values.append(b"\x00" + schema_ids[n % len(schema_ids)].to_bytes(4) + body.getvalue())
     return values

@@ -1,67 +1,103 @@
-"""The results as the table of ``docs/performance.md``."""
+"""The results as the tables of ``docs/performance.md``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-_BEGIN = "<!-- results: written by `make bench` -->"
-_END = "<!-- end of results -->"
-_CONTENDERS = {
-    "kbq": "KBQ",
-    "spark": "Spark: Kafka source, `from_avro`, Avro files",
-    "perf-test": "kafka-consumer-perf-test: reads, forgets",
+from benchmarks.contenders import CONTENDERS
+from benchmarks.rounds import spread
+
+_MARKS = {
+    "results": ("<!-- results: written by `make bench` -->", "<!-- end of results -->"),
+    "variants": ("<!-- variants: written by `make bench-full` -->", "<!-- end of variants -->"),
 }
-_RATIOS = {
-    "wall_vs_spark": "KBQ / Spark, wall",
-    "cpu_vs_spark": "KBQ / Spark, CPU",
-    "extraction_vs_spark": "KBQ / Spark, wall after the session's start",
-    "wall_vs_perf_test": "KBQ / perf test, wall",
-    "cpu_vs_perf_test": "KBQ / perf test, CPU",
-}
+KINDS = ("small", "large")
 
 
-def write_document(results: dict[str, Any], document: Path) -> None:
-    """Replace what stands between the document's two marks."""
-    before, _, rest = document.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    document.write_text(f"{before}{_BEGIN}\n{markdown(results)}{_END}{after}")
+def write_document(results: Mapping[str, Any], document: Path) -> None:
+    """Replace what stands between the document's marks; variants only if there are any."""
+    _replace(document, "results", usual(results))
+    if results["variants"]:
+        _replace(document, "variants", variants(results))
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """Measurements and ratios."""
-    kinds = [kind for kind in ("small", "large") if kind in results]
-    machine = results["machine"]
+def _replace(document: Path, part: str, text: str) -> None:
+    begin, end = _MARKS[part]
+    before, _, rest = document.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    document.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
+def usual(results: Mapping[str, Any]) -> str:
+    """Every contender on the two usual topics."""
+    kinds = [kind for kind in KINDS if kind in results]
     lines = [
-        f"\n{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, Python {machine['python']}, "
-        f"{machine['time'][:10]}, commit {machine['commit']}; peer {machine['peer']}; "
-        f"load average before the runs {_loads(results, kinds)}.\n",
-        "| Records | | Wall s | CPU s | of the wall: session start | extraction | Tree's peak MB | Largest worker MB |",
+        f"\n{_machine(results)}.\n",
+        "| Records | | Rounds | Wall s | CPU s | KBQ's CPU / its | KBQ's wall / its | Tree's peak MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for kind in kinds:
-        topic = results[kind]
-        size = topic["value_bytes"] / topic["records"]
-        label = f"{topic['records'] / 1e6:g} M of {size:.0f} B, {topic['codec']}"
-        for contender, of in topic["medians"].items():
-            cells = (of["wall"], of["cpu"], of.get("session"), of.get("extraction"))
-            peaks = (of["peak_mb"], of["python_peak_mb"] or None)
-            lines.append(
-                f"| {label} | {_CONTENDERS[contender]} | "
-                + " | ".join([*(_cell(c, 1) for c in cells), *(_cell(p, 0) for p in peaks)])
-                + " |"
-            )
-    lines += ["", "| Ratio | " + " | ".join(kinds) + " |", "|---|" + "---|" * len(kinds)]
-    for name, label in _RATIOS.items():
-        lines.append(f"| {label} | " + " | ".join(_cell(results[kind][name], 2) for kind in kinds) + " |")
+        lines += [
+            _row(results[kind], contender) for contender in CONTENDERS if contender in results[kind]["runs"]
+        ]
+    lines += ["", f"Largest Python worker of KBQ: {_peaks(results, kinds)}."]
+    lines += [f"Not measured: {contender}: {why}" for contender, why in results["missing"].items()]
     return "\n".join(lines) + "\n"
 
 
-def _cell(value: float | None, digits: int) -> str:
+def variants(results: Mapping[str, Any]) -> str:
+    """Other codecs, partitions, tables."""
+    peers = ("perf-test", "kcat")
+    lines = [
+        f"\n{_machine(results)}.\n",
+        f"| Topic | KBQ's CPU s | wall s | worker MB | {' | '.join(f'CPU s of {p}' for p in peers)} | "
+        f"{' | '.join(f'KBQ / {p}' for p in peers)} |",
+        "|---|---|---|---|" + "---|" * 2 * len(peers),
+    ]
+    for topic in results["variants"]:
+        found = topic["medians"]
+        own = found["kbq"]
+        cells = [_cell(own["cpu"]), _cell(own["wall"]), _cell(topic["worker_peak_mb"], 0)]
+        cells += [_cell(found.get(peer, {}).get("cpu")) for peer in peers]
+        cells += [_cell(topic.get(f"cpu_vs_{peer.replace('-', '_')}"), 2) for peer in peers]
+        lines.append(f"| {topic['label']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(topic: Mapping[str, Any], contender: str) -> str:
+    of = topic["medians"][contender]
+    key = contender.replace("-", "_")
+    ratios = (topic.get(f"cpu_vs_{key}"), topic.get(f"wall_vs_{key}"))
+    cells = [
+        _cell(of["wall"]),
+        _cell(of["cpu"]),
+        *(_cell(ratio, 2) for ratio in ratios),
+        _cell(of["peak_mb"], 0),
+    ]
+    rounds = len(topic["runs"][contender])
+    return f"| {topic['label']} | {CONTENDERS[contender].label} | {rounds} | {' | '.join(cells)} |"
+
+
+def _machine(results: Mapping[str, Any]) -> str:
+    facts = results["machine"]
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, Python {facts['python']}, "
+        f"{facts['time'][:10]}, commit {facts['commit']}; peer {facts['peer']}; "
+        f"load average before the runs {spread(list(_loads(results)))}"
+    )
+
+
+def _peaks(results: Mapping[str, Any], kinds: list[str]) -> str:
+    return ", ".join(f"{results[kind]['worker_peak_mb']:.0f} MB ({kind})" for kind in kinds)
+
+
+def _loads(results: Mapping[str, Any]) -> Iterator[float]:
+    for topic in (*(results[kind] for kind in KINDS if kind in results), *results["variants"]):
+        for runs in topic["runs"].values():
+            yield from (run["load"] for run in runs)
+
+
+def _cell(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f}"
-
-
-def _loads(results: dict[str, Any], kinds: Sequence[str]) -> str:
-    loads = [r["load"] for kind in kinds for runs in results[kind]["runs"].values() for r in runs]
-    return f"{min(loads):.1f} to {max(loads):.1f}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -16,7 +18,6 @@ from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
 from kbq_assets.adapters.local_stack import LocalStack
 from kbq_assets.demo.broker import register_schema
 
-PARTITIONS = 4
 #: Records that differ; a topic repeats them. Far more than a producer's batch, so that they compress as they would.
 DISTINCT = 50_000
 #: Consecutive records of one partition, as a producer that fills one batch after another makes them.
@@ -26,21 +27,37 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True)
 class BenchTopic:
-    """A topic of ``records`` records, ``bytes`` of values in all."""
+    """A topic of ``records`` records, of ``tables`` schemas in turn."""
 
-    name: str
     kind: RecordKind
     records: int
     codec: str = "lz4"
+    partitions: int = 4
+    tables: int = 1
+
+    @property
+    def name(self) -> str:
+        """It tells the contents, which are never changed."""
+        shape = [f"p{self.partitions}"] * (self.partitions != 4) + [f"t{self.tables}"] * (self.tables != 1)
+        return "-".join(["bench", self.kind.name, self.codec, str(self.records), *shape])
+
+    @property
+    def is_usual(self) -> bool:
+        """Of the shape that the bars are set for."""
+        return (self.codec, self.partitions, self.tables) == ("lz4", 4, 1)
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        tables = f", {self.tables} tables" if self.tables > 1 else ""
+        return (
+            f"{self.records / 1e6:g} M {self.kind.name}, {self.codec}, {self.partitions} partitions{tables}"
+        )
 
 
-def bench_topics(sizes: dict[str, int], codec: str = "lz4") -> list[BenchTopic]:
-    """The topics of these many records of each kind: names tell their contents, so they are never changed."""
-    return [
-        BenchTopic(f"bench-{kind.name}-{codec}-{sizes[kind.name]}", kind, sizes[kind.name], codec)
-        for kind in KINDS
-        if sizes[kind.name]
-    ]
+def bench_topics(sizes: Mapping[str, int], **shape: Any) -> list[BenchTopic]:
+    """A topic of each kind, of these many records."""
+    return [BenchTopic(kind, sizes[kind.name], **shape) for kind in KINDS if sizes[kind.name]]
 
 
 def open_stack(home: Path, installed: Path, console: Console) -> LocalStack:
@@ -48,14 +65,14 @@ def open_stack(home: Path, installed: Path, console: Console) -> LocalStack:
     ports = home / "ports.json"
     if not ports.is_file():
         home.mkdir(parents=True, exist_ok=True)
-        ports.write_text(json.dumps(_free_ports(3)))
+        ports.write_text(json.dumps(free_ports(3)))
     kafka, controller, registry = json.loads(ports.read_text())
     stack = LocalStack(home, kafka, controller, registry, installed=installed, console=console)
     stack.up()
     return stack
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -68,8 +85,7 @@ def _free_ports(count: int) -> list[int]:
 
 def ensure_produced(stack: LocalStack, topic: BenchTopic, console: Console) -> int:
     """Produce a topic unless it is there in full. Returns the bytes of its values."""
-    schema_id = register_schema(stack.registry_url, f"{topic.name}-value", topic.kind.schema)
-    values = avro_values(topic.kind, DISTINCT, schema_id)
+    values = avro_values(topic.kind, DISTINCT, _register(stack, topic))
     found = _count(stack, topic)
     if found != topic.records:
         if found is not None:
@@ -80,6 +96,16 @@ def ensure_produced(stack: LocalStack, topic: BenchTopic, console: Console) -> i
     return whole * sum(map(len, values)) + sum(map(len, values[:rest]))
 
 
+def _register(stack: LocalStack, topic: BenchTopic) -> list[int]:
+    """Ids of the topic's schemas: a record name for each table."""
+    names = [topic.kind.schema["name"]]
+    if topic.tables > 1:
+        names = [f"{names[0]}{n}" for n in range(topic.tables)]
+    subjects = [f"{topic.name}-{name}" for name in names]
+    schemas = [{**topic.kind.schema, "name": name} for name in names]
+    return [register_schema(stack.registry_url, *each) for each in zip(subjects, schemas, strict=True)]
+
+
 def _count(stack: LocalStack, topic: BenchTopic) -> int | None:
     """The topic's records, None if there is no such topic."""
     consumer = Consumer({"bootstrap.servers": stack.bootstrap_servers, "group.id": "bench"})
@@ -88,7 +114,7 @@ def _count(stack: LocalStack, topic: BenchTopic) -> int | None:
             return None
         ends = [
             consumer.get_watermark_offsets(TopicPartition(topic.name, p), timeout=_SECONDS)
-            for p in range(PARTITIONS)
+            for p in range(topic.partitions)
         ]
         return sum(high - low for low, high in ends)
     finally:
@@ -103,7 +129,7 @@ def _delete(stack: LocalStack, topic: BenchTopic) -> None:
 
 def _produce(stack: LocalStack, topic: BenchTopic, values: list[bytes]) -> None:
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    admin.create_topics([NewTopic(topic.name, PARTITIONS, 1)])[topic.name].result(_SECONDS)
+    admin.create_topics([NewTopic(topic.name, topic.partitions, 1)])[topic.name].result(_SECONDS)
     producer = Producer(
         {
             "bootstrap.servers": stack.bootstrap_servers,
@@ -115,7 +141,7 @@ def _produce(stack: LocalStack, topic: BenchTopic, values: list[bytes]) -> None:
     )
     for i in range(topic.records):
         key = b"%012d" % (i % DISTINCT)
-        partition = i // RUN % PARTITIONS
+        partition = i // RUN % topic.partitions
         while True:
             try:
                 producer.produce(topic.name, values[i % DISTINCT], key, partition, timestamp=MILLIS + i)

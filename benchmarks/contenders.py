@@ -1,0 +1,148 @@
+"""The programs that read the same topics, each with all it needs to start, measured as a process tree."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks.measure import REPOSITORY, Usage, measure
+from benchmarks.peers import Peers
+from benchmarks.topics import BenchTopic
+from kbq_assets.adapters.local_stack import LocalStack
+
+CORES = 2
+WORK = REPOSITORY / ".kbq" / "bench"
+
+Result: TypeAlias = tuple[Usage, dict[str, Any]]
+
+
+class Missing(Exception):
+    """A contender that is not on this machine."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the contenders run."""
+
+    stack: LocalStack
+    peers: Peers
+    output: Path = WORK / "output"
+    report: Path = WORK / "report.json"
+
+    def clear(self) -> None:
+        shutil.rmtree(self.output, ignore_errors=True)
+        self.report.unlink(missing_ok=True)
+
+    def run_kbq(self, topic: BenchTopic) -> Result:
+        """`kbq extract`, Spark's start included."""
+        self.output.mkdir(parents=True)
+        sources = self.output / "source-topics.txt"
+        table = f"table={topic.kind.name}" if topic.tables == 1 else "route=record_name"
+        sources.write_text(f"{topic.name} dataset=bench {table} event_date=ts\n")
+        environ = {
+            "KBQ_HOME": str(WORK / "kbq"),
+            "KBQ_STAGING": str(self.output / "staging"),
+            "KBQ_SOURCE_TOPICS": str(sources),
+            "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.stack.bootstrap_servers,
+            "KBQ_REGISTRY_URL": self.stack.registry_url,
+            "KBQ_SPARK_MASTER": f"local[{CORES}]",
+        }
+        usage = self._measure(
+            "kbq", [sys.executable, "-m", "benchmarks.kbq_job", topic.name, self.report], environ
+        )
+        inside = json.loads(self.report.read_text())
+        if (inside["rows"], inside.pop("tables")) != (topic.records, topic.tables):
+            raise RuntimeError(f"KBQ staged {inside['rows']} rows of {topic.records}")
+        return usage, inside
+
+    def run_spark(self, topic: BenchTopic) -> Result:
+        """Spark's Kafka source, from_avro and Avro writer."""
+        arguments = WORK / "spark.json"
+        given = {
+            "master": f"local[{CORES}]",
+            "jars": [str(jar) for jar in self.peers.connectors],
+            "bootstrap_servers": self.stack.bootstrap_servers,
+            "topic": topic.name,
+            "schema": json.dumps(topic.kind.schema),
+            "output": str(self.output),
+        }
+        arguments.write_text(json.dumps(given))
+        environ = {"JAVA_HOME": str(self.peers.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        job = REPOSITORY / "benchmarks" / "spark_job.py"
+        usage = self._measure("spark", [self.peers.python, job, arguments, self.report], environ)
+        return usage, json.loads(self.report.read_text())
+
+    def run_perf_test(self, topic: BenchTopic) -> Result:
+        """kafka-consumer-perf-test: reads and forgets, on one thread."""
+        command: list[str | Path] = [
+            self.peers.java_home / "bin" / "java",
+            *("-Xmx512m", "-cp", self.peers.tools, "org.apache.kafka.tools.ConsumerPerformance"),
+            *("--bootstrap-server", self.stack.bootstrap_servers, "--topic", topic.name),
+            *("--num-records", str(topic.records), "--timeout", "60000"),
+        ]
+        return self._measure("perf-test", command), {}
+
+    def run_kcat(self, topic: BenchTopic) -> Result:
+        """kcat: librdkafka, prints nothing of a record. It checks checksums as the others do."""
+        kcat = shutil.which("kcat") or shutil.which("kafkacat")
+        if kcat is None:
+            raise Missing("kcat is not installed (Debian: apt-get install kcat)")
+        options = ("-q", "-e", "-o", "beginning", "-f", "", "-X", "check.crcs=true")
+        return self._measure(
+            "kcat", [kcat, "-C", "-b", self.stack.bootstrap_servers, "-t", topic.name, *options]
+        ), {}
+
+    def run_python(self, topic: BenchTopic) -> Result:
+        """confluent-kafka and fastavro: decode, add columns, encode; one process."""
+        self.output.mkdir(parents=True)
+        arguments = [topic.name, json.dumps(topic.kind.schema), str(self.output)]
+        command = [sys.executable, "-m", "benchmarks.python_job", self.stack.bootstrap_servers, *arguments]
+        return self._measure("python", command), {}
+
+    def run_connect(self, topic: BenchTopic) -> Result:
+        """Kafka Connect's file sink: a line of each value, decoded as text, never as Avro."""
+        self.output.mkdir(parents=True)
+        java = str(self.peers.java_home / "bin" / "java")
+        arguments = [self.stack.bootstrap_servers, topic.name, str(topic.records), str(self.output)]
+        command = [sys.executable, "-m", "benchmarks.connect_job", java, self.peers.connect, *arguments]
+        return self._measure("connect", command), {}
+
+    def _measure(
+        self, name: str, command: list[str | Path] | list[str], environ: Mapping[str, str] | None = None
+    ) -> Usage:
+        return measure(command, WORK, WORK / f"{name}.log", environ)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """``label`` for people; ``writes`` whether it keeps what it reads; ``routes`` whether it can tell tables apart."""
+
+    run: Callable[[Bench, BenchTopic], Result]
+    label: str
+    writes: bool
+    routes: bool = False
+
+
+CONTENDERS: Mapping[str, Contender] = {
+    "kbq": Contender(Bench.run_kbq, "KBQ", True, True),
+    "perf-test": Contender(Bench.run_perf_test, "kafka-consumer-perf-test: reads, forgets", False, True),
+    "kcat": Contender(Bench.run_kcat, "kcat: reads, forgets", False, True),
+    "spark": Contender(Bench.run_spark, "Spark: Kafka source, `from_avro`, Avro files", True),
+    "connect": Contender(Bench.run_connect, "Kafka Connect's file sink: lines of text", True),
+    "python": Contender(Bench.run_python, "confluent-kafka and fastavro: Avro files", True),
+}
+
+
+def try_version(command: list[str]) -> str:
+    """The first line of what a program says of itself, empty where there is none."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return (done.stdout + done.stderr).strip().partition("\n")[0]
