@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kbq_assets.core.cost import COSTS
 from kbq_assets.core.names import BACKLOG, COMMITS, DONE, QUARANTINE, SCHEMAS, STAGING, TABLES
 from kbq_assets.core.places import BigQueryProject, Bucket
 
@@ -23,7 +24,7 @@ class Side(StrEnum):
 
 #: Folders of the staging area in which a side creates objects.
 CREATES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
-    Side.EXTRACT: (BACKLOG, COMMITS, DONE, SCHEMAS, STAGING),
+    Side.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, SCHEMAS, STAGING),
     Side.LOAD: (QUARANTINE, TABLES),
 }
 #: Folders in which it deletes or replaces them; Cloud Storage asks for the same permission.

@@ -127,7 +127,7 @@ def test_what_a_condition_grants_in_a_sides_own_folders_is_enough() -> None:
     bucket = FakeBucket(frozenset(conditions), conditions)
     assert outcomes(bucket_checks(Side.LOAD, bucket)) == {Outcome.OK}
     assert [c.found for c in bucket_checks(Side.EXTRACT, bucket) if c.outcome is Outcome.FAIL] == [
-        "no storage.objects.create on gs://kbq-bucket in backlog/ commits/ done/ schemas/ staging/",
+        "no storage.objects.create on gs://kbq-bucket in backlog/ commits/ costs/ done/ schemas/ staging/",
         "no storage.objects.delete on gs://kbq-bucket in commits/",
     ]
 
