@@ -19,15 +19,16 @@ def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
             continue
 
 
-def topics_with_done_files(store: ObjectStore, known: frozenset[str]) -> set[str]:
-    """Which of the known topics have done files, of either form: those of no commit wait for a bootstrap (E1)."""
-    topics = set()
-    for entry in store.list(DONE):
+def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> bool:
+    """Whether a topic has done files, of either form: without a commit it waits for a bootstrap (E1)."""
+    for entry in store.list(f"{DONE}{topic}."):
         try:
-            topics.add(DoneFileName.parse_bootstrap(entry.path, known).topic_partition.topic)
+            name = DoneFileName.parse_bootstrap(entry.path, known)
         except InvalidName:
             continue
-    return topics & known
+        if name.topic_partition.topic == topic:  # not that of another topic, whose name only begins like this
+            return True
+    return False
 
 
 def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:

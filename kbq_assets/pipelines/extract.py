@@ -52,7 +52,7 @@ from kbq_assets.core.topics import SourceEntry, select_topics
 from kbq_assets.core.turns import SliceLimits, Turns
 from kbq_assets.core.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.pipelines import state
-from kbq_assets.pipelines.done_files import list_done_files, topics_with_done_files, write_done_files
+from kbq_assets.pipelines.done_files import has_done_files, list_done_files, write_done_files
 from kbq_assets.pipelines.publisher import Publisher
 from kbq_assets.pipelines.state import Versioned
 from kbq_assets.ports.clock import Clock
@@ -141,12 +141,14 @@ def snapshot_topics(
     registry = state.topic_registry(store)
     described = reader.topics()
     selected = select_topics(sources, described)
-    done_topics = topics_with_done_files(store, frozenset(described))
+    known = frozenset(described)
     wanted = [topic for topic in selected if only is None or topic in only]
 
     def snapshot(topic: str) -> TopicSnapshot:
         entry = registry.topics.get(topic, commits.TopicEntry())
-        base = TopicSnapshot(selected[topic], described[topic], entry, has_done_files=topic in done_topics)
+        is_new = not (entry.active or entry.creating)
+        done = is_new and has_done_files(store, topic, known)
+        base = TopicSnapshot(selected[topic], described[topic], entry, has_done_files=done)
         try:
             return dataclasses.replace(base, commits=_read_shards(store, topic, entry))
         except StateError as error:
@@ -226,8 +228,7 @@ def repair_and_prune(store: ObjectStore) -> None:
     existing = frozenset(list_done_files(store))
     expected = [name for c in current for name in expected_done_files(c.value, states)]
     write_done_files(store, [name for name in expected if name not in existing])
-    for commit in current:
-        _prune(store, commit, states)
+    state.parallel(lambda commit: _prune(store, commit, states), current)
 
 
 def _prune(
