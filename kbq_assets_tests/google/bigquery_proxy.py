@@ -8,6 +8,7 @@ field's type or make it REQUIRED, and nested fields are really added.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,9 @@ class BigQueryJudge:
         self.loads = LoadJobs(upstream, gcs, self.ledger, folder / "landing")
         self.strict_ids = True
         self.denied: set[str] = set()
+        self._creating = threading.Lock()
         self._answers = {
+            "datasets.insert": self._create_dataset,
             "jobs.get": self._get_job,
             "jobs.cancel": self._cancel_job,
             "jobs.query": self._query,
@@ -183,6 +186,11 @@ class BigQueryJudge:
         job_id = unquote(exchange.request.path.rsplit("/", 1)[1])
         self._found(exchange, _project(exchange), job_id)
         return self._upstream.forward(exchange)
+
+    def _create_dataset(self, exchange: Exchange) -> Reply:
+        """local-bigquery answers 400 to one of two who create the same dataset at once."""
+        with self._creating:
+            return self._upstream.forward(exchange)
 
     def _change_table(self, exchange: Exchange) -> Reply:
         wanted = ((exchange.request.json or {}).get("schema") or {}).get("fields")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
@@ -19,3 +21,10 @@ def test_the_storage_client_writes_reads_and_lists(gcs_server: GcsServer) -> Non
 def test_the_query_client_sees_its_rows(bigquery_server: BigQueryServer) -> None:
     rows = bigquery_server.client().query("SELECT 1 AS one").result()
     assert [row.one for row in rows] == [1]
+
+
+def test_a_dataset_that_many_create_at_once_is_there_for_all(bigquery_server: BigQueryServer) -> None:
+    client, name = bigquery_server.client(), bigquery_server.new_dataset() + "_shared"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: client.create_dataset(name, exists_ok=True), range(8)))
+    assert {dataset.dataset_id for dataset in made} == {name}
