@@ -11,6 +11,7 @@ from google.cloud.storage import Client
 
 from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
 from kbq_assets.adapters.gcs.errors import Intent, refusal
+from kbq_assets.core.errors import NotFound
 
 _EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
 #: Conditions of rules for noncurrent versions, which are none of KBQ's objects.
@@ -58,7 +59,10 @@ def read_facts(calls: Calls, bucket: str) -> BucketFacts:
             if response.ok:
                 return document(intent, response)
             error = refusal(intent, response.status_code, response.text)
-            unseen.append(f"not checked: {error.message}; {error.next_step}")
+            if isinstance(error, NotFound):  # the bucket is there: a local server, or another endpoint's gap
+                unseen.append(f"not checked: {intent}: the endpoint does not answer this")
+            else:
+                unseen.append(f"not checked: {error.message}; {error.next_step}")
             return None
 
         url = calls.bucket_url(bucket) + part
@@ -80,8 +84,10 @@ def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
     if _prevention(metadata) != "enforced":
         problems += _public(facts)
         if facts.metadata is not None:
+            name = metadata.get("name", "BUCKET")
             warnings.append(
-                "public access prevention is not enforced: gcloud storage buckets update --public-access-prevention"
+                "public access prevention is not enforced: "
+                f"gcloud storage buckets update gs://{name} --public-access-prevention"
             )
     return BucketReport(tuple(problems), tuple(warnings))
 
