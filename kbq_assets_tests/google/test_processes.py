@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -34,8 +35,6 @@ def test_a_server_does_not_outlive_a_killed_test_run(tmp_path: Path) -> None:
         timeout=120,
     )
     assert died.returncode == -9, died.stderr
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(died.stdout)).wait(timeout=30)
-    except psutil.NoSuchProcess:
-        pass
     assert not psutil.pid_exists(int(died.stdout))
