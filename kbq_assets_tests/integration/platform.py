@@ -52,6 +52,7 @@ def open_platform(
     openers = dataclasses.replace(
         opened,
         store=lambda settings: wrap(opened.store(settings), "store"),
+        load_store=lambda settings: wrap((opened.load_store or opened.store)(settings), "store"),
         offsets=offsets,
         warehouse=lambda settings: wrap(opened.warehouse(settings), "warehouse"),
         engine=engine,
