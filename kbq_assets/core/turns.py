@@ -159,9 +159,10 @@ class Turns:
 
     def _read_ahead(self, idle_slots: int) -> Iterator[Unit]:
         """A further slice of the partition of which most is left, where that is worth a task."""
-        chains = (c for c in self._reading.values() if len(c.slices) <= self._limits.ahead)
+        limits, reading = self._limits, self._reading.values()
+        chains = (c for c in reading if len(c.slices) <= limits.ahead and not self._is_throttled(c))
         longest = max(chains, key=lambda chain: chain.left, default=None)
-        if longest is not None and longest.left >= self._limits.least and not self._is_throttled(longest):
+        if longest is not None and longest.left >= limits.least:
             yield longest.cut(self._size(longest.left, idle_slots))
 
     def _size(self, left: int, cores: int) -> int:

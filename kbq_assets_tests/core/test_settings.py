@@ -22,6 +22,15 @@ def test_nothing_set_is_the_local_stack() -> None:
     assert settings.spark.master == "local[*]"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("KBQ_RUN_RECORDS", "0"), ("KBQ_RUN_BYTES", "10485759"), ("KBQ_RUN_BYTES", "0")]
+)
+def test_a_limit_under_which_nothing_could_be_read_is_refused(variable: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{variable} is out of bounds"):
+        parse_settings({variable: value})
+    assert (parse_settings({}).run.run_records, parse_settings({}).run.run_bytes) == (0, 0)
+
+
 def test_options_keep_their_own_names() -> None:
     settings = parse_settings(
         {
