@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -72,6 +73,18 @@ def test_a_load_says_this_and_nothing_else(server: CannedBigQuery) -> None:
     assert request.json == load_request(
         "kbq-1a2b-7", "orders-v1", 6 * 3600 * 1000, kbq="load", topic="orders"
     )
+
+
+def test_a_load_is_sent_to_the_place_of_its_flight_whatever_the_settings_say_now(
+    server: CannedBigQuery,
+) -> None:
+    server.reply("jobs.insert", loaded("kbq-1a2b-7"))
+    server.warehouse().insert_job(replace(load_job(), project="old-project", location="US"))
+    (request,) = server.sent("jobs.insert")
+    assert request.path == "/bigquery/v2/projects/old-project/jobs"
+    assert request.json["jobReference"]["projectId"] == "old-project"
+    assert request.json["jobReference"]["location"] == "US"
+    assert request.json["configuration"]["load"]["destinationTable"]["projectId"] == "old-project"
 
 
 def test_a_burned_id_is_a_query_that_reads_nothing(server: CannedBigQuery) -> None:
