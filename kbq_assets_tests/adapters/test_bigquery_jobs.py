@@ -11,8 +11,6 @@ from kbq_assets.adapters.bigquery import jobs
 from kbq_assets.ports.warehouse import JobError, JobStatus
 from kbq_assets_tests.adapters.canned_bigquery import PROJECT, URIS, job_resource, loaded
 
-ERRORS = "https://cloud.google.com/bigquery/docs/error-messages"
-
 
 def status_of(resource: dict[str, Any]) -> JobStatus:
     client = bigquery.Client.__new__(bigquery.Client)
@@ -55,6 +53,7 @@ def test_somebody_elses_job_has_files_that_are_none_of_ours(configuration: dict[
     assert uri.startswith("(")
 
 
+#: https://cloud.google.com/bigquery/docs/error-messages
 TRANSIENT = [
     "backendError",
     "internalError",
@@ -90,10 +89,6 @@ PERMANENT = [
 def test_a_reason_is_transient_when_the_same_files_may_load_later(reason: str, transient: bool) -> None:
     resource = loaded("j1", status={"state": "DONE", "errorResult": {"reason": reason, "message": "no"}})
     assert status_of(resource).error == JobError(reason, "no", transient)
-
-
-def test_no_reason_is_both() -> None:
-    assert not jobs.TRANSIENT & jobs.PERMANENT
 
 
 def test_an_error_tells_the_file_wherever_bigquery_says_it() -> None:

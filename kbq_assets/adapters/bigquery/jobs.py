@@ -16,7 +16,9 @@ BURN_SQL: Final = "SELECT 1"
 BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
 
 #: Reasons of https://cloud.google.com/bigquery/docs/error-messages for which the same files may load under a new id.
-#: ``stopped`` is a job that was cancelled, or ran into its time limit.
+#: ``stopped`` is a job that was cancelled, or ran into its time limit. All others are permanent, those of tomorrow too:
+#: files are probed, retried a few times, and the table is then parked where an operator sees it, while an endless
+#: retry would eat the day's quota unseen.
 TRANSIENT: Final = frozenset(
     {
         "backendError",
@@ -30,28 +32,6 @@ TRANSIENT: Final = frozenset(
         "stopped",
         "tableUnavailable",
         "timeout",
-    }
-)
-#: The rest of them. A reason in neither list counts as permanent, too: its files are probed, retried a few times,
-#: and the table is then parked where an operator sees it, while an endless retry would eat the day's quota unseen.
-PERMANENT: Final = frozenset(
-    {
-        "accessDenied",
-        "attributeError",
-        "badRequest",
-        "billingNotEnabled",
-        "billingTierLimitExceeded",
-        "blocked",
-        "duplicate",
-        "invalid",
-        "invalidQuery",
-        "invalidUser",
-        "notFound",
-        "notImplemented",
-        "proxyAuthenticationRequired",
-        "resourceInUse",
-        "resourcesExceeded",
-        "responseTooLarge",
     }
 )
 #: Reasons that speak against a file when it fails alone. Others are matters of the project, the table or permissions: a
