@@ -15,6 +15,7 @@ import dagster as dg
 
 from kbq_assets.core.names import TableReference
 from kbq_assets.defs import metadata
+from kbq_assets.defs.links import table_links
 from kbq_assets.defs.translator import StagedKey, Translator
 from kbq_assets.pipelines.extract import ExtractionReport, Progress
 from kbq_assets.pipelines.load import LoadReport, TableReport
@@ -111,6 +112,7 @@ class Steps:
         _register(context, self.translator.table_partitions, done)
         for name in sorted(changed | {n for n in chosen if n in done}):
             entries = metadata.table_metadata(done[name], statuses.get(name))
+            entries |= table_links(self.platform.settings, done[name].table)
             yield dg.AssetMaterialization(key, partition=name, metadata=entries)
         yield dg.AssetObservation(key, metadata=metadata.load_metadata(report))
         yield metadata.parked_check(key, tables)

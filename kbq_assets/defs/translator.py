@@ -19,6 +19,7 @@ from kbq_assets.core.names import TableReference, check_topic
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.topics import SourceEntry
+from kbq_assets.defs.links import staging_links, warehouse_links
 
 #: Dagster reads `...` in a partition key as a range. A topic may contain it; '%' is in no topic name.
 _RANGE_MARK: Final = "..."
@@ -119,7 +120,7 @@ class Translator:
             group_name="staging",
             kinds={"kafka", "spark", "avro"},
             owners=list(self.owners),
-            metadata={"staging": settings.staging_url},
+            metadata={"staging": settings.staging_url, **staging_links(settings)},
             partitions_def=self.staged_partitions,
             skippable=True,
         )
@@ -138,7 +139,7 @@ class Translator:
             group_name="warehouse",
             kinds={scheme},
             owners=list(self.owners),
-            metadata={"warehouse": settings.warehouse_url},
+            metadata={"warehouse": settings.warehouse_url, **warehouse_links(settings)},
             partitions_def=self.table_partitions,
             skippable=True,
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster_gcp import BigQueryResource, GCSResource
 
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.settings import parse_settings
+from kbq_assets.defs.links import table_links
+from kbq_assets.defs.translator import Translator
 from kbq_assets_tests.defs.world import PlatformWorld
 
 GOOGLE = {
@@ -60,6 +65,30 @@ def test_definitions_on_google_cloud_load_and_keep_secrets_out(tmp_path: Path) -
     dg.Definitions.validate_loadable(definitions)
     tables = definitions.resolve_asset_graph().get(dg.AssetKey("warehouse_tables"))
     assert tables.kinds == {"bigquery"}
+
+
+def links_of(environ: Mapping[str, str]) -> list[str]:
+    """Where the assets, and the materialisation of a table, lead to."""
+    settings = parse_settings(environ)
+    specs = (Translator().staged_spec(settings, []), Translator().tables_spec(settings))
+    found = [spec.metadata.get("console") for spec in specs]
+    found.append(table_links(settings, TableReference("shop", "orders")).get("console"))
+    return [link.value for link in found if isinstance(link, dg.UrlMetadataValue) and link.value]
+
+
+@pytest.mark.parametrize("endpoint", ["", "https://storage-kbq.p.googleapis.com"])
+def test_assets_and_tables_lead_to_their_pages_in_the_console(endpoint: str) -> None:
+    places = {name: GOOGLE[name] for name in ("KBQ_STAGING", "KBQ_WAREHOUSE")}
+    assert links_of({**places, "KBQ_GCS_ENDPOINT": endpoint, "KBQ_BIGQUERY_ENDPOINT": endpoint}) == [
+        "https://console.cloud.google.com/storage/browser/kbq-bucket/staging",
+        "https://console.cloud.google.com/bigquery?project=my-project",
+        "https://console.cloud.google.com/bigquery?project=my-project&p=my-project&d=shop&t=orders&page=table",
+    ]
+
+
+@pytest.mark.parametrize("environ", [{}, GOOGLE], ids=["local", "local servers"])
+def test_what_has_no_page_in_the_console_leads_nowhere(environ: dict[str, str]) -> None:
+    assert links_of(environ) == []
 
 
 @pytest.mark.parametrize(
