@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import json
+import threading
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping
@@ -19,6 +21,7 @@ from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.names import TableReference
 
 T = TypeVar("T")
+_SCALARS = frozenset({int, str, bool, float})
 #: The format this version writes, and the highest it reads.
 FORMAT = 1
 
@@ -47,11 +50,40 @@ def loads(cls: type[T], data: bytes, path: str) -> T:
 @functools.lru_cache(maxsize=256)
 def _parse(cls: Any, data: bytes) -> Any:
     """Values are frozen, so one may be shared: loops read the same few objects again and again."""
-    document = json.loads(data)
-    version = document.pop("format")
-    if not isinstance(version, int) or version > FORMAT:
-        raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {FORMAT}")
-    return decode(cls, document)
+    with _no_collection:
+        document = json.loads(data)
+        version = document.pop("format")
+        if not isinstance(version, int) or version > FORMAT:
+            raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {FORMAT}")
+        return decode(cls, document)
+
+
+class _NoCollection:
+    """Pauses the search for cycles, which documents do not have: it takes twice as long as building a large one.
+
+    Threads overlap: the last to leave lets the search go on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._was_on:
+                gc.enable()
+
+
+_no_collection = _NoCollection()
 
 
 def encode(value: Any) -> Any:
@@ -95,12 +127,12 @@ def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
 def _decoder(annotation: Any) -> Callable[[Any], Any]:
     if annotation is TableReference:
         return TableReference.parse
-    if annotation in (int, str, bool, float):
+    if annotation in _SCALARS:
         return functools.partial(_checked, annotation)
     if annotation is Any:
         return lambda item: item
     if dataclasses.is_dataclass(annotation):
-        return _dataclass_decoder(typing.cast("type", annotation))
+        return _DataclassDecoder(typing.cast("type", annotation))
     return _container_decoder(annotation)
 
 
@@ -118,18 +150,40 @@ def _container_decoder(annotation: Any) -> Callable[[Any], Any]:
     raise TypeError(f"the codec does not know {annotation}")
 
 
-def _dataclass_decoder(cls: type) -> Callable[[Any], Any]:
-    hints = typing.get_type_hints(cls)
-    decoders = {f.name: _decoder(hints[f.name]) for f in dataclasses.fields(cls) if f.name != "extra"}
-    keeps_extra = "extra" in hints
+class _DataclassDecoder:
+    """Builds one frozen dataclass from documents, field by field."""
 
-    def build(document: Any) -> Any:
-        known = {name: decoders[name](item) for name, item in document.items() if name in decoders}
-        if keeps_extra:
-            known["extra"] = {name: item for name, item in document.items() if name not in decoders}
-        return cls(**known)
+    def __init__(self, cls: type) -> None:
+        if hasattr(cls, "__post_init__"):
+            raise TypeError(f"the codec would build {cls.__name__} without its checks")
+        hints = typing.get_type_hints(cls)
+        fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
+        self._cls = cls
+        self._scalars = {f.name: hints[f.name] for f in fields if hints[f.name] in _SCALARS}
+        self._decoders = {f.name: _decoder(hints[f.name]) for f in fields if f.name not in self._scalars}
+        self._known = frozenset(f.name for f in fields)
+        self._keeps_extra = "extra" in hints
+        self._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+        self._factories = {
+            f.name: f.default_factory for f in fields if f.default_factory is not dataclasses.MISSING
+        }
+        self._required = self._known - self._defaults.keys() - self._factories.keys()
 
-    return build
+    def __call__(self, document: Any) -> Any:
+        if missing := self._required - document.keys():
+            raise KeyError(", ".join(sorted(missing)))
+        values = {**self._defaults, **{name: new() for name, new in self._factories.items()}}
+        for name, item in document.items():
+            if (kind := self._scalars.get(name)) is not None:
+                values[name] = item if item.__class__ is kind else _checked(kind, item)
+            elif (decoder := self._decoders.get(name)) is not None:
+                values[name] = decoder(item)
+        if self._keeps_extra:
+            values["extra"] = {name: document[name] for name in document.keys() - self._known}
+        # A frozen dataclass's own constructor makes a call per field: a cycle reads a million of them.
+        value: Any = object.__new__(self._cls)
+        value.__dict__.update(values)
+        return value
 
 
 def _checked(cls: type, item: Any) -> Any:

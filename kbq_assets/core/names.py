@@ -13,6 +13,7 @@ The base names are Kafka BigQuery Express's (PROTOCOL, Objects).
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -38,7 +39,6 @@ MAX_BASE_NAME: Final = 255
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery takes 1,024; a file name must hold it
 _TABLE = re.compile(r"[A-Za-z0-9_-]{1,200}")
-_INTEGER = re.compile(r"0|[1-9][0-9]{0,18}")
 #: Names a topic cannot have here: "." and ".." are not Kafka's, `_topics` is the registry's file name.
 _RESERVED_TOPICS: Final = frozenset({".", "..", "_topics"})
 
@@ -108,8 +108,8 @@ class StagedFileName:
             )
         topic, partition, dataset, table, schema_id, first, _ = parts
         return cls(
-            TopicPartition(check_topic(topic), _integer(partition, path)),
-            TableReference(dataset, table),
+            _topic_partition(topic, _integer(partition, path)),
+            _table(dataset, table),
             _integer(schema_id, path),
             _integer(first, path),
             _integer(epoch, path),
@@ -146,8 +146,8 @@ class DoneFileName:
             raise _unparsable(path, "<topic>.<partition>.<dataset>.<table>.<schemaId>.<first>.<last>.done")
         topic, partition, dataset, table, schema_id, first, last, _ = parts
         return cls(
-            TopicPartition(check_topic(topic), _integer(partition, path)),
-            TableReference(dataset, table),
+            _topic_partition(topic, _integer(partition, path)),
+            _table(dataset, table),
             _integer(schema_id, path),
             *_ordered(_integer(first, path), _integer(last, path), path),
         )
@@ -186,6 +186,17 @@ class DoneFileName:
             return cls.parse_short(path, known_topics)
         except InvalidName:
             return name
+
+
+@functools.lru_cache(maxsize=16384)
+def _topic_partition(topic: str, partition: int) -> TopicPartition:
+    """One value for the many names of a partition's files."""
+    return TopicPartition(check_topic(topic), partition)
+
+
+@functools.lru_cache(maxsize=4096)
+def _table(dataset: str, table: str) -> TableReference:
+    return TableReference(dataset, table)
 
 
 def commit_path(topic: str, shard: int = 0) -> str:
@@ -243,9 +254,12 @@ def _checked_length(base: str) -> str:
 
 
 def _integer(text: str, path: str) -> int:
-    if not _INTEGER.fullmatch(text) or int(text) > 2**63 - 1:
-        raise _unparsable(path, f"a whole number instead of {text!r}")
-    return int(text)
+    # 2**63 - 1 has 19 digits.
+    if text.isdecimal() and text.isascii() and len(text) <= 19 and (text[0] != "0" or text == "0"):
+        number = int(text)
+        if number <= 2**63 - 1:
+            return number
+    raise _unparsable(path, f"a whole number instead of {text!r}")
 
 
 def _ordered(first: int, last: int, path: str) -> tuple[int, int]:
