@@ -310,6 +310,13 @@ class WarehouseContract:
         assert not errors[2].transient
         assert warehouse.kafka_ranges(table) == {}
 
+    def test_a_probe_for_a_table_that_is_gone_blames_no_file(
+        self, warehouse: Warehouse, stage: Stage
+    ) -> None:
+        error = warehouse.probe(load_job("j1", stage("a.avro", avro_file(records([0])))))
+        assert error is not None
+        assert error.transient
+
     # Tables
 
     def test_a_missing_table_has_nothing(self, warehouse: Warehouse) -> None:

@@ -218,6 +218,8 @@ class FakeWarehouse:
             self.run_pending(job_id, JobError("stopped", "the job was cancelled", transient=True))
 
     def probe(self, job: LoadJob) -> JobError | None:
+        if job.table not in self.stored:
+            return JobError("notFound", f"table {job.table} does not exist", transient=True)
         return self._load(job)[1]
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -108,7 +109,8 @@ class DuckDbWarehouse:
         """Try a job's files in a scratch table in memory; the warehouse is read for the columns only."""
         columns = self.columns(job.table)
         if columns is None:
-            return _job_error(_no_table(job.table))
+            # Not the files' fault: none of them may go to quarantine for it.
+            return dataclasses.replace(_job_error(_no_table(job.table)), transient=True)
         with _storage_errors(), duckdb.connect(":memory:") as scratch:
             scratch.execute(f"CREATE TABLE scratch ({', '.join(map(definition, columns))})")
             try:
