@@ -6,145 +6,34 @@ One home for all tests of this file, in order: each leaves it accounted for.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psutil
 import pytest
 
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.defs.processes import Processes
-from kbq_assets.demo.log import ProducersLog
-from kbq_assets.demo.produce import produce_more
 from kbq_assets.demo.topics import FLIGHTS
-from kbq_assets_tests.fixtures.local_stack import INSTALLED, REPOSITORY, RUNS, SILENT, free_ports
+from kbq_assets_tests.fixtures.local_stack import free_ports
+from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
-KBQ = str(Path(sys.executable).parent / "kbq")
 ONE_ROW = "_kafka_topic = 'nyc.flights.v1' AND _kafka_partition = 2 AND _kafka_offset = 1234"
-#: Generous: the suite shares two cores with itself.
-PATIENCE_SECONDS = 400.0
-
-
-@dataclass(frozen=True)
-class Demo:
-    """A home of its own, on ports of its own, for a user whose HOME is empty."""
-
-    home: Path
-    stack: LocalStack
-
-    @property
-    def environ(self) -> dict[str, str]:
-        """All that the commands see."""
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home / "user"),
-            "KBQ_HOME": str(self.home),
-            "KBQ_LOCAL_KAFKA_PORT": str(self.stack.kafka_port),
-            "KBQ_LOCAL_CONTROLLER_PORT": str(self.stack.controller_port),
-            "KBQ_LOCAL_REGISTRY_PORT": str(self.stack.registry_port),
-            "KBQ_EXTRACT_SECONDS": "5",
-            "KBQ_LOAD_SECONDS": "5",
-            "KBQ_SPARK_CONF_spark.eventLog.compress": "false",
-        }
-
-    @contextmanager
-    def started(self, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-        """A `kbq` command under way; killed at the end of the block if it still runs."""
-        with subprocess.Popen(
-            [KBQ, *arguments],
-            env={**self.environ, **environ},
-            cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a `kbq` command to its end."""
-        with self.started(*arguments) as process:
-            output = process.communicate(timeout=PATIENCE_SECONDS)[0]
-            return subprocess.CompletedProcess(arguments, process.returncode, output)
-
-    def reconcile(self) -> dict[str, Any]:
-        """`kbq reconcile --json`."""
-        ran = self.run("reconcile", "--json")
-        document: dict[str, Any] = json.loads(ran.stdout)
-        assert ran.returncode == (0 if document["accounted"] else 1)
-        return document
-
-    def produce(self, count: int) -> None:
-        """More flights."""
-        produce_more(self.stack.bootstrap_servers, self.stack.registry_url, self.home, count)
-
-    def produced(self) -> dict[str, dict[str, int]]:
-        """What the producers counted, per topic, in the words of a reconciliation."""
-        totals = ProducersLog.load(self.home / "demo" / "producers-log.json").totals()
-        return {
-            topic: {
-                "produced": t.produced, "staged": t.rows, "loaded": t.rows, "errors": t.errors, "skipped": t.skipped
-            }
-            for topic, t in totals.items()
-        }  # fmt: skip
-
-    def explain(self, ran: subprocess.CompletedProcess[str]) -> str:
-        """What a command printed, and what Dagster's daemon did meanwhile."""
-        log = self.home / "logs" / "dagster-daemon.log"
-        return ran.stdout + (log.read_text()[-20_000:] if log.is_file() else "")
-
-    def dagster_processes(self) -> list[psutil.Process]:
-        """What Dagster has running for this home."""
-        return Processes(self.home / "dagster", self.home / "logs", {}).found()
 
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
     """A demo that ran once."""
-    home = RUNS / f"demo-{os.getpid()}"
-    shutil.rmtree(home, ignore_errors=True)
-    # As the fixture of the local stack lays its homes out: a killed run's is swept by the next.
-    (home / "users").mkdir(parents=True)
-    (home / "users" / str(os.getpid())).write_text(str(psutil.Process().create_time()))
-    (home / "user").mkdir()
-    ports = free_ports(3)
-    (home / "ports.json").write_text(json.dumps(ports))
-    (home / "installed").symlink_to(INSTALLED)
-    kafka, controller, registry = ports
-    stack = LocalStack(home, kafka, controller, registry, console=SILENT)
-    stack.install()
-    made = Demo(home, stack)
-    first = made.run("demo")
-    assert first.returncode == 0, made.explain(first)
-    assert "every record accounted for: yes" in first.stdout
-    yield made
-    made.run("ui", "--stop")
-    stack.down()
-    shutil.rmtree(home)
-
-
-def wait_until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(1)
+    with demo_home("demo", {"KBQ_SPARK_CONF_spark.eventLog.compress": "false"}) as made:
+        first = made.run("demo")
+        assert first.returncode == 0, made.explain(first)
+        assert "every record accounted for: yes" in first.stdout
+        yield made
 
 
 def test_the_account_is_what_the_producers_counted(demo: Demo) -> None:
