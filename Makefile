@@ -20,7 +20,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test lint types demo ui stop clean model bench bench-plan bench-full lock
+.PHONY: help setup test lint types demo ui stop clean google model bench bench-plan bench-full lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the archite
 
 types: $(VENV)/.development ## mypy --strict
 	@$(BIN)/mypy
+
+google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
+	@$(BIN)/python -m kbq_assets_tests.google
 
 model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
 	@$(BIN)/python -m kbq_assets_tests.model all

@@ -16,12 +16,12 @@ BUCKET = "kbq-local"
 
 def main(folder: Path) -> None:
     """Serve until SIGINT or SIGTERM. The data in ``folder`` stays."""
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
     folder.mkdir(parents=True, exist_ok=True)
     gcs_program = install.fake_gcs_server(INSTALLED, _tell)
     bigquery_program = install.local_bigquery(INSTALLED, _tell)
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
     with run_gcs(gcs_program, folder) as gcs, run_bigquery(bigquery_program, folder, gcs) as bigquery:
         _make_bucket(gcs)
         settings = folder / "settings.sh"
