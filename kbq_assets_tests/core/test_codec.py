@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from kbq_assets.core import codec
 from kbq_assets.core.commits import Commit, PartitionCommit, Stop, TopicEntry, TopicRegistry
 from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.loading import Flight, Parked, QuarantinedFile, RowMismatch, TableRegistry, TableState
+from kbq_assets.core.offsets import OffsetRange
 from kbq_assets_tests.strategies import staged_file, window
 
 _FILE = staged_file(0, 5)
@@ -69,3 +71,20 @@ def test_a_higher_format_is_refused() -> None:
 def test_what_cannot_be_read_names_the_object_and_is_never_empty(data: bytes) -> None:
     with pytest.raises(CorruptState, match=r"tables/d\.t\.json"):
         codec.loads(TableState, data, "tables/d.t.json")
+
+
+def test_a_document_without_a_field_that_must_be_there_is_corrupt() -> None:
+    with pytest.raises(CorruptState, match="uuid"):
+        codec.loads(TableState, b'{"format":1,"sequence":3}', "tables/d.t.json")
+
+
+def test_values_with_checks_of_their_own_are_not_built_without_them() -> None:
+    with pytest.raises(TypeError, match="without its checks"):
+        codec.decode(OffsetRange, {})
+
+
+def test_the_search_for_cycles_goes_on_after_reading_and_after_failing_to() -> None:
+    codec.loads(TableState, b'{"format":1,"uuid":"u"}', "p")
+    with pytest.raises(CorruptState):
+        codec.loads(TableState, b"{}", "p")
+    assert gc.isenabled()

@@ -13,7 +13,7 @@ from kbq_assets.pipelines import operate, state
 from kbq_assets.pipelines.load import plan
 from kbq_assets.pipelines.load_table import MAX_FLIGHT_AGE_MS
 from kbq_assets.ports.warehouse import JobError
-from kbq_assets_tests.fakes.faults import Crash, Outcome
+from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT
 from kbq_assets_tests.pipelines.bench import TP, A, B, Bench
@@ -189,7 +189,8 @@ def test_a_parked_tables_files_wait_in_its_backlog_and_other_tables_go_on() -> N
     assert bench.paths("backlog/") == []
 
 
-def test_a_file_moved_between_the_loaders_two_reads_is_loaded_before_its_followers() -> None:
+@pytest.mark.parametrize("prefix", ["tables/", "commits/", "backlog/"])
+def test_a_file_moved_between_the_loaders_reads_is_loaded_before_its_followers(prefix: str) -> None:
     """L1: commits first, then the backlog."""
     bench, _ = _two_files()
 
@@ -204,8 +205,9 @@ def test_a_file_moved_between_the_loaders_two_reads_is_loaded_before_its_followe
         )
         state.swap(bench.store, current, current.value.with_partition(0, kept))
 
-    bench.faults = Script("list", "backlog/", before=move)
+    bench.faults = Script("list", prefix, nth=2, before=move)  # the first view is of a table without a state
     bench.load()
+    assert bench.faults(Call("", "", "", False)) is Outcome.OK  # the move was made
     assert bench.offsets(A) == [0, 1, 2]
 
 
