@@ -8,6 +8,7 @@ when its input does, and its children with it.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -94,9 +95,9 @@ class Forks:
 
 
 @contextmanager
-def forks() -> Iterator[Forks]:
-    """A warm parent, which ends with the block."""
-    command = [sys.executable, "-m", __name__]
+def forks(*modules: str) -> Iterator[Forks]:
+    """A warm parent, which ends with the block. It imports ``modules`` too."""
+    command = [sys.executable, "-m", __name__, *modules]
     environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # importing numpy would start threads
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=_REPOSITORY, env=environ, stdin=pipe, stdout=pipe) as process:
@@ -110,6 +111,8 @@ def forks() -> Iterator[Forks]:
 
 def _main() -> None:
     child.preload()
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     _tell(Event(_READY, "forked"))
     orders, children = _Lines(0), set[int]()
     while (lines := orders.read(0.005 if children else None)) is not None:

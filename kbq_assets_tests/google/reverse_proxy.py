@@ -9,7 +9,7 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -142,6 +142,8 @@ class Proxy:
     def __init__(self, judge: Judge, port: int = 0) -> None:
         self.judge, self.faults = judge, Faults()
         self.requests: list[Request] = []
+        #: Told of every request on its arrival, before any fault strikes it and before it is answered.
+        self.watchers: list[Callable[[Request], None]] = []
         self.down = False  # every request is hung up on: the server is dead
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.proxy = self
@@ -164,6 +166,8 @@ class Proxy:
     def answer(self, exchange: Exchange) -> Reply | None:
         """The reply to a request, None to hang up: it was dropped, or the server is dead."""
         self.requests.append(exchange.request)
+        for watch in tuple(self.watchers):
+            watch(exchange.request)
         if self.down:
             return None
         fault = self.faults.take(exchange.request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ class GoogleServer:
     def requests(self) -> list[Request]:
         """All requests, in the order of their arrival; a test may clear the list."""
         return self._proxy.requests
+
+    @property
+    def watchers(self) -> list[Callable[[Request], None]]:
+        """Told of every request on its arrival; a test adds its own and takes them away."""
+        return self._proxy.watchers
 
     def requested(self, method: str) -> list[Request]:
         """The requests of one method."""

@@ -1,0 +1,224 @@
+"""A table to load, over the real clients and the local servers, with all that a test must know of it in the end.
+
+Files are staged, and states are read, past the proxy of Cloud Storage: only loaders are watched and struck.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from google.cloud import bigquery as api
+from google.cloud.storage import Client as StorageClient
+
+from kbq_assets.adapters.bigquery import BigQueryWarehouse
+from kbq_assets.adapters.clock import SystemClock
+from kbq_assets.adapters.gcs import GcsObjectStore
+from kbq_assets.adapters.google_auth import GoogleAccess
+from kbq_assets.adapters.google_clients import storage_client
+from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, prune, publish
+from kbq_assets.core.loading import Flight, TableState
+from kbq_assets.core.names import (
+    STAGING,
+    TableReference,
+    commit_path,
+    quarantine_path,
+    schema_path,
+    table_state_path,
+)
+from kbq_assets.pipelines import state
+from kbq_assets.pipelines.clean import clean
+from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.ports.warehouse import KafkaRange
+from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
+from kbq_assets_tests.google.faults import Request
+from kbq_assets_tests.google.ledger import JobKey
+from kbq_assets_tests.google.servers import PROJECT, BigQueryServer, GcsServer
+from kbq_assets_tests.strategies import staged_file, window
+
+LOCATION = "US"
+TOPIC = "t"
+FINGERPRINT = "f1"
+#: Seconds of a loader per second of ours.
+_HASTE = 100
+_PAUSES = (0.01, 0.02, 0.05)
+#: Put between a load and a port: gets the port and its name.
+Wrap = Callable[[Any, str], Any]
+
+
+class FastClock(SystemClock):
+    """A clock on which a second is a hundredth of one."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() * _HASTE
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds / _HASTE)
+
+
+class Ground:
+    """The servers, a bucket and a dataset, which many worlds share, and clients of them."""
+
+    def __init__(self, gcs: GcsServer, bigquery: BigQueryServer) -> None:
+        self.gcs, self.bigquery = gcs, bigquery
+        self.bucket, self.dataset = gcs.new_bucket(), bigquery.new_dataset()
+        self._numbers = itertools.count(1)
+
+    @cached_property
+    def unwatched(self) -> StorageClient:
+        """A client that no proxy sees."""
+        return storage_client(GoogleAccess("anonymous", self.gcs.direct_endpoint))
+
+    def world(self) -> LoadWorld:
+        """A table of its own below a prefix of its own."""
+        return LoadWorld(self, f"w{next(self._numbers)}")
+
+    def close(self) -> None:
+        """Forget faults and watchers; let jobs go on."""
+        for server in (self.gcs, self.bigquery):
+            server.faults.clear()
+            server.watchers.clear()
+        self.bigquery.hold_jobs(False)
+        self.bigquery.judge.strict_ids = True
+
+
+class LoadWorld:
+    """One table, one topic-partition, files of a few rows. ``early`` are deletions that came too early."""
+
+    def __init__(self, ground: Ground, name: str) -> None:
+        self.ground, self.name = ground, name
+        self.gcs, self.bigquery = ground.gcs, ground.bigquery
+        self.table = TableReference(ground.dataset, name)
+        self.store = GcsObjectStore(ground.unwatched, ground.bucket, name, pauses=_PAUSES)
+        self.warehouse = self._warehouse(ground.bigquery.client())
+        self.files: list[StagedFile] = []
+        self.early: list[str] = []
+        self._commit = Commit(TOPIC, 0, "cluster", "topic", 1, {0: PartitionCommit(0)})
+        self.store.create(schema_path(FINGERPRINT), SCHEMA.encode())
+        ground.gcs.watchers.append(self._watch_deletion)
+
+    # Staging
+
+    def stage(self, *rows: int, damaged: Iterable[int] = ()) -> None:
+        """Commit windows of one file each, of so many rows. Files at the ``damaged`` places are cut off."""
+        files = []
+        for place, count in enumerate(rows):
+            first = self.files[-1].until if self.files else 0
+            data = avro_file(records(range(first, first + count), topic=TOPIC, epoch=1))
+            file = staged_file(
+                first, first + count, topic=TOPIC, table=str(self.table), fingerprint=FINGERPRINT,
+                size=len(data), attempt=self.name,
+            )  # fmt: skip
+            file = replace(file, raw_bytes=len(data))
+            self.store.create(file.path, data[:-20] if place in set(damaged) else data)
+            self.files.append(file)
+            files.append(file)
+        self._publish(files)
+
+    def _publish(self, files: list[StagedFile]) -> None:
+        windows = [window(file.name.first_offset, file.until, file) for file in files]
+        if len(files) == len(self.files):
+            self._commit = publish(self._commit, 0, 1, windows)
+            state.create_commit(self.store, self._commit)
+        else:
+            path = commit_path(TOPIC, 0)
+            state.change(self.store, Commit, path, lambda commit: publish(commit, 0, 1, windows))
+
+    def uri(self, file: StagedFile) -> str:
+        """Where BigQuery reads a file."""
+        return self.store.uri(file.path)
+
+    # Loading
+
+    def ports(self, wrap: Wrap = lambda port, name: port) -> LoadPorts:
+        """The world of one loader, with clients of its own kind: real, and through the proxies."""
+        store = GcsObjectStore(self.gcs.client(), self.ground.bucket, self.name, pauses=_PAUSES)
+        return LoadPorts(wrap(store, "store"), wrap(self.warehouse, "warehouse"), FastClock())
+
+    def load(self, ports: LoadPorts | None = None, wait_seconds: float = 6000.0) -> LoadReport:
+        """One run of a loader."""
+        return load(ports or self.ports(), LoadOptions(wait_seconds=wait_seconds, poll_seconds=5.0))
+
+    def converge(self, runs: int = 6) -> None:
+        """Fresh loaders, until none has anything to do but for what an operator must decide."""
+        for _ in range(runs):
+            report = self.load()
+            if {t.state for t in report.tables} <= {"idle", "parked"} and not report.rows:
+                return
+        raise AssertionError(f"{runs} loaders leave something to do: {report}")
+
+    def sweep(self) -> None:
+        """What an extraction does next: windows that are loaded leave the commit, and files that nobody needs go."""
+        loaded = self.state().is_loaded
+        state.change(self.store, Commit, commit_path(TOPIC, 0), lambda commit: prune(commit, loaded))
+        clean(self.ports().store)
+
+    def _warehouse(self, client: api.Client) -> BigQueryWarehouse:
+        return BigQueryWarehouse(client, PROJECT, LOCATION, clock=FastClock(), patience_seconds=20)
+
+    # What there is
+
+    def state(self) -> TableState:
+        """The table's load state."""
+        return state.read(self.store, TableState, table_state_path(self.table)).value
+
+    def flight(self) -> Flight:
+        """The job the table waits for."""
+        flight = self.state().flight
+        assert flight is not None
+        return flight
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job as BigQuery has it."""
+        return self.bigquery.judge.ledger.document(self.key(job_id))
+
+    def key(self, job_id: str) -> JobKey:
+        """What names a job in the ledger."""
+        return JobKey(PROJECT, LOCATION.lower(), job_id)
+
+    def rows(self) -> dict[int, int]:
+        """Rows per offset, read back from BigQuery."""
+        return dict(self.warehouse.positions(self.table, KafkaRange(TOPIC, 0, 1)))
+
+    def staged(self) -> set[str]:
+        """Paths of the staged files that are still there."""
+        return {entry.path for entry in self.store.list(STAGING)}
+
+    def quarantined(self) -> set[str]:
+        """Paths of staged files of which there is a copy in quarantine."""
+        copies = {entry.path for entry in self.store.list("quarantine/")}
+        return {file.path for file in self.files if quarantine_path(file.path) in copies}
+
+    # What must not happen
+
+    def _watch_deletion(self, request: Request) -> None:
+        """On arrival of a staged file's deletion the table's state must say that it was loaded, and BigQuery too."""
+        if request.method != "objects.delete":
+            return
+        for file in self.files:
+            if request.path.endswith(_quoted(f"{self.name}/{file.path}")) and not self._may_go(file):
+                self.early.append(file.path)
+
+    def _may_go(self, file: StagedFile) -> bool:
+        current = self.state()
+        if not current.is_loaded(file):
+            return False
+        if file.path in {bad.file.path for bad in current.quarantined}:
+            return file.path in self.quarantined()
+        return any(self.uri(file) in uris for uris in self._loaded_uris(current))
+
+    def _loaded_uris(self, current: TableState) -> Iterator[list[str]]:
+        """The files of each job of the table that ended well. Their ids are known (L2)."""
+        for number in range(1, current.sequence + 1):
+            with contextlib.suppress(KeyError):  # an intent that was never submitted
+                job = self.job(f"kbq-{current.uuid}-{number}")
+                if job["status"]["state"] == "DONE" and "errorResult" not in job["status"]:
+                    yield job["configuration"].get("load", {}).get("sourceUris", [])
+
+
+def _quoted(name: str) -> str:
+    return name.replace("/", "%2F")

@@ -1,0 +1,109 @@
+"""Every way a load job can end, crossed with a loader's death, over the real clients (L3 to L5).
+
+Fresh loaders converge; BigQuery has every staged row once but those in quarantine; the state says what the protocol
+says; no staged file was deleted before its load was verified and recorded; and no request said more than was declared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort
+from kbq_assets_tests.fakes.faults import Crash
+from kbq_assets_tests.google.loads import Ground, LoadWorld
+from kbq_assets_tests.google.outcomes import CASES, FILE_ROWS, FILES, Case, wrongs
+from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+from kbq_assets_tests.google.shapes import objections
+from kbq_assets_tests.simulation.mutants import MUTANTS
+
+pytestmark = pytest.mark.google
+
+
+class Death(Probe):
+    """The loader dies at a point, and nothing of its own code runs any more."""
+
+    def __call__(self, kind: str) -> None:
+        self.passed[kind] += 1
+        if self._point == (kind, self.passed[kind]):
+            raise Crash
+
+
+@pytest.fixture(scope="module")
+def ground(gcs_server: GcsServer, bigquery_server: BigQueryServer) -> Ground:
+    return Ground(gcs_server, bigquery_server)
+
+
+@pytest.fixture
+def world(ground: Ground) -> Iterator[LoadWorld]:
+    said = len(ground.bigquery.requests)
+    yield ground.world()
+    ground.close()
+    assert objections(ground.bigquery.requests[said:]) == []
+
+
+def _load(world: LoadWorld, point: Point | None) -> None:
+    death = Death(point)
+    with contextlib.suppress(Crash):
+        world.load(world.ports(lambda port, name: ProbedPort(port, name, death)))
+        assert point is None, f"{point} is no point of this run: {death.passed}"
+
+
+@pytest.mark.parametrize(
+    ("case", "point"),
+    [(case, point) for case in CASES for point in (None, *case.dies)],
+    ids=lambda value: value.name if isinstance(value, Case) else str(value),
+)
+def test_a_death_changes_no_outcome(world: LoadWorld, case: Case, point: Point | None) -> None:
+    world.stage(*[FILE_ROWS] * FILES, damaged=case.damaged)
+    case.arrange(world)
+    _load(world, point)
+    case.between(world)
+    world.converge()
+    world.bigquery.faults.deliver_late()
+    world.converge()
+    world.sweep()
+    assert wrongs(case, world) == []
+
+
+def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(world: LoadWorld) -> None:
+    world.stage(FILE_ROWS)
+    [early] = [mutant for mutant in MUTANTS if mutant.rule == "L4"]
+    with early.active():
+        world.load()
+    assert world.early == [world.files[0].path]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("configuration", "load", "schemaUpdateOptions"), ["ALLOW_FIELD_ADDITION"], "is not declared"),
+        (("configuration", "load", "createDisposition"), "CREATE_IF_NEEDED", "not 'CREATE_NEVER'"),
+        (("configuration", "load", "useAvroLogicalTypes"), 1, "not True"),
+        (("configuration", "load", "sourceUris"), [], "not 1 items"),
+        (("configuration", "dryRun"), True, "is not declared"),
+        (("jobReference", "location"), None, "location is missing"),
+        (("jobReference", "jobId"), "kbq-1", "not kbq-"),
+    ],
+)
+def test_a_request_that_says_anything_else_is_objected_to(
+    world: LoadWorld, path: tuple[str, ...], value: object, told: str
+) -> None:
+    world.stage(FILE_ROWS)
+    world.load()
+    request = world.bigquery.requested("jobs.insert")[-1]
+    assert objections([request]) == []
+    document = json.loads(json.dumps(request.json))
+    at = document
+    for name in path[:-1]:
+        at = at[name]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    [said] = objections([dataclasses.replace(request, json=document)])
+    assert told in said

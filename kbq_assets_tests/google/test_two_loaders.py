@@ -1,0 +1,153 @@
+"""Two loaders started at once, two hundred times, over the real clients, with faults: no row twice, none missing.
+
+Without rule L2 rows are doubled: the same starts show it. A thousand starts run in simulation
+(`kbq_assets_tests/simulation/test_simulation.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.loading import Flight
+from kbq_assets.pipelines import load
+from kbq_assets.pipelines.load_table import TableLoader, Turn
+from kbq_assets_tests.contracts.object_store import at_once
+from kbq_assets_tests.google.faults import Fault, Request
+from kbq_assets_tests.google.loads import Ground, LoadWorld
+from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+from kbq_assets_tests.google.shapes import objections
+from kbq_assets_tests.simulation.mutants import Mutant
+
+pytestmark = [pytest.mark.google, pytest.mark.slow]
+
+SEEDS = 10
+STARTS = 20
+_SOON = 0.03
+
+
+@pytest.fixture(scope="module")
+def ground(gcs_server: GcsServer, bigquery_server: BigQueryServer) -> Ground:
+    return Ground(gcs_server, bigquery_server)
+
+
+@pytest.fixture
+def world(ground: Ground) -> Iterator[LoadWorld]:
+    yield ground.world()
+    ground.close()
+
+
+def _of_a_state(request: Request) -> bool:
+    """A swap of the table's state; the multipart body of an upload says so, its URL does not."""
+    return request.query.get("uploadType") == "multipart"
+
+
+def _misfortune(world: LoadWorld, random: Random) -> None:
+    """What may happen to the next two loaders."""
+    jobs = [
+        Fault("jobs.insert", "drop_reply"),
+        Fault("jobs.insert", "drop_request"),
+        Fault("jobs.insert", "late", seconds=random.random() / 5),
+        Fault("jobs.insert", "late"),
+        Fault("jobs.insert", "delay", seconds=_SOON),
+        Fault("jobs.insert", "503", reason="backendError"),
+        Fault("jobs.insert", "job_error", reason="backendError"),
+        Fault("jobs.get", "delay", seconds=_SOON),
+        Fault("jobs.get", "404"),
+    ]
+    objects = [
+        Fault("objects.insert", "drop_reply", when=_of_a_state),
+        Fault("objects.insert", "drop_request", when=_of_a_state),
+        Fault("objects.insert", "delay", when=_of_a_state, seconds=_SOON),
+        Fault("objects.download", "delay", seconds=_SOON),
+        Fault("objects.delete", "drop_request"),
+    ]
+    for fault in random.sample(jobs, random.randint(0, 2)):
+        world.bigquery.faults.add(fault)
+    for fault in random.sample(objects, random.randint(0, 2)):
+        world.gcs.faults.add(fault)
+
+
+def _run(world: LoadWorld) -> None:
+    with contextlib.suppress(KbqError):
+        world.load()
+
+
+def _start_two(world: LoadWorld, random: Random) -> None:
+    """Stage some files; two loaders run over them at once, to their ends. Sometimes what was late arrives then."""
+    world.stage(*(random.randint(1, 3) for _ in range(random.randint(1, 2))))
+    _misfortune(world, random)
+    at_once([lambda: _run(world)] * 2)
+    if random.random() < 0.5:
+        world.bigquery.faults.deliver_late()
+
+
+def _settle(world: LoadWorld) -> None:
+    """No more faults; what is late arrives; one loader ends the work."""
+    world.bigquery.faults.deliver_late()
+    world.bigquery.faults.clear()
+    world.gcs.faults.clear()
+    world.converge()
+
+
+def _wanted(world: LoadWorld) -> dict[int, int]:
+    return dict.fromkeys(range(world.files[-1].until), 1)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_two_loaders_started_at_once_load_every_row_once(world: LoadWorld, seed: int) -> None:
+    random, said = Random(seed), len(world.bigquery.requests)
+    for _ in range(STARTS):
+        _start_two(world, random)
+    _settle(world)
+    assert world.rows() == _wanted(world)
+    current = world.state()
+    assert (current.parked, current.flight, current.mismatches) == (None, None, ())
+    assert world.early == []
+    assert objections(world.bigquery.requests[said:]) == []
+
+
+# Without L2
+
+
+class _IdsOfItsOwn(TableLoader):
+    """Submits a flight under an id that it alone knows."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._own: dict[str, Flight] = {}
+
+    def _settle(self, current: Any, flight: Flight) -> Turn:
+        own = Flight(f"kbq-{uuid.uuid4().hex}", flight.project, flight.location, flight.files)
+        return super()._settle(current, self._own.setdefault(flight.job_id, own))
+
+
+WITHOUT_INTENT = Mutant("ids of its own", "L2", ((load, "TableLoader", _IdsOfItsOwn),))
+
+
+def _doubled(world: LoadWorld) -> Counter[int]:
+    """Offsets with several rows, after starts until there is one."""
+    random = Random(1)
+    for _ in range(STARTS):
+        _start_two(world, random)
+        world.bigquery.faults.deliver_late()
+        if doubled := Counter({offset: n for offset, n in world.rows().items() if n > 1}):
+            return doubled
+    return Counter()
+
+
+def test_two_loaders_with_ids_of_their_own_double_rows(world: LoadWorld) -> None:
+    with WITHOUT_INTENT.active():
+        assert _doubled(world)
+
+
+def test_two_loaders_double_rows_where_an_id_may_run_twice(world: LoadWorld) -> None:
+    world.bigquery.judge.strict_ids = False
+    assert _doubled(world)
