@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.measure REPORT COMMAND…`` runs a command and writes a `Usage` as JSON. It adopts the orphans
 of the tree (a JVM whose launcher is gone, Python workers whose daemon is), waits for all of them and so counts the
-processor time of every process, as the kernel does. Linux only.
+processor time of every process, as the kernel does. The kernel forgets the time of processes whose parent ignores
+their end, as PySpark's daemon does: what was last seen of them is added. Linux only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,6 +74,11 @@ class _Sampler(threading.Thread):
         self.peak = 0
         self.python_peak = 0
         self._workers: set[int] = set()
+        self._disowned: dict[int, float] = {}
+
+    def forgotten(self, waited: Collection[int]) -> float:
+        """Processor time of children of which the kernel told nobody, ``waited`` being those it told us."""
+        return sum(seconds for pid, seconds in self._disowned.items() if pid not in waited)
 
     def run(self) -> None:
         me = psutil.Process()
@@ -81,6 +87,8 @@ class _Sampler(threading.Thread):
             for process in me.children(recursive=True):
                 with contextlib.suppress(psutil.Error, OSError):
                     total += process.memory_info().rss
+                    if _ignores_children(process.ppid()):
+                        self._disowned[process.pid] = sum(process.cpu_times()[:4])
                     if self._is_worker(process):
                         self.python_peak = max(self.python_peak, _high_water(process.pid))
             self.peak = max(self.peak, total)
@@ -97,11 +105,18 @@ def _is_python_worker(command: Sequence[str]) -> bool:
     return "python" in Path("".join(command[:1])).name and any("pyspark" in part for part in command[1:4])
 
 
+def _ignores_children(pid: int) -> bool:
+    ignored = int(_status(pid, "SigIgn:"), 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
+
+
+def _status(pid: int, name: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((line.split()[1] for line in lines if line.startswith(name)), "0")
+
+
 def _high_water(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return int(_status(pid, "VmHWM:")) * 1024
 
 
 def _wait_for_all() -> Iterator[tuple[int, int]]:
@@ -122,13 +137,15 @@ def main(report: str, *command: str) -> int:
     child = os.posix_spawnp(command[0], list(command), os.environ)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     sampler.start()
-    code, wall = 1, 0.0
+    code, wall, waited = 1, 0.0, set[int]()
     for pid, ended in _wait_for_all():
+        waited.add(pid)
         if pid == child:
             code, wall = ended, time.perf_counter() - started
     sampler.ended.set()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    usage = Usage(wall, used.ru_utime + used.ru_stime, sampler.peak / _MB, sampler.python_peak / _MB, load)
+    cpu = used.ru_utime + used.ru_stime + sampler.forgotten(waited)
+    usage = Usage(wall, cpu, sampler.peak / _MB, sampler.python_peak / _MB, load)
     Path(report).write_text(json.dumps(asdict(usage)))
     return code
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
-from kbq_assets.wire.chunk import Chunk
+
+if TYPE_CHECKING:  # planning reads no record, and need not wait for numpy
+    from kbq_assets.wire.chunk import Chunk
 
 
 @dataclass(frozen=True)
