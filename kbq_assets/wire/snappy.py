@@ -52,7 +52,7 @@ class Snappy:
         """The compressed bytes, valid until the next call."""
         source = data if isinstance(data, np.ndarray) else np.frombuffer(bytearray(data), np.uint8)
         room = self._room_for(64 + len(source) + len(source) // 6)
-        return memoryview(room)[: _compress(source, room, self._table)]
+        return room.data[: _compress(source, room, self._table)]
 
     def _room_for(self, most: int) -> Bytes:
         """Room for a block; that of a huge one is not kept."""
@@ -103,7 +103,8 @@ def _fragment(source: Any, base: int, end: int, out: Any, used: int, table: Any)
 
 @inlined
 def _slot(word: Any) -> int:
-    return int64(((word & _FOUR_BYTES) * _HASH) >> _HASH_SHIFT)
+    slot: int = int64(((word & _FOUR_BYTES) * _HASH) >> _HASH_SHIFT)
+    return slot
 
 
 @inlined
