@@ -275,7 +275,9 @@ class TableLoader:
             self._cancelled = job.job_id
             with contextlib.suppress(UnknownOutcome):  # it is asked again in the next run
                 self._ports.warehouse.cancel_job(flight.job_id, flight.project, flight.location)
-        return f", {age / 3600:.1f} hours after it was inserted: cancelled"
+        stuck = f"{age / 3600:.1f} hours after it was inserted: cancelled"
+        self._outcome = TableReport(self._table, "idle", message=f"job {job.job_id} was {job.state} {stuck}")
+        return f", {stuck}"
 
     def _land(self, current: Versioned[TableState], job: JobStatus) -> Turn:
         landed = loading.land(current.value, job.output_rows)

@@ -213,7 +213,11 @@ def test_a_stuck_job_is_cancelled_and_its_files_fly_again() -> None:
     bench.load(wait_seconds=0.0)
     bench.store.time_ms += 6 * HOUR_MS + 1
     bench.warehouse.auto_run = True
-    assert bench.load().rows == 1
+    [report] = bench.load().tables
+    assert (report.rows, "was PENDING 6.0 hours after it was inserted: cancelled" in report.message) == (
+        1,
+        True,
+    )
     assert [job.status.error is None for job in bench.warehouse.jobs.values()] == [False, True]
 
 
