@@ -57,6 +57,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
         ),
         "local": Lazy("kbq_assets.cli.local:local", "A Kafka broker and a schema registry without Docker."),
         "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
+        "pack": Lazy(
+            "kbq_assets.cli.pack:pack", "Pack what a Spark cluster's workers import, as one archive."
+        ),
         "doctor": Lazy("kbq_assets.cli.doctor:doctor", "Check what KBQ needs, and say how to mend it."),
     },
 }

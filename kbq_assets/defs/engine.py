@@ -37,7 +37,7 @@ def pyspark_resource(settings: Settings) -> dg.ResourceDefinition:
         from kbq_assets.adapters.spark.session import prepare_environment, spark_config
         from kbq_assets.worker import daemon
 
-        prepare_environment(settings.home, settings.spark.master)
+        prepare_environment(settings.spark, settings.home)
         spark = LocalPySpark(spark_config=spark_config(settings.spark, settings.home, daemon.MODULE))
         try:
             yield spark

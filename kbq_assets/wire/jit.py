@@ -4,7 +4,8 @@ Kernels release the GIL and are cached on disk: the first compilation takes seco
 fraction of one. The cache's folder is, in this order: ``NUMBA_CACHE_DIR``, the package's own folder, the
 user's cache folder, a private folder among the temporary files; where none is writable, kernels are compiled
 by every process. Inside, a folder per content of the wire layer's sources: numba notices a changed module,
-but not a changed callee in another one.
+but not a changed callee in another one. In that a folder per place of sources, named by a hash of its path; what was
+compiled elsewhere comes without the hash (`shippable`).
 """
 
 from __future__ import annotations
@@ -24,17 +25,23 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import caching
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _config: Any = numba.config
 _njit: Any = numba.njit
+_locator: Any = caching._CacheLocator
+#: Where kernels are kept, by the name of their sources' folder.
+_KEPT: dict[str, Path] = {}
 
 
 def kernel(function: F) -> F:
     """Compile on first call, without the GIL, cached on disk."""
     folder = _cache_folder()
+    if folder is not None:
+        _keep(folder, function.__code__.co_filename)
     others = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder or others)  # read while decorating; it belongs to the whole process
     try:
@@ -54,6 +61,23 @@ def outlined(function: F) -> F:
     """A rare part of kernels: called, so that it does not crowd the common path."""
     compiled: F = _njit(nogil=True)(function)
     return compiled
+
+
+def shippable() -> dict[str, Path]:
+    """Folders of kernels that were compiled or loaded here, by their names below `wire`, in an archive that is unpacked
+    in another place. They fit hosts with the same processor; others compile anew."""
+    return {f"__pycache__/{kept.parent.name}/{name}": kept for name, kept in _KEPT.items()}
+
+
+def _keep(folder: Path, source: str) -> None:
+    """Note where the kernels of ``source`` are kept; move those that came in an archive there."""
+    kept = folder / _locator.get_suitable_cache_subpath(source)
+    name = Path(source).parent.name
+    if _KEPT.get(name) == kept:
+        return
+    _KEPT[name] = kept
+    with suppress(OSError):  # none came, or another process was first
+        (folder / name).rename(kept)
 
 
 @cache

@@ -20,19 +20,20 @@ Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 
 
 class SparkEngine:
-    """An ExtractionEngine on a Spark context. ``slots`` tasks at a time; by default the cluster's cores."""
+    """An ExtractionEngine on a Spark context. ``slots`` tasks at a time; by default the cluster's cores, as many as
+    there are at the moment: a cluster's executors arrive after the driver, and may leave."""
 
     def __init__(self, context: SparkContext, task: Task, slots: int = 0) -> None:
         self._context = context
         self._task = task
-        self._slots = slots or self._context.defaultParallelism
+        self._slots = slots
         self._running = 0
         self._outcomes: queue.Queue[list[UnitOutcome]] = queue.Queue()
 
     @property
     def idle_slots(self) -> int:
         """How many more tasks would start at once."""
-        return self._slots - self._running
+        return (self._slots or self._context.defaultParallelism) - self._running
 
     def submit(self, units: tuple[Unit, ...]) -> None:
         """Start one task."""

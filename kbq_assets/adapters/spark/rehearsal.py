@@ -14,12 +14,12 @@ from kbq_assets.core.settings import SparkSettings
 
 def main(archive: str, folder: str) -> int:
     """Write the archive; the JVM's exit code."""
-    prepare_environment(Path(folder), "local")
     # A session, as Dagster's resource opens it: its classes are a superset of a context's.
     builder = SparkSession.builder
     settings = SparkSettings(
         "local[1]", {"spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}"}
     )
+    prepare_environment(settings, Path(folder))
     for key, value in spark_config(settings, Path(folder)).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

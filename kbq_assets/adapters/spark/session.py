@@ -12,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 
 from kbq_assets.adapters.local_stack import find_java
 from kbq_assets.adapters.spark.classes import archive_options
+from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.settings import SparkSettings
 
 _LOOPBACK = "127.0.0.1"
@@ -24,8 +25,8 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn320m"
 def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[str, str]:
     """Spark's configuration for KBQ. The user's options win.
 
-    ``daemon`` is a module that Python workers are forked from. Only for local masters: elsewhere it may come with
-    the job, when the daemon already runs.
+    ``daemon`` is a module that Python workers are forked from. It is used where workers surely have it: with local
+    masters, and in `environment.write_environment`'s archive.
     """
     events = home / "spark-events"
     events.mkdir(parents=True, exist_ok=True)
@@ -43,29 +44,39 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         "spark.eventLog.dir": events.as_uri(),
         "spark.sql.warehouse.dir": (home / "spark-warehouse").as_uri(),
     }
-    if settings.master.startswith("local"):
+    if _is_local(settings):
         config |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
-        if daemon:
-            config["spark.python.daemon.module"] = daemon
+    if daemon and (_is_local(settings) or _is_packed(settings)):
+        config["spark.python.daemon.module"] = daemon
     return config | dict(settings.options)
 
 
-def prepare_environment(home: Path, master: str) -> None:
+def prepare_environment(settings: SparkSettings, home: Path) -> None:
     """Say which Java and which Python Spark starts, before its JVM does. Raises ConfigurationError.
 
-    Spark reads both from the environment alone. Workers run this interpreter unless PYSPARK_PYTHON names another,
-    as it must on a cluster whose hosts keep theirs elsewhere.
+    Spark reads both from the environment alone. Workers run the archive's Python, or this interpreter, unless
+    PYSPARK_PYTHON names another, as it must on a cluster whose hosts keep theirs elsewhere.
     """
     os.environ["JAVA_HOME"] = str(find_java(home / "java").home)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local"):
+    os.environ.setdefault("PYSPARK_PYTHON", PYTHON if _is_packed(settings) else sys.executable)
+    if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+
+
+def _is_local(settings: SparkSettings) -> bool:
+    return settings.master.startswith("local")
+
+
+def _is_packed(settings: SparkSettings) -> bool:
+    """Whether the archive of `kbq pack` goes with the job."""
+    archives = settings.options.get("spark.archives", "").split(",")
+    return not _is_local(settings) and any(archive.endswith(f"#{FOLDER}") for archive in archives)
 
 
 @contextmanager
 def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iterator[SparkContext]:
     """A context for one run, stopped after it. A session, which needs twice the time, brings only SQL."""
-    prepare_environment(home, settings.master)
+    prepare_environment(settings, home)
     config = SparkConf().setAll(list(spark_config(settings, home, daemon).items()))
     context = SparkContext.getOrCreate(config)
     context.setLogLevel("ERROR")
