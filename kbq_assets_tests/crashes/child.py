@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -9,13 +10,14 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
 from kbq_assets.adapters.duckdb import load
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import KbqError
+from kbq_assets.core.turns import SliceLimits
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
@@ -25,6 +27,8 @@ from kbq_assets_tests.integration.platform import open_platform
 DONE, SAID_WHY, BROKEN = 0, 3, 1
 #: Records a batch and rows an insert: few, so that windows and jobs have a middle to die in.
 _BATCH_RECORDS, _INSERT_ROWS = 8, 5
+#: Short enough that partitions are read in several, some of them ahead of the position.
+_SLICES: Final = SliceLimits(positions=12, least=6)
 
 
 @dataclass(frozen=True)
@@ -98,4 +102,6 @@ def _platform(order: Order, probe: Probe) -> Platform:
             port = KafkaSource(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=_BATCH_RECORDS)
         return ProbedPort(port, name, probe)
 
-    return open_platform(order.environ, wrap=probed)
+    platform = open_platform(order.environ, wrap=probed)
+    platform.__dict__["extraction_limits"] = dataclasses.replace(platform.extraction_limits, slices=_SLICES)
+    return platform

@@ -42,7 +42,10 @@ def open_platform(
                 wrap(open_source(settings), "source"),
                 wrap(open_registry(settings), "registry"),
                 SystemClock(),
-            )
+            ),
+            # The task that started last ends first: slices that are read ahead have to be held.
+            slots=4,
+            choose=lambda tasks: tasks - 1,
         )
 
     def offsets(settings: Settings) -> OffsetReader:
