@@ -67,7 +67,7 @@ def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> N
         shown.add_row(
             *place, row.reason, "null" if row.value_size is None else size(row.value_size), row.message
         )
-    out.print(shown if rows else "no bad records")
+    out.print(shown if rows else f"no bad records in {platform.settings.warehouse_url}")
     if quarantined:
         out.print("\nfiles that no load job accepts:")
     for q in quarantined:

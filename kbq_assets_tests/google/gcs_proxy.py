@@ -62,6 +62,10 @@ def refused(status: int, reason: str, message: str) -> Reply:
     return Reply.of_json(status, {"error": {"code": status, "message": message, "errors": [error]}})
 
 
+#: fake-gcs-server does not say what is not there.
+_NO_BUCKET = refused(404, "notFound", "The specified bucket does not exist.")
+
+
 class GcsJudge:
     """Answers Cloud Storage's requests. ``denied`` are permissions that callers lack."""
 
@@ -78,6 +82,7 @@ class GcsJudge:
             "buckets.getIamPolicy": self._policy,
             "buckets.setIamPolicy": self._set_policy,
             "buckets.testIamPermissions": self._test_permissions,
+            "objects.list": self._list,
             "objects.delete": self._conditional,
             "objects.patch": self._conditional,
             "objects.rewrite": self._conditional,
@@ -136,7 +141,13 @@ class GcsJudge:
 
     def _bucket(self, exchange: Exchange) -> Reply:
         status, bucket = self._upstream.call("GET", exchange.request.path)
+        if status == 404:
+            return _NO_BUCKET
         return Reply.of_json(status, {**bucket, **self._settings[_bucket_of(exchange)]})
+
+    def _list(self, exchange: Exchange) -> Reply:
+        reply = self._upstream.forward(exchange)
+        return _NO_BUCKET if reply.status == 404 else reply
 
     def _patch_bucket(self, exchange: Exchange) -> Reply:
         self._settings[_bucket_of(exchange)].update(exchange.request.json)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import Forbidden, PreconditionFailed
+from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
 
 from kbq_assets_tests.google.faults import Fault
 from kbq_assets_tests.google.servers import GcsServer
@@ -26,6 +26,13 @@ def written(bucket: Any, name: str, text: str = "text") -> Any:
     blob = bucket.blob(name)
     blob.upload_from_string(text)
     return blob
+
+
+def test_a_bucket_that_is_not_there_is_named_as_such(gcs_server: GcsServer) -> None:
+    absent = gcs_server.client().bucket("kbq-no-such-bucket")
+    for look in (absent.reload, lambda: list(absent.list_blobs())):
+        with pytest.raises(NotFound, match="specified bucket does not exist"):
+            look()
 
 
 def test_names_are_carried_as_they_are(bucket: Any) -> None:

@@ -82,6 +82,14 @@ def test_a_bucket_is_refused_before_anything_is_written(gcs_server: GcsServer, t
     assert list(bucket.list_blobs()) == []
 
 
+def test_a_bucket_that_is_not_there_is_told_as_such(gcs_server: GcsServer, tmp_path: Path) -> None:
+    found = platform_of(gcs_server, tmp_path, KBQ_STAGING="gs://kbq-no-such-bucket/kbq")
+    for run in (found.status, found.extract, found.load):
+        with pytest.raises(ConfigurationError, match="bucket does not exist") as raised:
+            run()
+        assert raised.value.next_step == "check the bucket's name and the endpoint"
+
+
 def test_records_of_a_topic_become_rows_of_bigquery(
     gcs_server: GcsServer, bigquery_server: BigQueryServer, tmp_path: Path
 ) -> None:
