@@ -1,18 +1,13 @@
-"""A table to load, over the real clients and the local servers, with all that a test must know of it in the end.
-
-Files are staged, and states are read, past the proxy of Cloud Storage: only loaders are watched and struck.
-"""
+"""A table to load, over the real clients, with all that a test must know of it in the end."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from google.cloud import bigquery as api
 from google.cloud.storage import Client as StorageClient
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
@@ -23,6 +18,7 @@ from kbq_assets.adapters.google_clients import storage_client
 from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, prune, publish
 from kbq_assets.core.loading import Flight, TableState
 from kbq_assets.core.names import (
+    QUARANTINE,
     STAGING,
     TableReference,
     commit_path,
@@ -30,17 +26,23 @@ from kbq_assets.core.names import (
     schema_path,
     table_state_path,
 )
+from kbq_assets.core.tables import TableOptions
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.clean import clean
 from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
+from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort
+from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.google.faults import Request
 from kbq_assets_tests.google.ledger import JobKey
 from kbq_assets_tests.google.servers import PROJECT, BigQueryServer, GcsServer
 from kbq_assets_tests.strategies import staged_file, window
 
 LOCATION = "US"
+#: As a platform whose source list names the topic alone has them.
+OPTIONS = TableOptions(labels={"kbq": "v1", "topic": "t"})
 TOPIC = "t"
 FINGERPRINT = "f1"
 #: Seconds of a loader per second of ours.
@@ -60,46 +62,27 @@ class FastClock(SystemClock):
         super().sleep(seconds / _HASTE)
 
 
-class Ground:
-    """The servers, a bucket and a dataset, which many worlds share, and clients of them."""
-
-    def __init__(self, gcs: GcsServer, bigquery: BigQueryServer) -> None:
-        self.gcs, self.bigquery = gcs, bigquery
-        self.bucket, self.dataset = gcs.new_bucket(), bigquery.new_dataset()
-        self._numbers = itertools.count(1)
-
-    @cached_property
-    def unwatched(self) -> StorageClient:
-        """A client that no proxy sees."""
-        return storage_client(GoogleAccess("anonymous", self.gcs.direct_endpoint))
-
-    def world(self) -> LoadWorld:
-        """A table of its own below a prefix of its own."""
-        return LoadWorld(self, f"w{next(self._numbers)}")
-
-    def close(self) -> None:
-        """Forget faults and watchers; let jobs go on."""
-        for server in (self.gcs, self.bigquery):
-            server.faults.clear()
-            server.watchers.clear()
-        self.bigquery.hold_jobs(False)
-        self.bigquery.judge.strict_ids = True
-
-
 class LoadWorld:
-    """One table, one topic-partition, files of a few rows. ``early`` are deletions that came too early."""
+    """One table, one topic-partition, files of a few rows.
 
-    def __init__(self, ground: Ground, name: str) -> None:
-        self.ground, self.name = ground, name
-        self.gcs, self.bigquery = ground.gcs, ground.bigquery
-        self.table = TableReference(ground.dataset, name)
-        self.store = GcsObjectStore(ground.unwatched, ground.bucket, name, pauses=_PAUSES)
-        self.warehouse = self._warehouse(ground.bigquery.client())
+    ``store`` stages and looks; loaders have stores that ``open_store`` opens. ``early`` are deletions that came too
+    early, where somebody watches.
+    """
+
+    def __init__(
+        self,
+        table: TableReference,
+        store: GcsObjectStore,
+        open_store: Callable[[], GcsObjectStore],
+        warehouse: BigQueryWarehouse,
+        clock: Clock,
+    ) -> None:
+        self.table, self.store, self.warehouse = table, store, warehouse
+        self._open_store, self._clock = open_store, clock
         self.files: list[StagedFile] = []
         self.early: list[str] = []
         self._commit = Commit(TOPIC, 0, "cluster", "topic", 1, {0: PartitionCommit(0)})
         self.store.create(schema_path(FINGERPRINT), SCHEMA.encode())
-        ground.gcs.watchers.append(self._watch_deletion)
 
     # Staging
 
@@ -111,9 +94,8 @@ class LoadWorld:
             data = avro_file(records(range(first, first + count), topic=TOPIC, epoch=1))
             file = staged_file(
                 first, first + count, topic=TOPIC, table=str(self.table), fingerprint=FINGERPRINT,
-                size=len(data), attempt=self.name,
+                size=len(data), attempt="1a",
             )  # fmt: skip
-            file = replace(file, raw_bytes=len(data))
             self.store.create(file.path, data[:-20] if place in set(damaged) else data)
             self.files.append(file)
             files.append(file)
@@ -135,13 +117,20 @@ class LoadWorld:
     # Loading
 
     def ports(self, wrap: Wrap = lambda port, name: port) -> LoadPorts:
-        """The world of one loader, with clients of its own kind: real, and through the proxies."""
-        store = GcsObjectStore(self.gcs.client(), self.ground.bucket, self.name, pauses=_PAUSES)
-        return LoadPorts(wrap(store, "store"), wrap(self.warehouse, "warehouse"), FastClock())
+        """The world of one loader."""
+        return LoadPorts(wrap(self._open_store(), "store"), wrap(self.warehouse, "warehouse"), self._clock)
 
     def load(self, ports: LoadPorts | None = None, wait_seconds: float = 6000.0) -> LoadReport:
         """One run of a loader."""
-        return load(ports or self.ports(), LoadOptions(wait_seconds=wait_seconds, poll_seconds=5.0))
+        options = LoadOptions(lambda table, topics: OPTIONS, wait_seconds, poll_seconds=5.0)
+        return load(ports or self.ports(), options)
+
+    def load_until(self, point: Point | None) -> None:
+        """One run of a loader that dies at a point, if there is one."""
+        death = Death(point)
+        with contextlib.suppress(Crash):
+            self.load(self.ports(lambda port, name: ProbedPort(port, name, death)))
+            assert point is None, f"{point} is no point of this run: {death.passed}"
 
     def converge(self, runs: int = 6) -> None:
         """Fresh loaders, until none has anything to do but for what an operator must decide."""
@@ -157,9 +146,6 @@ class LoadWorld:
         state.change(self.store, Commit, commit_path(TOPIC, 0), lambda commit: prune(commit, loaded))
         clean(self.ports().store)
 
-    def _warehouse(self, client: api.Client) -> BigQueryWarehouse:
-        return BigQueryWarehouse(client, PROJECT, LOCATION, clock=FastClock(), patience_seconds=20)
-
     # What there is
 
     def state(self) -> TableState:
@@ -172,14 +158,6 @@ class LoadWorld:
         assert flight is not None
         return flight
 
-    def job(self, job_id: str) -> dict[str, Any]:
-        """A job as BigQuery has it."""
-        return self.bigquery.judge.ledger.document(self.key(job_id))
-
-    def key(self, job_id: str) -> JobKey:
-        """What names a job in the ledger."""
-        return JobKey(PROJECT, LOCATION.lower(), job_id)
-
     def rows(self) -> dict[int, int]:
         """Rows per offset, read back from BigQuery."""
         return dict(self.warehouse.positions(self.table, KafkaRange(TOPIC, 0, 1)))
@@ -190,8 +168,73 @@ class LoadWorld:
 
     def quarantined(self) -> set[str]:
         """Paths of staged files of which there is a copy in quarantine."""
-        copies = {entry.path for entry in self.store.list("quarantine/")}
+        copies = {entry.path for entry in self.store.list(QUARANTINE)}
         return {file.path for file in self.files if quarantine_path(file.path) in copies}
+
+
+class Death(Probe):
+    """The loader dies at a point, and nothing of its own code runs any more."""
+
+    def __call__(self, kind: str) -> None:
+        self.passed[kind] += 1
+        if self._point == (kind, self.passed[kind]):
+            raise Crash
+
+
+class Ground:
+    """The local servers, a bucket and a dataset, which many worlds share, and clients of them."""
+
+    def __init__(self, gcs: GcsServer, bigquery: BigQueryServer) -> None:
+        self.gcs, self.bigquery = gcs, bigquery
+        self.bucket, self.dataset = gcs.new_bucket(), bigquery.new_dataset()
+        self._numbers = itertools.count(1)
+
+    @cached_property
+    def unwatched(self) -> StorageClient:
+        """A client that no proxy sees."""
+        return storage_client(GoogleAccess("anonymous", self.gcs.direct_endpoint))
+
+    def world(self) -> WatchedWorld:
+        """A table of its own below a prefix of its own."""
+        return WatchedWorld(self, f"w{next(self._numbers)}")
+
+    def close(self) -> None:
+        """Forget faults and watchers; let jobs go on."""
+        for server in (self.gcs, self.bigquery):
+            server.faults.clear()
+            server.watchers.clear()
+        self.bigquery.hold_jobs(False)
+        self.bigquery.judge.strict_ids = True
+
+
+class WatchedWorld(LoadWorld):
+    """A world on local servers, with clients of a loader's own kind: real, and through the proxies.
+
+    It is staged and looked at past the proxy of Cloud Storage: only loaders are watched and struck.
+    """
+
+    def __init__(self, ground: Ground, name: str) -> None:
+        self.ground, self.name = ground, name
+        self.gcs, self.bigquery = ground.gcs, ground.bigquery
+
+        def store(client: StorageClient) -> GcsObjectStore:
+            return GcsObjectStore(client, ground.bucket, name, pauses=_PAUSES)
+
+        clock = FastClock()
+        warehouse = BigQueryWarehouse(
+            ground.bigquery.client(), PROJECT, LOCATION, clock=clock, patience_seconds=20
+        )
+        table = TableReference(ground.dataset, name)
+        super().__init__(table, store(ground.unwatched), lambda: store(ground.gcs.client()), warehouse, clock)
+        ground.gcs.watchers.append(self._watch_deletion)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job as BigQuery has it. Raises KeyError."""
+        return self.bigquery.judge.ledger.document(self.key(job_id))
+
+    def key(self, job_id: str) -> JobKey:
+        """What names a job in the ledger."""
+        return JobKey(PROJECT, LOCATION.lower(), job_id)
 
     # What must not happen
 

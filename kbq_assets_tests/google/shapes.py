@@ -26,6 +26,7 @@ _PROBE_ID = re.compile(r"kbq-probe-[0-9a-f]{32}")
 _PROBE_TABLE = re.compile(r"_kbq_probe_[0-9a-f]{32}")
 _ANY_TABLE = re.compile(_NAME)
 _US = {"location": "US"}
+_LABELS = {"kbq": "v1", "topic": "t"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _load(job_id: Shape, table: Shape, timeout: str) -> Shape:
         "jobReference": {"projectId": PROJECT, "jobId": job_id, **_US},
         "configuration": {
             "jobTimeoutMs": timeout,
-            "labels": {},
+            "labels": _LABELS,
             "load": {
                 "sourceUris": Several(re.compile(r"gs://[^/]+/.+/staging/1-[^/]+/t\.0\.[^/]+\.avro")),
                 "destinationTable": _table(table),
@@ -94,11 +95,12 @@ _NEW_TABLE = {
     "schema": {"fields": _fields()},
     "timePartitioning": {"type": "DAY", "field": "event_date"},
     "requirePartitionFilter": False,
-    "labels": {},
+    "labels": _LABELS,
 }
 _SCRATCH = {
     **{name: value for name, value in _NEW_TABLE.items() if name != "requirePartitionFilter"},
     "tableReference": _table(_PROBE_TABLE),
+    "labels": {},
     "expirationTime": re.compile(r"[0-9]{13}"),
 }
 _POSITIONS = {

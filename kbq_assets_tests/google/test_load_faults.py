@@ -6,16 +6,14 @@ says; no staged file was deleted before its load was verified and recorded; and 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
 
 import pytest
 
-from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort
-from kbq_assets_tests.fakes.faults import Crash
-from kbq_assets_tests.google.loads import Ground, LoadWorld
+from kbq_assets_tests.crashes.probes import Point
+from kbq_assets_tests.google.loads import Ground, WatchedWorld
 from kbq_assets_tests.google.outcomes import CASES, FILE_ROWS, FILES, Case, wrongs
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.google.shapes import objections
@@ -24,33 +22,17 @@ from kbq_assets_tests.simulation.mutants import MUTANTS
 pytestmark = pytest.mark.google
 
 
-class Death(Probe):
-    """The loader dies at a point, and nothing of its own code runs any more."""
-
-    def __call__(self, kind: str) -> None:
-        self.passed[kind] += 1
-        if self._point == (kind, self.passed[kind]):
-            raise Crash
-
-
 @pytest.fixture(scope="module")
 def ground(gcs_server: GcsServer, bigquery_server: BigQueryServer) -> Ground:
     return Ground(gcs_server, bigquery_server)
 
 
 @pytest.fixture
-def world(ground: Ground) -> Iterator[LoadWorld]:
+def world(ground: Ground) -> Iterator[WatchedWorld]:
     said = len(ground.bigquery.requests)
     yield ground.world()
     ground.close()
     assert objections(ground.bigquery.requests[said:]) == []
-
-
-def _load(world: LoadWorld, point: Point | None) -> None:
-    death = Death(point)
-    with contextlib.suppress(Crash):
-        world.load(world.ports(lambda port, name: ProbedPort(port, name, death)))
-        assert point is None, f"{point} is no point of this run: {death.passed}"
 
 
 @pytest.mark.parametrize(
@@ -58,10 +40,10 @@ def _load(world: LoadWorld, point: Point | None) -> None:
     [(case, point) for case in CASES for point in (None, *case.dies)],
     ids=lambda value: value.name if isinstance(value, Case) else str(value),
 )
-def test_a_death_changes_no_outcome(world: LoadWorld, case: Case, point: Point | None) -> None:
+def test_a_death_changes_no_outcome(world: WatchedWorld, case: Case, point: Point | None) -> None:
     world.stage(*[FILE_ROWS] * FILES, damaged=case.damaged)
     case.arrange(world)
-    _load(world, point)
+    world.load_until(point)
     case.between(world)
     world.converge()
     world.bigquery.faults.deliver_late()
@@ -70,12 +52,12 @@ def test_a_death_changes_no_outcome(world: LoadWorld, case: Case, point: Point |
     assert wrongs(case, world) == []
 
 
-def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(world: LoadWorld) -> None:
+def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(world: WatchedWorld) -> None:
     world.stage(FILE_ROWS)
     [early] = [mutant for mutant in MUTANTS if mutant.rule == "L4"]
     with early.active():
         world.load()
-    assert world.early == [world.files[0].path]
+    assert set(world.early) == {world.files[0].path}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +73,7 @@ def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(
     ],
 )
 def test_a_request_that_says_anything_else_is_objected_to(
-    world: LoadWorld, path: tuple[str, ...], value: object, told: str
+    world: WatchedWorld, path: tuple[str, ...], value: object, told: str
 ) -> None:
     world.stage(FILE_ROWS)
     world.load()

@@ -21,7 +21,7 @@ from kbq_assets.pipelines import load
 from kbq_assets.pipelines.load_table import TableLoader, Turn
 from kbq_assets_tests.contracts.object_store import at_once
 from kbq_assets_tests.google.faults import Fault, Request
-from kbq_assets_tests.google.loads import Ground, LoadWorld
+from kbq_assets_tests.google.loads import Ground, WatchedWorld
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.google.shapes import objections
 from kbq_assets_tests.simulation.mutants import Mutant
@@ -39,7 +39,7 @@ def ground(gcs_server: GcsServer, bigquery_server: BigQueryServer) -> Ground:
 
 
 @pytest.fixture
-def world(ground: Ground) -> Iterator[LoadWorld]:
+def world(ground: Ground) -> Iterator[WatchedWorld]:
     yield ground.world()
     ground.close()
 
@@ -49,7 +49,7 @@ def _of_a_state(request: Request) -> bool:
     return request.query.get("uploadType") == "multipart"
 
 
-def _misfortune(world: LoadWorld, random: Random) -> None:
+def _misfortune(world: WatchedWorld, random: Random) -> None:
     """What may happen to the next two loaders."""
     jobs = [
         Fault("jobs.insert", "drop_reply"),
@@ -75,12 +75,12 @@ def _misfortune(world: LoadWorld, random: Random) -> None:
         world.gcs.faults.add(fault)
 
 
-def _run(world: LoadWorld) -> None:
+def _run(world: WatchedWorld) -> None:
     with contextlib.suppress(KbqError):
         world.load()
 
 
-def _start_two(world: LoadWorld, random: Random) -> None:
+def _start_two(world: WatchedWorld, random: Random) -> None:
     """Stage some files; two loaders run over them at once, to their ends. Sometimes what was late arrives then."""
     world.stage(*(random.randint(1, 3) for _ in range(random.randint(1, 2))))
     _misfortune(world, random)
@@ -89,7 +89,7 @@ def _start_two(world: LoadWorld, random: Random) -> None:
         world.bigquery.faults.deliver_late()
 
 
-def _settle(world: LoadWorld) -> None:
+def _settle(world: WatchedWorld) -> None:
     """No more faults; what is late arrives; one loader ends the work."""
     world.bigquery.faults.deliver_late()
     world.bigquery.faults.clear()
@@ -97,12 +97,12 @@ def _settle(world: LoadWorld) -> None:
     world.converge()
 
 
-def _wanted(world: LoadWorld) -> dict[int, int]:
+def _wanted(world: WatchedWorld) -> dict[int, int]:
     return dict.fromkeys(range(world.files[-1].until), 1)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_two_loaders_started_at_once_load_every_row_once(world: LoadWorld, seed: int) -> None:
+def test_two_loaders_started_at_once_load_every_row_once(world: WatchedWorld, seed: int) -> None:
     random, said = Random(seed), len(world.bigquery.requests)
     for _ in range(STARTS):
         _start_two(world, random)
@@ -132,7 +132,7 @@ class _IdsOfItsOwn(TableLoader):
 WITHOUT_INTENT = Mutant("ids of its own", "L2", ((load, "TableLoader", _IdsOfItsOwn),))
 
 
-def _doubled(world: LoadWorld) -> Counter[int]:
+def _doubled(world: WatchedWorld) -> Counter[int]:
     """Offsets with several rows, after starts until there is one."""
     random = Random(1)
     for _ in range(STARTS):
@@ -143,11 +143,11 @@ def _doubled(world: LoadWorld) -> Counter[int]:
     return Counter()
 
 
-def test_two_loaders_with_ids_of_their_own_double_rows(world: LoadWorld) -> None:
+def test_two_loaders_with_ids_of_their_own_double_rows(world: WatchedWorld) -> None:
     with WITHOUT_INTENT.active():
         assert _doubled(world)
 
 
-def test_two_loaders_double_rows_where_an_id_may_run_twice(world: LoadWorld) -> None:
+def test_two_loaders_double_rows_where_an_id_may_run_twice(world: WatchedWorld) -> None:
     world.bigquery.judge.strict_ids = False
     assert _doubled(world)
