@@ -1,4 +1,7 @@
-"""Serve the local Google servers below ``.kbq/google`` until interrupted; print what makes KBQ use them."""
+"""Serve the local Google servers until interrupted; ``settings.sh`` in their folder makes KBQ use them.
+
+The folder is ``.kbq/google``, or the argument.
+"""
 
 from __future__ import annotations
 
@@ -56,4 +59,4 @@ def _tell(message: str) -> None:
 
 
 if __name__ == "__main__":
-    main(REPOSITORY / ".kbq" / "google")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / ".kbq" / "google")

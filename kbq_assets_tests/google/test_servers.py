@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.google_permissions import Side
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.definitions import platform
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets_tests.contracts.warehouse import SCHEMA
+from kbq_assets_tests.google.install import Program
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
 pytestmark = pytest.mark.google
@@ -28,3 +42,31 @@ def test_a_dataset_that_many_create_at_once_is_there_for_all(bigquery_server: Bi
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: client.create_dataset(name, exists_ok=True), range(8)))
     assert {dataset.dataset_id for dataset in made} == {name}
+
+
+@contextmanager
+def served_by_hand(folder: Path) -> Iterator[Platform]:
+    """`make google` in a folder of its own, until Ctrl-C; the platform that its settings describe."""
+    command = [sys.executable, "-m", "kbq_assets_tests.google", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
+        try:
+            assert served.stderr is not None
+            assert "source" in served.stderr.readline()
+            lines = re.findall(r"^export (\w+)='(.*)'$", (folder / "settings.sh").read_text(), re.MULTILINE)
+            yield platform({"KBQ_HOME": str(folder), **dict(lines)})
+        finally:
+            served.send_signal(signal.SIGINT)
+    assert served.returncode == 0
+
+
+def test_servers_started_by_hand_are_found_by_their_settings_and_keep_their_data(
+    gcs_program: Program, bigquery_program: Program, tmp_path: Path
+) -> None:
+    table = TableReference("shop", "orders")
+    with served_by_hand(tmp_path) as found:
+        found.store.create("commits/a.json", b"{}")
+        found.warehouse.create_table(table, columns_of(SCHEMA), TableOptions())
+    with served_by_hand(tmp_path) as found:
+        assert [entry.path for entry in found.store.list("commits/")] == ["commits/a.json"]
+        assert found.warehouse.tables() == (table,)
+        assert found.openers.check_staging(found.settings, Side.LOAD) == ()  # no warnings
