@@ -1,0 +1,36 @@
+"""Without RUN_INTEGRATION_TESTS=true nothing here runs: deselected, which hides nothing, and not skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbq_assets_tests.google.project.place import Place
+
+_HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("RUN_INTEGRATION_TESTS") == "true":
+        return
+    ours = [item for item in items if _HERE in item.path.parents]
+    items[:] = [item for item in items if item not in ours]
+    config.hook.pytest_deselected(items=ours)
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Place]:
+    """The project of the environment. What the run has made there goes with it."""
+    place = Place.of_environ(os.environ)
+    yield place
+    place.clear()
+
+
+@pytest.fixture
+def corner(place: Place) -> str:
+    """A name of the test's own, for datasets and folders."""
+    return place.new_name()

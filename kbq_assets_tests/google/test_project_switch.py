@@ -1,0 +1,73 @@
+"""The suite for a real project: deselected unless asked for; where it is, it goes to the place that variables name, and
+leaves nothing there. Here that place is the local servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+
+pytestmark = pytest.mark.google
+
+SUITE = Path(__file__).parent / "project"
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: One of each kind: a store's contract, a warehouse's, a load that dies, two loaders.
+CHOSEN = (
+    "test_contracts.py::TestBucket::test_a_swap_replaces_the_whole_object",
+    "test_contracts.py::TestBigQuery::test_only_tables_with_positions_are_listed",
+    "test_contracts.py::TestBigQuery::test_a_burned_id_cannot_be_inserted",
+    "test_loads.py::test_a_death_changes_no_outcome[success-store.swap tables, after #1]",
+)
+
+
+def _run(*arguments: str, **environ: str) -> tuple[int, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RUN_", "KBQ_", "PYTEST_"))}
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=REPOSITORY,
+        env={**inherited, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout[-3000:]
+
+
+def test_without_being_asked_for_nothing_of_it_runs() -> None:
+    code, said = _run(str(SUITE), "--collect-only", KBQ_NO_SKIP="1")
+    assert (code, re.search(r"no tests collected \((\d+) deselected\)", said) is not None) == (5, True), said
+
+
+def test_it_says_what_it_needs() -> None:
+    code, said = _run(f"{SUITE}/{CHOSEN[0]}", RUN_INTEGRATION_TESTS="true", KBQ_TEST_GCP_PROJECT="p")
+    assert (code, "RUN_INTEGRATION_TESTS=true needs KBQ_TEST_GCP_BUCKET" in said) == (1, True), said
+
+
+def test_it_runs_where_the_variables_say_and_leaves_nothing(
+    gcs_server: GcsServer, bigquery_server: BigQueryServer
+) -> None:
+    bucket, before = gcs_server.new_bucket(), _datasets(bigquery_server)
+    code, said = _run(
+        *(f"{SUITE}/{name}" for name in CHOSEN),
+        RUN_INTEGRATION_TESTS="true",
+        KBQ_TEST_GCP_PROJECT=bigquery_server.project,
+        KBQ_TEST_GCP_BUCKET=bucket,
+        KBQ_LOAD_CREDENTIALS="anonymous",
+        KBQ_GCS_ENDPOINT=gcs_server.endpoint,
+        KBQ_BIGQUERY_ENDPOINT=bigquery_server.endpoint,
+    )
+    assert (code, f"{len(CHOSEN)} passed" in said) == (0, True), said
+    assert list(gcs_server.client().list_blobs(bucket)) == []
+    assert _datasets(bigquery_server) == before
+    asked = {r.path.split("/")[4] for r in gcs_server.requested("objects.delete")}
+    assert bucket in asked
+
+
+def _datasets(server: BigQueryServer) -> set[str]:
+    return {dataset.dataset_id for dataset in server.client().list_datasets()}
