@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from google.api_core.exceptions import NotFound
-from google.cloud import bigquery
+from google.cloud.bigquery import Client
 
 from kbq_assets.adapters.gcs import GcsObjectStore, open_gcs_store
 from kbq_assets.adapters.google_auth import GoogleAccess
@@ -55,7 +55,7 @@ class Place:
         """A name of a test's own."""
         return f"{self.run}_{next(self._numbers)}"
 
-    def client(self) -> bigquery.Client:
+    def client(self) -> Client:
         """The real client."""
         return bigquery_client(self.bigquery, BigQueryProject(self.project, self.location))
 

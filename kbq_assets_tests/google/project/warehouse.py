@@ -96,5 +96,10 @@ class ProjectWarehouse(BigQueryWarehouse):
         return TableReference(table.dataset.removeprefix(self._name), table.table)
 
     def _placed(self, job: LoadJob) -> LoadJob:
-        own = {"job_id": self._name + job.job_id, "project": self.project, "location": self.location}
-        return replace(job, table=self._there(job.table), **own)
+        return replace(
+            job,
+            job_id=self._name + job.job_id,
+            project=self.project,
+            location=self.location,
+            table=self._there(job.table),
+        )
