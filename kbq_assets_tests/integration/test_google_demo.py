@@ -56,7 +56,13 @@ class GoogleDemo:
 
     def staged(self) -> list[str]:
         """Staged files, committed or not."""
-        return [blob.name for blob in self.gcs.client().list_blobs(self.bucket, prefix="kbq/staging/")]
+        return list(self.generations("kbq/staging/"))
+
+    def generations(self, prefix: str) -> dict[str, int]:
+        """Which writing of each object is there."""
+        return {
+            blob.name: blob.generation for blob in self.gcs.client().list_blobs(self.bucket, prefix=prefix)
+        }
 
     def document(self, *arguments: str) -> Any:
         """What a command prints as JSON; it must succeed."""
@@ -126,8 +132,10 @@ def test_a_killed_extraction_is_completed_by_the_next_and_its_late_commits_lose(
     alive.clear()
     report = google.document("extract")
     assert (report["stops"], report["failures"], report["unfinished"]) == ([], {}, 0)
+    commits = google.generations("kbq/commits/")
     assert faults.deliver_late() > 0
     faults.clear()
+    assert google.generations("kbq/commits/") == commits
     assert google.document("extract")["records"] == 0
 
 
