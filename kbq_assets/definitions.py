@@ -127,8 +127,9 @@ def _open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
     from kbq_assets.worker import daemon
     from kbq_assets.worker.task import UnitTask
 
+    task = UnitTask(settings)
     with spark_context(settings.spark, settings.home, daemon.MODULE) as context:
-        yield SparkEngine(context, UnitTask(settings))
+        yield SparkEngine(context, task)
 
 
 def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | None]:

@@ -58,9 +58,10 @@ def engine_resource(settings: Settings) -> dg.ResourceDefinition:
             from kbq_assets.adapters.spark.engine import SparkEngine
             from kbq_assets.worker.task import UnitTask
 
+            task = UnitTask(settings)
             if context.log is not None:
                 context.log.info(f"starting Spark ({settings.spark.master})")
-            return SparkEngine(spark.spark_context, UnitTask(settings))
+            return SparkEngine(spark.spark_context, task)
 
         return OnDemandEngine(open_engine)
 

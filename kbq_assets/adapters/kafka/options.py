@@ -162,6 +162,11 @@ def redacted(options: Mapping[str, str]) -> dict[str, str]:
     return {name: _shown(name, value) for name, value in options.items()}
 
 
+def plain_secrets(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of options that hold a secret itself, not a reference to one."""
+    return tuple(sorted(n for n in _SECRETS & options.keys() if options[n] and not is_reference(options[n])))
+
+
 def without_secrets(text: str, client: Mapping[str, str]) -> str:
     """A client's message with every secret of its configuration hidden."""
     for name in _SECRETS & client.keys():
@@ -171,8 +176,9 @@ def without_secrets(text: str, client: Mapping[str, str]) -> str:
 
 
 def _shown(name: str, value: str) -> str:
-    return HIDDEN if name in _SECRETS and not _is_reference(value) else value
+    return HIDDEN if name in _SECRETS and not is_reference(value) else value
 
 
-def _is_reference(value: str) -> bool:
+def is_reference(value: str) -> bool:
+    """Whether a value is ``env:NAME`` or ``file:PATH``."""
     return value.startswith(("env:", "file:"))

@@ -61,7 +61,8 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
         written.replace(archive)
     except OSError as error:
         raise ConfigurationError(
-            f"{archive} cannot be written: {error.strerror}", next_step="name a file in another folder"
+            f"{archive} was not written: {error}",
+            next_step="name a file in a folder that is there, with room",
         ) from error
     finally:
         written.unlink(missing_ok=True)
