@@ -22,9 +22,9 @@ from kbq_assets_tests.integration.world import Producers, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
-PARTITIONS, RECORDS = 4, 25_000
-#: Two tasks at a time of four, of two windows each: a run has a middle.
-ENVIRON = {"KBQ_SPARK_MASTER": "local[2]", "KBQ_WINDOW_RECORDS": "10000"}
+PARTITIONS, RECORDS = 16, 12_500
+#: Two tasks at a time, many to come: a run has a middle, however fast a task is.
+ENVIRON = {"KBQ_SPARK_MASTER": "local[2]", "KBQ_WINDOW_RECORDS": "5000"}
 KBQ = "from kbq_assets.definitions import main; main()"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
