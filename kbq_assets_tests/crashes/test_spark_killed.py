@@ -22,7 +22,7 @@ from kbq_assets_tests.integration.world import Producers, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
-PARTITIONS, RECORDS = 16, 12_500
+PARTITIONS, RECORDS = 24, 30_000
 #: Two tasks at a time, many to come: a run has a middle, however fast a task is.
 ENVIRON = {"KBQ_SPARK_MASTER": "local[2]", "KBQ_WINDOW_RECORDS": "5000"}
 KBQ = "from kbq_assets.definitions import main; main()"
