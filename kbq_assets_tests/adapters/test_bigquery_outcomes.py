@@ -134,8 +134,12 @@ def test_without_a_connection_nothing_was_sent() -> None:
         PROJECT, NoCredentials(AssertionError()), client_options={"api_endpoint": f"http://127.0.0.1:{port}"}
     )
     client._http_internal = requests.Session()  # no credentials are asked for
-    with pytest.raises(Unavailable, match="out of reach"):
-        insert(BigQueryWarehouse(client, PROJECT, LOCATION))
+    warehouse = BigQueryWarehouse(client, PROJECT, LOCATION, patience_seconds=0)
+    with pytest.raises(Unavailable, match="out of reach: .*Connection refused"):
+        insert(warehouse)
+    with pytest.raises(Unavailable, match=r"project .*: ConnectionRefusedError: .*refused\n") as told:
+        warehouse.tables()
+    assert "url" not in str(told.value).casefold()
 
 
 @pytest.mark.parametrize("error", [auth.RefreshError("invalid_grant"), auth.TransportError("no route")])

@@ -97,7 +97,16 @@ def message_of(error: Exception) -> str:
     errors = getattr(error, "errors", None) or [{}]
     if isinstance(errors[0], dict) and errors[0].get("message"):
         return str(errors[0]["message"])
+    if isinstance(error, requests.RequestException):
+        root = _root(error)
+        return f"{type(root).__name__}: {root}"
     return str(error) or type(error).__name__
+
+
+def _root(error: BaseException) -> BaseException:
+    """What began it: the errors around it tell addresses and URLs."""
+    following = error.__cause__ or error.__context__
+    return _root(following) if isinstance(following, (OSError, urllib3.exceptions.HTTPError)) else error
 
 
 def _insertion_error(error: Exception, what: str) -> KbqError:
