@@ -81,8 +81,7 @@ class LazyGroup(click.Group):
             if cmd_name in section:
                 module, _, attribute = section[cmd_name].path.partition(":")
                 command: click.Command = getattr(import_module(module), attribute)
-                # Click keeps the help option of the first context that asks: it must not depend on which that was.
-                command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
+                _take_help_options(command)
                 return command
         return None
 
@@ -99,6 +98,14 @@ class LazyGroup(click.Group):
         except KbqError as error:
             tell(error, debug=ctx.params["debug"])
             sys.exit(exit_code(error))
+
+
+def _take_help_options(command: click.Command) -> None:
+    """Click keeps the help option of the first context that asks: it must not depend on which that was."""
+    command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _take_help_options(inner)
 
 
 EPILOG: Final = """
