@@ -23,14 +23,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def place() -> Iterator[Place]:
+def gcp() -> Iterator[Place]:
     """The project of the environment. What the run has made there goes with it."""
-    place = Place.of_environ(os.environ)
-    yield place
-    place.clear()
+    found = Place.of_environ(os.environ)
+    yield found
+    found.clear()
 
 
 @pytest.fixture
-def corner(place: Place) -> str:
+def corner(gcp: Place) -> str:
     """A name of the test's own, for datasets and folders."""
-    return place.new_name()
+    return gcp.new_name()

@@ -36,12 +36,12 @@ class TestBucket(SharedObjectStoreContract):
     processes = 2
 
     @pytest.fixture
-    def store(self, place: Place, corner: str) -> ObjectStore:
-        return place.store(corner)
+    def store(self, gcp: Place, corner: str) -> ObjectStore:
+        return gcp.store(corner)
 
     @pytest.fixture
-    def opener(self, place: Place, corner: str) -> StoreOpener:
-        return partial(place.store, corner)
+    def opener(self, gcp: Place, corner: str) -> StoreOpener:
+        return partial(gcp.store, corner)
 
     def fill(self, store: ObjectStore, names: Iterable[str]) -> None:
         with ThreadPoolExecutor(16) as threads:
@@ -50,16 +50,16 @@ class TestBucket(SharedObjectStoreContract):
 
 class TestBigQuery(SharedWarehouseContract):
     @pytest.fixture
-    def opener(self, place: Place, corner: str) -> Opener:
-        return OpenProject(place, corner)
+    def opener(self, gcp: Place, corner: str) -> Opener:
+        return OpenProject(gcp, corner)
 
     @pytest.fixture
     def warehouse(self, opener: Opener) -> Warehouse:
         return opener()
 
     @pytest.fixture
-    def stage(self, place: Place, corner: str) -> Stage:
-        store = place.store(corner)
+    def stage(self, gcp: Place, corner: str) -> Stage:
+        store = gcp.store(corner)
 
         def write(name: str, data: bytes) -> str:
             store.create(name, data)

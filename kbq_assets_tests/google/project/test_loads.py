@@ -19,12 +19,12 @@ STARTS = 5
 
 
 @pytest.fixture
-def world(place: Place, corner: str) -> LoadWorld:
+def world(gcp: Place, corner: str) -> LoadWorld:
     return LoadWorld(
         TableReference(corner, "t"),
-        place.store(corner),
-        lambda: place.store(corner),
-        BigQueryWarehouse(place.client(), place.project, place.location),
+        gcp.store(corner),
+        lambda: gcp.store(corner),
+        BigQueryWarehouse(gcp.client(), gcp.project, gcp.location),
         SystemClock(),
     )
 
