@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from kbq_assets.adapters.local_stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import real_broker
-from kbq_assets_tests.cluster.runs import ClusterRun
+from kbq_assets_tests.cluster.runs import KBQ, ClusterRun, Start
 from kbq_assets_tests.cluster.standalone import SECRET, Cluster, standalone
 from kbq_assets_tests.integration.world import Producers, World
 
 WORKERS = 2
-_KBQ = "from kbq_assets.definitions import main; main()"
 
 
 @pytest.fixture(scope="package")
@@ -35,7 +34,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `kbq pack` makes of this environment."""
     path = tmp_path_factory.mktemp("packed") / "kbq.tar.gz"
-    subprocess.run([sys.executable, "-c", _KBQ, "pack", str(path)], check=True)
+    program = "from kbq_assets.definitions import main; main()"
+    subprocess.run([sys.executable, "-c", program, "pack", str(path)], check=True)
     return path
 
 
@@ -59,12 +59,12 @@ def on_cluster(cluster: Cluster, archive: Path) -> Mapping[str, str]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[World], ClusterRun]]:
+def start() -> Iterator[Start]:
     """Start a run; it does not outlive the test."""
     runs: list[ClusterRun] = []
 
-    def begin(world: World) -> ClusterRun:
-        runs.append(ClusterRun(world))
+    def begin(world: World, program: str = KBQ) -> ClusterRun:
+        runs.append(ClusterRun(world, program))
         return runs[-1]
 
     yield begin

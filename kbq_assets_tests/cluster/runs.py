@@ -1,4 +1,4 @@
-"""`kbq extract` on a cluster, in a process of its own."""
+"""An extraction on a cluster, by `kbq extract` or by Dagster's job, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kbq_assets.core.names import STAGING
 from kbq_assets_tests.integration.world import World
 
-_KBQ = "from kbq_assets.definitions import main; main()"
+KBQ = "import sys; from kbq_assets.definitions import main; sys.argv[1:] = ['extract']; main()"
+DAGSTER = """
+import sys
+from kbq_assets.definitions import defs
+
+job = defs.resolve_job_def("extract_job")
+sys.exit(not job.execute_in_process(raise_on_error=False).success)
+"""
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class ClusterRun:
     """A run whose driver is here and whose tasks are on the cluster."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, program: str = KBQ) -> None:
         self._world = world
         self._log = world.folder / "extract.log"
         environ = {**os.environ, **world.environ, "PYTHONPATH": str(_REPOSITORY)}
-        command = [sys.executable, "-c", _KBQ, "extract"]
+        command = [sys.executable, "-c", program]
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(command, cwd=world.folder, env=environ, stdout=log, stderr=log)
 
@@ -66,3 +73,11 @@ class ClusterRun:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(30)
+
+
+class Start(Protocol):
+    """Starts a run."""
+
+    def __call__(self, world: World, program: str = KBQ) -> ClusterRun:
+        """By `KBQ` or `DAGSTER`."""
+        ...

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from kbq_assets.core.offsets import TopicPartition
-from kbq_assets_tests.cluster.runs import ClusterRun
+from kbq_assets_tests.cluster.runs import DAGSTER, Start
 from kbq_assets_tests.cluster.standalone import SECRET, Cluster, base_python
 from kbq_assets_tests.fakes.registry_server import Answer, registry_server
 from kbq_assets_tests.fixtures.local_stack import free_ports
@@ -25,8 +25,6 @@ from kbq_assets_tests.integration.world import Producers, Registered, World
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.google]
 
 PARTITIONS, RECORDS = 4, 25_000
-
-Start = Callable[[World], ClusterRun]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +114,7 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
     check(world)
 
 
-def test_a_task_that_hangs_is_run_beside_itself_and_its_first_attempt_wakes_up_in_vain(
+def test_a_task_of_dagsters_that_hangs_is_run_beside_itself_and_its_first_attempt_wakes_up_in_vain(
     new_world: Callable[[], World], settings: dict[str, str], cluster: Cluster, start: Start
 ) -> None:
     settings |= {
@@ -124,7 +122,7 @@ def test_a_task_that_hangs_is_run_beside_itself_and_its_first_attempt_wakes_up_i
         "KBQ_SPARK_CONF_spark.speculation.task.duration.threshold": "1s",
     }
     world = new_world()
-    run = start(world)
+    run = start(world, DAGSTER)
     run.wait_until(run.something_is_staged)
     sleepers = cluster.python_workers(0) or cluster.python_workers(1)
     assert sleepers

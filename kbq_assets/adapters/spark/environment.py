@@ -12,9 +12,8 @@ import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
-from isal import igzip
 from packaging.requirements import Requirement
 
 from kbq_assets.core.errors import ConfigurationError
@@ -54,9 +53,12 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
 
     Raises ConfigurationError where it cannot be written.
     """
+    from isal import igzip  # not for every driver
+
+    gzip: Any = igzip
     written = archive.with_name(f".{archive.name}.part")
     try:
-        with igzip.open(written, "wb", compresslevel=2) as stream:
+        with gzip.open(written, "wb", compresslevel=2) as stream:
             _fill(stream, kernels)
         written.replace(archive)
     except OSError as error:
