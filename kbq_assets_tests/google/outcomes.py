@@ -64,6 +64,24 @@ def _deliver(world: WatchedWorld) -> None:
     world.bigquery.faults.clear()
 
 
+def late_until(nth: int, *faults: Fault) -> Callable[[WatchedWorld], None]:
+    """Arm faults; what is late arrives just before the ``nth`` insertion, when the files are still there to load."""
+
+    def arrange(world: WatchedWorld) -> None:
+        strike(*faults)(world)
+        seen: list[Request] = []
+
+        def watch(request: Request) -> None:
+            if request.method == "jobs.insert":
+                seen.append(request)
+                if len(seen) == nth:
+                    world.bigquery.faults.deliver_late()
+
+        world.bigquery.watchers.append(watch)
+
+    return arrange
+
+
 def _hide_once(world: WatchedWorld) -> None:
     """A job that is there is not found, once."""
     inserted = world.bigquery.requests
@@ -125,11 +143,11 @@ UNAIDED = (
 CASES = (
     *UNAIDED,
     Case("lost reply", (Point(f"{INSERT}, before", 1), Point(GET, 2)), strike(Fault("jobs.insert", "drop_reply"))),
-    Case("late insert", (Point(GET, 2), Point(f"{INSERT}, before", 2), Point(f"{INSERT}, after", 1)), strike(LATE)),
+    Case("late insert", (Point(GET, 2), Point(f"{INSERT}, before", 2), Point(GET, 3)), late_until(2, LATE)),
     Case("late insert of a loader that gave up", (Point(GET, 2), Point(f"{INSERT}, before", 3)),
          strike(Fault("jobs.insert", "late", times=10)), _deliver),
     Case("late insert of an id that was given up", (*around(BURN), *around(SWAP, 2), *around(SWAP, 3)),
-         strike(LATE, Fault("jobs.insert", "400", reason="invalid"))),
+         late_until(4, LATE, Fault("jobs.insert", "400", reason="invalid"))),
     Case("404 after insert", (Point(f"{INSERT}, after", 1), Point(f"{INSERT}, before", 2), Point(GET, 3)), _hide_once),
     Case("409, the same configuration", (Point(f"{INSERT}, before", 1), Point(GET, 2)), _fly_unseen),
     Case("409, another configuration", (Point(f"{INSERT}, before", 1), Point(GET, 2), *around(SWAP)),

@@ -41,6 +41,26 @@ def world(ground: Ground) -> Iterator[WatchedWorld]:
     ids=lambda value: value.name if isinstance(value, Case) else str(value),
 )
 def test_a_death_changes_no_outcome(world: WatchedWorld, case: Case, point: Point | None) -> None:
+    assert _run(world, case, point) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("a new id after an unknown outcome", "late insert"),
+        ("a failed job counts as loaded", "retryable error"),
+        ("files are deleted before the load is recorded", "stuck job"),
+    ],
+)
+def test_a_rule_removed_is_noticed(world: WatchedWorld, name: str, outcome: str) -> None:
+    [mutant] = [mutant for mutant in MUTANTS if mutant.name == name]
+    [case] = [case for case in CASES if case.name == outcome]
+    with mutant.active():
+        assert _run(world, case) != []
+
+
+def _run(world: WatchedWorld, case: Case, point: Point | None = None) -> list[str]:
+    """A load that may die, fresh ones after it, and what is late at last: what is wrong then."""
     world.stage(*[FILE_ROWS] * FILES, damaged=case.damaged)
     case.arrange(world)
     world.load_until(point)
@@ -49,7 +69,7 @@ def test_a_death_changes_no_outcome(world: WatchedWorld, case: Case, point: Poin
     world.bigquery.faults.deliver_late()
     world.converge()
     world.sweep()
-    assert wrongs(case, world) == []
+    return wrongs(case, world)
 
 
 def test_the_watch_notices_files_that_are_deleted_before_their_load_is_recorded(world: WatchedWorld) -> None:
