@@ -104,7 +104,8 @@ class TopicSettings:
         columns = tuple(self.cluster_by.split(",")) if self.cluster_by else ()
         if len(columns) > _MAX_CLUSTERING or not all(map(_COLUMN.fullmatch, columns)):
             raise ConfigurationError(
-                f"cluster_by={self.cluster_by}", next_step=f"at most {_MAX_CLUSTERING} columns: cluster_by=a,b"
+                f"cluster_by={self.cluster_by}",
+                next_step=f"at most {_MAX_CLUSTERING} columns: cluster_by=a,b",
             )
         return columns
 

@@ -170,7 +170,11 @@ class Platform:
                 return self.extract(lazy, only=only, on_progress=on_progress)
         self.check_staging(Side.EXTRACT)
         ports = extraction.ExtractionPorts(
-            self.store, self.offsets, engine, self.openers.clock, load_cost_function(self.settings.run.cost_function)
+            self.store,
+            self.offsets,
+            engine,
+            self.openers.clock,
+            load_cost_function(self.settings.run.cost_function),
         )
         return extraction.extract(
             ports, self.sources(), only=only, limits=self.extraction_limits, on_progress=on_progress

@@ -340,7 +340,9 @@ def test_records_where_there_were_none_are_a_truncated_log() -> None:
 def test_a_topic_without_a_commit_waits_for_a_bootstrap_only_where_done_files_are_its_own() -> None:
     bench = Bench()
     bench.produce(1)
-    bench.store.create(f"done/{TOPIC}.v2.0.d.A.1.0.9.done", b"")  # another topic's, whose name begins like this
+    bench.store.create(
+        f"done/{TOPIC}.v2.0.d.A.1.0.9.done", b""
+    )  # another topic's, whose name begins like this
     bench.kafka.create_topic(f"{TOPIC}.v2", 1)
     assert bench.extract().stops == ()
     other = Bench()
