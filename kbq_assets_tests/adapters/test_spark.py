@@ -57,7 +57,7 @@ def test_every_package_that_workers_import_is_packed() -> None:
 
 
 def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="was not written: .*none"):
+    with pytest.raises(ConfigurationError, match=r"was not written: .*none"):
         environment.write_environment(tmp_path / "kbq.tar.gz", {"kernels": tmp_path / "none"})
     assert os.listdir(tmp_path) == []
 
