@@ -113,7 +113,7 @@ def test_a_loader_with_its_permissions_has_them_all(bigquery: BigQueryServer) ->
     assert list(bigquery.client().list_tables(dataset)) == []
 
 
-@pytest.mark.parametrize("permission", set(TABLE_PERMISSIONS) - {"bigquery.tables.delete"})
+@pytest.mark.parametrize("permission", sorted(set(TABLE_PERMISSIONS) - {"bigquery.tables.delete"}))
 def test_a_table_permission_that_is_taken_away_is_missed(bigquery: BigQueryServer, permission: str) -> None:
     dataset = bigquery.new_dataset()
     bigquery.denied.add(permission)
