@@ -139,12 +139,13 @@ def settle(world: World) -> None:
             world.run_job()
         if world.random.random() < 0.05:
             world.land_late_call()
-    for _ in range(6):
+    for round_ in range(6):
         for kind, body in (("extractor", world.extract), ("loader", world.load), ("janitor", world.clean)):
             scheduler.start(kind, body)
             while scheduler.step():
                 world.run_job()
-        if world.random.random() < 0.5:
+        # What arrives after the last rounds is theirs to sweep who come next.
+        if round_ < 4 and world.random.random() < 0.5:
             world.land_late_call()
         world.repair()
         if _needs_reset(world):
