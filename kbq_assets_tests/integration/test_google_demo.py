@@ -140,13 +140,14 @@ def test_a_killed_extraction_is_completed_by_the_next_and_its_late_commits_lose(
 
 
 def test_jobs_of_a_killed_load_are_adopted_by_the_next(google: GoogleDemo) -> None:
+    before = len(google.bigquery.requested("jobs.insert"))  # other tests' jobs: the server is shared
     google.bigquery.hold_jobs()
     with google.demo.started("load") as killed:
-        wait_until(lambda: google.bigquery.requested("jobs.insert"), pause=0.05)
+        wait_until(lambda: google.bigquery.requested("jobs.insert")[before:], pause=0.05)
         killed.send_signal(signal.SIGKILL)
         assert killed.wait() == -signal.SIGKILL
     google.bigquery.hold_jobs(False)
-    begun = {r.json["jobReference"]["jobId"] for r in google.bigquery.requested("jobs.insert")}
+    begun = {r.json["jobReference"]["jobId"] for r in google.bigquery.requested("jobs.insert")[before:]}
     report = google.document("load")
     assert [(t["state"], t["message"]) for t in report["tables"] if t["state"] != "idle"] == []
     assert begun <= {job for table in report["tables"] for job in table["jobs"]}
