@@ -1,6 +1,6 @@
 """Thousands of schedules of crashes, late calls, zombies and operators keep the four promises; mutants do not.
 
-KBQ_TEST_SCHEDULES sets how many schedules run (10,000 by default; the long run is `make model`).
+KBQ_TEST_SCHEDULES sets how many schedules run (6,000 by default; the long run is `make model`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.simulation.mutants import MUTANTS, Mutant
 from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule, run_two_loaders
 
-SCHEDULES = int(os.environ.get("KBQ_TEST_SCHEDULES", "10000"))
+SCHEDULES = int(os.environ.get("KBQ_TEST_SCHEDULES", "6000"))
 CHUNKS = 20
 LOADER_STARTS = 1000
 
