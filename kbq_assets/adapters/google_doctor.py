@@ -22,7 +22,7 @@ from kbq_assets.adapters.gcs import BucketReport, check_bucket
 from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials, identity
 from kbq_assets.adapters.google_clients import bigquery_client, storage_client
 from kbq_assets.core.errors import ConfigurationError, NotFound, Refused, Unavailable
-from kbq_assets.core.google_permissions import CREATE_OBJECTS, TABLE_PERMISSIONS
+from kbq_assets.core.google_permissions import CREATE_OBJECTS, SET_CATEGORY, TABLE_PERMISSIONS
 from kbq_assets.core.places import BigQueryProject, Bucket
 
 #: A person waits.
@@ -105,15 +105,16 @@ class WarehouseQuestions:
         return True
 
     def table_permissions(self, dataset: str) -> frozenset[str]:
-        """Which of `TABLE_PERMISSIONS` the dataset's tables have, asked of a scratch table that is deleted again.
-        Refused: no table can be created."""
+        """Which of `TABLE_PERMISSIONS`, and of setting policy tags, the dataset's tables have, asked of a scratch table
+        that is deleted again. Refused: no table can be created."""
         scratch = bigquery.Table(f"{self._project}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
         scratch.expires = datetime.datetime.now(datetime.UTC) + _SCRATCH_LIFE
         with _answers(f"dataset {dataset}"):
             created = self._client.create_table(scratch, **self._patience)
         try:
             with _answers(str(created)):
-                answer = self._client.test_iam_permissions(created, TABLE_PERMISSIONS, **self._patience)
+                wanted = (*TABLE_PERMISSIONS, SET_CATEGORY)
+                answer = self._client.test_iam_permissions(created, wanted, **self._patience)
         finally:
             self._drop(created)
         return frozenset(answer.get("permissions", ()))

@@ -1,29 +1,103 @@
-"""Settings that point to secrets: ``env:NAME`` and ``file:PATH`` are looked up where they are used.
+"""Settings that point to secrets (core/references.py) are looked up where they are used.
 
-So no secret travels with the settings to Spark workers or into Dagster's run records.
+So no secret travels with the settings to Spark workers or into Dagster's run records. What comes from elsewhere than
+this machine is kept in the process's memory for some minutes: as long until a new version is noticed.
+
+Packages may add others: an entry point of the group `kbq_assets.secrets` is a function from the text after
+`plugin:NAME:` to the secret.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
+from kbq_assets.core.references import is_reference
+
+GROUP: Final = "kbq_assets.secrets"
+#: How old a secret may be that is not read again.
+MAX_AGE_SECONDS: Final = 300.0
+
+_found: dict[str, tuple[float, str]] = {}
+_google: dict[str, str] = {"credentials": "", "endpoint": ""}
+
+
+def use_google(credentials: str, endpoint: str = "") -> None:
+    """As whom this process asks Google Secret Manager, and where: as `GoogleAccess`."""
+    _google.update(credentials=credentials, endpoint=endpoint)
 
 
 def resolve(setting: str, value: str) -> str:
-    """The value that a setting stands for; any other text stands for itself. Raises ConfigurationError."""
-    kind, separator, target = value.partition(":")
-    if not separator or kind not in ("env", "file"):
+    """The value that a setting stands for; any other text stands for itself. Raises ConfigurationError, Unavailable."""
+    if not is_reference(value):
         return value
+    kind, _, target = value.partition(":")
+    if kind in ("env", "file"):
+        return _local(setting, kind, target)
+    now = time.monotonic()
+    asked, secret = _found.get(value, (0.0, ""))
+    if value not in _found or now - asked >= MAX_AGE_SECONDS:
+        secret = _asked(setting, kind, target)
+        _found[value] = (now, secret)
+    return secret
+
+
+def forget() -> None:
+    """Look everything up again."""
+    _found.clear()
+
+
+def _local(setting: str, kind: str, target: str) -> str:
     found = os.environ.get(target) if kind == "env" else _content(target)
     if found is None:
         where = f"environment variable {target} is not set" if kind == "env" else f"{target} cannot be read"
         raise ConfigurationError(
-            f"{setting} refers to {value}: {where}",
+            f"{setting} refers to {kind}:{target}: {where}",
             next_step="it is needed where the client runs: on the driver and on every Spark worker",
         )
     return found
+
+
+def _asked(setting: str, kind: str, target: str) -> str:
+    try:
+        return (_from_google(target) if kind == "gsm" else _from_plugin(target)).rstrip("\r\n")
+    except KbqError as error:
+        raise type(error)(
+            f"{setting} refers to {kind}:{target}: {error.message}", next_step=error.next_step
+        ) from None
+
+
+def _from_google(name: str) -> str:
+    # Google's libraries are for those who ask Google.
+    from kbq_assets.adapters.google_auth import GoogleAccess
+    from kbq_assets.adapters.google_secrets import read_secret
+
+    return read_secret(name, GoogleAccess(_google["credentials"], _google["endpoint"]))
+
+
+def _from_plugin(text: str) -> str:
+    name, _, target = text.partition(":")
+    points = entry_points(group=GROUP)
+    if name not in points.names:
+        known = ", ".join(sorted(points.names)) or "none is installed"
+        raise ConfigurationError(
+            f"no package offers {name!r}",
+            next_step=f"install one with an entry point {GROUP}; there are: {known}",
+        )
+    why = "it gave no text"
+    try:
+        secret = points[name].load()(target)
+        if isinstance(secret, str):
+            return secret
+    except KbqError:
+        raise
+    except Exception as error:  # somebody else's code: its words may hold the secret
+        why = type(error).__name__
+    raise Unavailable(f"{name} does not answer: {why}", next_step="see the package that brings it")
 
 
 def _content(path: str) -> str | None:

@@ -36,13 +36,27 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
         "status": Lazy(
             "kbq_assets.cli.status:status", "Show positions, lag, backlogs, errors, what is stopped."
         ),
+        "check": Lazy(
+            "kbq_assets.cli.check:check", "Say what is wrong and what waits; exit code 1 if anything."
+        ),
+        "completeness": Lazy(
+            "kbq_assets.cli.completeness:completeness", "Show until when each table is complete, and why."
+        ),
         "reconcile": Lazy(
             "kbq_assets.cli.reconcile:reconcile", "Account for every record; exit code 1 if not."
         ),
         "errors": Lazy("kbq_assets.cli.errors:errors", "List bad records, or show one as it came."),
+        "notify": Lazy("kbq_assets.cli.notify:notify", "Tell who is on call what is wrong, or send a test."),
+        "serve": Lazy("kbq_assets.cli.serve:serve", "Health, status and Prometheus metrics over HTTP."),
         "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
     },
+    "Catalogue": {
+        "catalog": Lazy(
+            "kbq_assets.cli.catalog:catalog", "Judge, show and apply the topic catalogue; start one."
+        ),
+    },
     "Operate": {
+        "pii": Lazy("kbq_assets.cli.pii:pii", "Keys of personal data: make, rotate, open error rows."),
         "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
         "resume": Lazy("kbq_assets.cli.operate:resume", "Let a stopped partition or a parked table go on."),
         "park": Lazy("kbq_assets.cli.operate:park", "Hold a table: its files wait until it is resumed."),

@@ -23,10 +23,12 @@ from kbq_assets.adapters.local_stack.ports import accepts_connections, can_liste
 from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.local import stack_of
 from kbq_assets.cli.render import echo_json
+from kbq_assets.core.destinations import is_template
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.places import Bucket
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.topics import SourceEntry
+from kbq_assets.pipelines.datasets import Datasets
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import SchemaRegistry
 
@@ -72,6 +74,9 @@ class Checked(Protocol):
     def sources(self) -> Iterable[SourceEntry]:
         """The source list."""
 
+    def datasets(self) -> Datasets:
+        """What the catalogue says of tables."""
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -116,8 +121,10 @@ def examine(platform: Checked) -> Iterator[Check]:
 def _examine_google(platform: Checked) -> Iterator[Check]:
     from kbq_assets.cli.doctor_gcp import examine_google
 
-    datasets = sorted({entry.settings.dataset for entry in platform.sources()})
-    return examine_google(platform.settings, datasets)
+    # A dataset that records choose is known when they do.
+    named = {name for e in platform.sources() for name in (e.settings.dataset, e.settings.error_dataset)}
+    datasets = sorted(name for name in named if name and not is_template(name))
+    return examine_google(platform.settings, datasets, policy_tags=bool(platform.datasets().policy_tags))
 
 
 def python_version(found: tuple[int, ...]) -> Check:

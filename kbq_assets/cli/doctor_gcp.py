@@ -19,6 +19,7 @@ from kbq_assets.core.google_permissions import (
     GET_DATASET,
     LIST_TABLES,
     RUN_JOBS,
+    SET_CATEGORY,
     TABLE_PERMISSIONS,
     Grant,
     Side,
@@ -27,6 +28,7 @@ from kbq_assets.core.google_permissions import (
     dataset_grant,
     job_grant,
     member_of,
+    policy_tag_grant,
 )
 from kbq_assets.core.places import BigQueryProject, Bucket
 from kbq_assets.core.settings import Settings
@@ -72,11 +74,13 @@ class WarehouseQuestions(Protocol):
         """Whether its tables can be listed."""
 
     def table_permissions(self, dataset: str) -> frozenset[str]:
-        """Which of `TABLE_PERMISSIONS` its tables have; Refused if none can be created."""
+        """Which of `TABLE_PERMISSIONS`, and of setting policy tags, its tables have; Refused if none can be created."""
 
 
-def examine_google(settings: Settings, datasets: Iterable[str]) -> Iterator[Check]:
-    """Every check, in the order in which things depend on one another."""
+def examine_google(
+    settings: Settings, datasets: Iterable[str], *, policy_tags: bool = False
+) -> Iterator[Check]:
+    """Every check, in the order in which things depend on one another. ``policy_tags``: whether there are any."""
     place = settings.staging
     if not isinstance(place, Bucket):
         mend = "set KBQ_STAGING=gs://bucket/prefix (docs/google-cloud.md)"
@@ -96,6 +100,7 @@ def examine_google(settings: Settings, datasets: Iterable[str]) -> Iterator[Chec
             datasets,
             lambda: _ask_bucket(settings, place, Side.LOAD),
             lambda: _ask_warehouse(settings, warehouse),
+            TABLE_PERMISSIONS + ((SET_CATEGORY,) if policy_tags else ()),
         )
 
 
@@ -155,8 +160,10 @@ def examine_warehouse(
     datasets: Iterable[str],
     open_bucket: Callable[[], BucketQuestions],
     open_warehouse: Callable[[], WarehouseQuestions],
+    wanted: Collection[str] = TABLE_PERMISSIONS,
 ) -> Iterator[Check]:
-    """What the loader may do in BigQuery, and whether it can read the bucket from there."""
+    """What the loader may do in BigQuery, and whether it can read the bucket from there. ``wanted`` are permissions on
+    tables."""
     member = "MEMBER"
     try:
         bucket, questions = open_bucket(), open_warehouse()
@@ -174,7 +181,7 @@ def examine_warehouse(
         return
     for dataset in datasets:
         try:
-            yield from _dataset(place, dataset, member, bucket, questions)
+            yield from _dataset(place, dataset, member, bucket, questions, wanted)
         except KbqError as error:
             yield Check(f"dataset {dataset}", Outcome.FAIL, error.message, error.next_step)
 
@@ -216,7 +223,12 @@ def _missing(side: Side, questions: BucketQuestions) -> Iterator[tuple[str, str]
 
 
 def _dataset(
-    place: BigQueryProject, dataset: str, member: str, bucket: BucketQuestions, questions: WarehouseQuestions
+    place: BigQueryProject,
+    dataset: str,
+    member: str,
+    bucket: BucketQuestions,
+    questions: WarehouseQuestions,
+    wanted: Collection[str],
 ) -> Iterator[Check]:
     name, grant = f"dataset {dataset}", dataset_grant(place, dataset, member)
     try:
@@ -231,14 +243,15 @@ def _dataset(
         yield _denied(name, GET_DATASET, dataset, grant)
         return
     yield _colocation(name, location, place, bucket)
-    lacking = list(_lacking(dataset, questions))
+    lacking = list(_lacking(dataset, questions, wanted))
     for permission in lacking:
-        yield _denied(name, permission, dataset, grant)
+        is_tags = permission == SET_CATEGORY
+        yield _denied(name, permission, dataset, policy_tag_grant(place, member) if is_tags else grant)
     if not lacking:
         yield Check(name, Outcome.OK, "tables can be created, read, altered, loaded and dropped")
 
 
-def _lacking(dataset: str, questions: WarehouseQuestions) -> Iterator[str]:
+def _lacking(dataset: str, questions: WarehouseQuestions, wanted: Collection[str]) -> Iterator[str]:
     if not questions.may_list(dataset):
         yield LIST_TABLES
     try:
@@ -246,7 +259,7 @@ def _lacking(dataset: str, questions: WarehouseQuestions) -> Iterator[str]:
     except Refused:
         yield CREATE_TABLES
         return
-    yield from (permission for permission in TABLE_PERMISSIONS if permission not in granted)
+    yield from (permission for permission in wanted if permission not in granted)
 
 
 def _colocation(name: str, location: str, place: BigQueryProject, bucket: BucketQuestions) -> Check:

@@ -14,6 +14,7 @@ from kbq_assets.cli.context import json_option, pass_platform
 from kbq_assets.cli.render import console, echo_json, number, size, table
 from kbq_assets.core.names import quarantine_path
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.personal import SEALED
 from kbq_assets.pipelines.bad_records import (
     Quarantined,
     find_error_rows,
@@ -116,6 +117,8 @@ def _lines(row: ErrorRow) -> Iterator[str]:
     yield from _bytes_lines("key", row.key)
     for name, value in row.headers:
         yield from _bytes_lines(f"header {name}", value)
+    if row.value is not None and row.value.startswith(SEALED):
+        yield "value, key and headers are sealed: kbq pii open --key FILE --topic " + row.topic
     yield from _bytes_lines("value", row.value)
     if row.value is not None and (parsed := _parsed(row.value)) is not None:
         yield "value as JSON:"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from kbq_assets.cli.context import confirm, pass_platform, yes_option
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.moments import parse_moment
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.pipelines import operate
@@ -17,15 +17,12 @@ _POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])
 
 def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number."""
-    if value is None or (value.isascii() and value.isdigit()):
-        return None if value is None else int(value)
+    if value is None:
+        return None
     try:
-        moment = datetime.fromisoformat(value)
-    except ValueError as error:
-        message = f"{value!r} is neither ISO 8601 nor milliseconds since 1970"
-        raise click.BadParameter(message, ctx, param) from error
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        return parse_moment(value)
+    except ConfigurationError as error:
+        raise click.BadParameter(error.message, ctx, param) from error
 
 
 @click.command()
@@ -142,12 +139,26 @@ def accept_gap(platform: Platform, topic: str, partition: int, yes: bool) -> Non
 @click.command()
 @click.option("--topic", required=True, help="The topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="This partition alone.")
-@click.option("--at", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
+@click.option("--at", type=click.Choice(["earliest", "latest"]), help="Where partitions start (earliest).")
+@click.option("--from-offset", type=click.IntRange(min=0), help="They start here, each of them.")
+@click.option(
+    "--from-time",
+    metavar="TIME",
+    callback=milliseconds,
+    help="They start at their first record of this time or later: ISO 8601, or ms since 1970.",
+)
 @click.option("--give-up-pending", is_flag=True, help="Lose committed files that are not loaded yet.")
 @yes_option
 @pass_platform
 def reset(
-    platform: Platform, topic: str, partition: int | None, at: str, give_up_pending: bool, yes: bool
+    platform: Platform,
+    topic: str,
+    partition: int | None,
+    at: str | None,
+    from_offset: int | None,
+    from_time: int | None,
+    give_up_pending: bool,
+    yes: bool,
 ) -> None:
     """Begin a topic anew: after it was recreated or truncated, or to read it again.
 
@@ -158,10 +169,20 @@ def reset(
         platform.offsets,
         topic,
         partition=partition,
-        at=at,
+        at=_reset_at(at, from_offset, from_time),
+        timestamp_ms=from_time or 0,
+        offset=from_offset or 0,
         give_up_pending=give_up_pending,
     )
     confirm([proposal], yes=yes)
+
+
+def _reset_at(at: str | None, from_offset: int | None, from_time: int | None) -> str:
+    if sum(choice is not None for choice in (at, from_offset, from_time)) > 1:
+        raise click.UsageError("--at, --from-offset and --from-time: one of them")
+    if from_offset is not None:
+        return "offset"
+    return at or "earliest" if from_time is None else "timestamp"
 
 
 def _check_bootstrap(

@@ -8,10 +8,14 @@ import click
 from rich.console import Console
 
 from kbq_assets.cli.context import json_option, pass_platform, selected_topics
-from kbq_assets.cli.render import console, echo_json, number, size, stop_json, stop_lines, table
+from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.loading import Batch
+from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import ExtractionPlan
+from kbq_assets.core.units import Unit
 from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.status import TableStatus
+from kbq_assets.pipelines.status_document import stop_json
 
 
 @click.command()
@@ -32,15 +36,16 @@ def plan(platform: Platform, what: str | None, topics: tuple[str, ...], as_json:
     """
     extraction = platform.plan_extraction(selected_topics(platform, topics)) if what != "load" else None
     batches = platform.plan_load() if what != "extract" else None
+    held = [t for t in platform.tables() if t.held_rows] if what != "extract" else []
     if as_json:
         document = {} if extraction is None else {"extract": extraction_json(extraction)}
-        echo_json(document if batches is None else {**document, "load": load_json(batches)})
+        echo_json(document if batches is None else {**document, "load": load_json(batches, held)})
         return
     out = console()
     if extraction is not None:
         _print_extraction(extraction, out)
     if batches is not None:
-        _print_load(batches, out)
+        _print_load(batches, held, out)
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
@@ -52,50 +57,41 @@ def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
             {"topic": c.topic, "shard": c.shard, "starts": {str(p): s for p, s in c.starts.items()}}
             for c in planned.creations
         ],
-        "additions": [
-            {"topic": a.topic_partition.topic, "partition": a.topic_partition.partition, "start": a.start}
-            for a in planned.additions
-        ],
-        "gaps": [
-            {"topic": g.topic_partition.topic, "partition": g.topic_partition.partition, "until": g.until}
-            for g in planned.gaps
-        ],
-        "units": [
-            {
-                "topic": unit.range.topic_partition.topic,
-                "partition": unit.range.topic_partition.partition,
-                "epoch": unit.epoch,
-                "from": unit.range.from_offset,
-                "until": unit.range.until_offset,
-                "positions": unit.range.positions,
-            }
-            for unit in planned.units
-        ],
+        "additions": [{**_named(a.topic_partition), "start": a.start} for a in planned.additions],
+        "gaps": [{**_named(g.topic_partition), "until": g.until} for g in planned.gaps],
+        "units": [_unit_json(unit) for unit in planned.units],
         "waiting": [
             {
-                "topic": w.topic_partition.topic,
-                "partition": w.topic_partition.partition,
+                **_named(w.topic_partition),
                 "positions": w.positions,
                 "max_wait_seconds": w.max_wait_seconds,
                 "message": w.message,
             }
             for w in planned.waiting
         ],
-        "throttled": [
-            {
-                "topic": t.topic_partition.topic,
-                "partition": t.topic_partition.partition,
-                "positions": t.positions,
-            }
-            for t in planned.throttled
-        ],
+        "throttled": [{**_named(t.topic_partition), "positions": t.positions} for t in planned.throttled],
         "stops": [stop_json(stop) for stop in planned.stops],
     }
 
 
-def load_json(batches: Sequence[Batch]) -> dict[str, object]:
-    """A plan of a load as a document."""
+def _unit_json(unit: Unit) -> dict[str, object]:
     return {
+        **_named(unit.range.topic_partition),
+        "epoch": unit.epoch,
+        "from": unit.range.from_offset,
+        "until": unit.range.until_offset,
+        "positions": unit.range.positions,
+    }
+
+
+def _named(tp: TopicPartition) -> dict[str, object]:
+    return {"topic": tp.topic, "partition": tp.partition}
+
+
+def load_json(batches: Sequence[Batch], held: Sequence[TableStatus] = ()) -> dict[str, object]:
+    """A plan of a load as a document. ``held`` tables have rows that wait for a check."""
+    return {
+        "held": [{"table": str(t.table), "rows": t.held_rows, "message": t.message} for t in held],
         "batches": [
             {
                 "table": str(batch.table),
@@ -106,7 +102,7 @@ def load_json(batches: Sequence[Batch]) -> dict[str, object]:
                 "paths": [file.path for file in batch.files],
             }
             for batch in batches
-        ]
+        ],
     }
 
 
@@ -152,7 +148,7 @@ def _changes(planned: ExtractionPlan) -> Iterator[str]:
         yield f"gap of {gap.topic_partition} until {gap.until}: {gap.reason}"
 
 
-def _print_load(batches: Sequence[Batch], out: Console) -> None:
+def _print_load(batches: Sequence[Batch], held: Sequence[TableStatus], out: Console) -> None:
     if batches:
         planned = table("load", "#schema id", "#files", "#rows", "#size")
         for batch in batches:
@@ -163,3 +159,5 @@ def _print_load(batches: Sequence[Batch], out: Console) -> None:
         out.print(planned)
     rows = sum(batch.rows for batch in batches)
     out.print(f"load: {number(rows)} rows in the next batches of {len(batches)} tables")
+    for t in held:
+        out.print(f"held: {t.table}: {t.message}", style="yellow")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from kbq_assets.core.planning import PartitionStop
+from kbq_assets.core.restarts import retry_in_words
 
 #: Without a terminal nothing is folded: lines are for grep.
 _WIDE = 1000
@@ -63,19 +64,9 @@ def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:
     for stop in stops:
         lines.append(f"stopped: {place(stop)}: {stop.reason}: {stop.message}")
         lines.extend(f"  next: {command}" for command in stop.commands)
+        if stop.next_try_ms:
+            lines.append(f"  {retry_in_words(stop.tries, stop.next_try_ms)}")
     return lines
-
-
-def stop_json(stop: PartitionStop) -> Mapping[str, object]:
-    """A stop; ``partition`` is null where the whole topic stops."""
-    topic, partition = stop.topic_partition
-    return {
-        "topic": topic,
-        "partition": None if partition < 0 else partition,
-        "reason": stop.reason,
-        "message": stop.message,
-        "commands": list(stop.commands),
-    }
 
 
 def place(stop: PartitionStop) -> str:

@@ -12,11 +12,12 @@ import click
 from rich.console import Console
 
 from kbq_assets.cli.context import ExitCode, json_option, pass_platform, selected_topics
-from kbq_assets.cli.render import console, echo_json, number, stop_json, stop_lines, table
+from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.names import TableReference
 from kbq_assets.pipelines.load import LoadReport, TableReport, tables_to_load
 from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.status_document import stop_json
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.extract import ExtractionReport, Progress
@@ -50,7 +51,7 @@ def load(platform: Platform, tables: tuple[str, ...], as_json: bool) -> None:
     """Load committed files into the warehouse, one job at a time per table.
 
     A job id never loads twice: running this twice, or in two places, loads nothing twice. Exit code 1 when a
-    table is parked or failed, 75 when only something did not answer.
+    table is parked, held by a check, or failed, 75 when only something did not answer.
     """
     only = _known_tables(platform, tables)
     with _tables_shown() as on_table:
@@ -99,6 +100,7 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
         "errors": totals.errors,
         "skipped": totals.skipped,
         "gaps": totals.gaps,
+        "event_time_fallbacks": totals.event_time_fallbacks,
         "seconds": round(report.seconds, 3),
         "unfinished": report.unfinished,
         "waiting": len(report.plan.waiting),
@@ -118,6 +120,7 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
         ],
         "stops": [stop_json(stop) for stop in report.stops],
         "failures": {str(tp): message for tp, message in report.failures.items()},
+        "evolved": [dataclasses.asdict(each) for each in report.evolved],
     }
 
 
@@ -161,7 +164,7 @@ def _extraction_code(report: ExtractionReport) -> ExitCode:
 
 
 def _load_code(report: LoadReport) -> ExitCode:
-    troubled = [t for t in report.tables if t.state in ("parked", "failed")]
+    troubled = [t for t in report.tables if t.state in ("held", "parked", "failed")]
     if not troubled:
         return ExitCode.DONE
     return ExitCode.TRY_AGAIN if all(t.transient for t in troubled) else ExitCode.FAILED
@@ -179,6 +182,10 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         f"extracted {number(totals.records)} records in {report.seconds:.1f} s: {number(totals.staged)} rows,"
         f" {number(totals.errors)} error rows, {number(totals.skipped)} skipped"
     )
+    if totals.event_time_fallbacks:
+        out.print(
+            f"{number(totals.event_time_fallbacks)} rows told no business time, and have the Kafka time"
+        )
     if report.unfinished:
         out.print(f"time is up: {report.unfinished} ranges wait for the next run")
     if report.plan.waiting:
@@ -186,6 +193,8 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
     if report.plan.throttled:
         left = sum(t.positions for t in report.plan.throttled)
         out.print(f"{number(left)} positions are left to later runs by limits")
+    for each in report.evolved:
+        out.print(f"schema: {each}")
     for tp, message in sorted(report.failures.items()):
         out.print(f"interrupted: {tp}: {message}", style="yellow")
     for line in stop_lines(report.stops):

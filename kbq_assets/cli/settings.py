@@ -12,6 +12,7 @@ import click
 from kbq_assets.cli.context import exit_code, json_option, tell
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.references import is_reference
 from kbq_assets.core.settings import VARIABLES, Settings
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
     "KBQ_STAGING": lambda s: s.staging_url,
     "KBQ_WAREHOUSE": lambda s: s.warehouse_url,
     "KBQ_SOURCE_TOPICS": lambda s: s.source_topics,
+    "KBQ_ENV": lambda s: s.env,
     "KBQ_DATASET": lambda s: s.dataset,
     "KBQ_KAFKA_BOOTSTRAP_SERVERS": lambda s: s.kafka.bootstrap_servers,
+    "KBQ_READER": lambda s: s.kafka.reader,
     "KBQ_REGISTRY_URL": lambda s: s.registry.url,
     "KBQ_REGISTRY_USERNAME": lambda s: s.registry.username,
     "KBQ_REGISTRY_PASSWORD": lambda s: s.registry.password,
@@ -54,13 +57,34 @@ VALUES: Final[Mapping[str, Callable[[Settings], object]]] = {
     "KBQ_EXTRACT_SECONDS": lambda s: s.run.extract_seconds,
     "KBQ_LOAD_SECONDS": lambda s: s.run.load_seconds,
     "KBQ_CLEAN_MINUTES": lambda s: s.run.clean_minutes,
+    "KBQ_DAGSTER_POSTGRES_URL": lambda s: s.dagster.postgres_url,
+    "KBQ_DAGSTER_RUN_DAYS": lambda s: s.dagster.run_days,
+    "KBQ_PII_KEYS": lambda s: s.pii_keys,
+    "KBQ_PII_SEAL_KEY": lambda s: s.pii_seal_key,
     "KBQ_RECONCILE_DAYS": lambda s: s.run.reconcile_days,
+    "KBQ_NOTIFY": lambda s: ",".join(spec.shown for spec in s.notify.notifiers),
+    "KBQ_NOTIFY_REPEAT_HOURS": lambda s: s.notify.repeat_hours,
+    "KBQ_NOTIFY_SECONDS": lambda s: s.notify.every_seconds,
+    "KBQ_WEBHOOK_SECRET": lambda s: s.notify.webhook_secret,
+    "KBQ_UI_URL": lambda s: s.notify.ui_url,
+    "KBQ_SMTP_HOST": lambda s: s.notify.smtp.host,
+    "KBQ_SMTP_PORT": lambda s: s.notify.smtp.port,
+    "KBQ_SMTP_SECURITY": lambda s: s.notify.smtp.security,
+    "KBQ_SMTP_USERNAME": lambda s: s.notify.smtp.username,
+    "KBQ_SMTP_PASSWORD": lambda s: s.notify.smtp.password,
+    "KBQ_SMTP_FROM": lambda s: s.notify.smtp.sender,
+    "KBQ_SMTP_CA_FILE": lambda s: s.notify.smtp.ca_file,
+    "KBQ_SERVE_SECONDS": lambda s: s.service.look_seconds,
+    "KBQ_REPORTERS": lambda s: ",".join(choice.name for choice in s.service.reporters),
+    "KBQ_REPORT_SECONDS": lambda s: s.service.report_seconds,
+    "KBQ_LAG_LABEL": lambda s: s.service.lag_label,
+    "KBQ_PARTITION_KEYS": lambda s: s.run.partition_keys,
 }
 _SECRET = re.compile(
     r"password|passphrase|secret|token$|credential|jaas|oauthbearer\.config|key\.pem|[._]key$", re.IGNORECASE
 )
 #: What these hold is a reference, or settings refuse it.
-_REFERENCES: Final = ("KBQ_EXTRACT_CREDENTIALS", "KBQ_LOAD_CREDENTIALS")
+_REFERENCES: Final = ("KBQ_EXTRACT_CREDENTIALS", "KBQ_LOAD_CREDENTIALS", "KBQ_PII_KEYS", "KBQ_PII_SEAL_KEY")
 #: `user:password@` in an address.
 _USER_INFO = re.compile(r"(?<=://)[^/@]+(?=@)")
 REDACTED: Final = "***"
@@ -74,7 +98,7 @@ def settings(open_platform: Callable[[], Platform], as_json: bool) -> None:
 
     Options of librdkafka and Spark go by their own names: KBQ_KAFKA_SASL_MECHANISM is `sasl.mechanism`,
     KBQ_SPARK_CONF_spark.executor.memory is `spark.executor.memory`. Values may be references to a secret:
-    env:NAME or file:PATH.
+    env:NAME, file:PATH, gsm:… or plugin:….
     """
     try:
         values = effective(open_platform().settings)
@@ -100,7 +124,7 @@ def redacted(name: str, value: str) -> str:
     """A value that may be shown. A reference to a secret is not the secret."""
     if name in _REFERENCES:
         return value
-    if value and _SECRET.search(name.replace("_", ".")) and not value.startswith(("env:", "file:")):
+    if value and _SECRET.search(name.replace("_", ".")) and not is_reference(value):
         return REDACTED
     return _USER_INFO.sub(REDACTED, value)
 

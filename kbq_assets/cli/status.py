@@ -6,9 +6,11 @@ import click
 from rich.console import Console
 
 from kbq_assets.cli.context import json_option, pass_platform
-from kbq_assets.cli.render import console, echo_json, number, stop_json, stop_lines, table
+from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
+from kbq_assets.core.completeness import hour_text
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.status import PartitionStatus, Status, TableStatus
+from kbq_assets.pipelines.status import Status
+from kbq_assets.pipelines.status_document import status_json
 
 
 @click.command()
@@ -25,47 +27,6 @@ def status(platform: Platform, as_json: bool) -> None:
         echo_json(status_json(found))
     else:
         _print_status(found, console())
-
-
-def status_json(found: Status) -> dict[str, object]:
-    """A status as a document."""
-    return {
-        "partitions": [_partition_json(p) for p in found.partitions],
-        "new_partitions": found.new_partitions,
-        "tables": [_table_json(t) for t in found.tables],
-        "stops": [stop_json(stop) for stop in found.stops],
-    }
-
-
-def _partition_json(p: PartitionStatus) -> dict[str, object]:
-    return {
-        "topic": p.topic_partition.topic,
-        "partition": p.topic_partition.partition,
-        "epoch": p.epoch,
-        "position": p.position,
-        "lag": p.lag,
-        "pending_windows": p.pending_windows,
-        "pending_rows": p.pending_rows,
-        "records": p.totals.records,
-        "gaps": p.totals.gaps,
-        "lost": p.totals.lost,
-        "errors": p.totals.errors,
-        "skipped": p.totals.skipped,
-        "rows": dict(p.totals.rows),
-    }
-
-
-def _table_json(t: TableStatus) -> dict[str, object]:
-    return {
-        "table": str(t.table),
-        "state": t.state,
-        "loaded_rows": t.loaded_rows,
-        "pending_rows": t.pending_rows,
-        "pending_files": t.pending_files,
-        "quarantined_files": t.quarantined_files,
-        "mismatches": t.mismatches,
-        "message": t.message,
-    }
 
 
 def _print_status(found: Status, out: Console) -> None:
@@ -86,18 +47,32 @@ def _print_status(found: Status, out: Console) -> None:
     out.print(
         f"lag {number(lag)} positions, {number(found.new_partitions)} new partitions;"
         f" {number(pending)} rows to load; {len(found.stops)} stopped,"
-        f" {sum(t.state == 'parked' for t in found.tables)} parked"
+        f" {sum(t.state == 'parked' for t in found.tables)} parked,"
+        f" {sum(t.state == 'held' for t in found.tables)} held"
     )
     for line in (
         *stop_lines(found.stops),
-        *(f"parked: {t.table}: {t.message}" for t in found.tables if t.message),
+        *(f"{t.state}: {t.table}: {t.message}" for t in found.tables if t.message),
     ):
         out.print(line, style="yellow")
+    for each in found.evolved:
+        out.print(f"schema: {each}")
 
 
 def _tables(found: Status) -> object:
-    tables = table("table", "state", "#loaded", "#pending", "#files", "#quarantined", "#mismatches")
+    tables = table(
+        "table",
+        "state",
+        "#loaded",
+        "#pending",
+        "#files",
+        "#quarantined",
+        "#mismatches",
+        "complete until",
+        "#late",
+    )
     for t in found.tables:
         counts = (t.loaded_rows, t.pending_rows, t.pending_files, t.quarantined_files, t.mismatches)
-        tables.add_row(str(t.table), t.state, *map(number, counts))
+        complete = hour_text(t.complete_until)
+        tables.add_row(str(t.table), t.state, *map(number, counts), complete, number(t.late_rows))
     return tables

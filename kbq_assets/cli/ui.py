@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.interrupts import end_in_order
+from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.platform import Platform
+
+#: A UI without partitions tells nobody how to get some.
+NOTHING_YET: Final = (
+    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and look at the assets; for a Kafka of "
+    "your own, set KBQ_SOURCE_TOPICS and KBQ_KAFKA_BOOTSTRAP_SERVERS, and ask kbq doctor"
+)
 
 
 @click.command()
@@ -14,18 +23,30 @@ from kbq_assets.pipelines.platform import Platform
     "--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port, on 127.0.0.1."
 )
 @click.option("--stop", is_flag=True, help="Stop a UI that runs, and what a killed one or demo left behind.")
+@click.option("--read-only", is_flag=True, help="Only look: no button works, and no daemon is started.")
 @pass_platform
-def ui(platform: Platform, port: int, stop: bool) -> None:
+def ui(platform: Platform, port: int, stop: bool, read_only: bool) -> None:
     """Open Dagster's UI, with the daemon whose schedules and sensors move new records, until interrupted."""
     if stop:
         platform.orchestrator.stop()
         return
     end_in_order()
+
+    def announce(url: str) -> None:
+        how = ", read-only; Ctrl-C stops it" if read_only else "; Ctrl-C stops it, and its daemon"
+        click.echo(f"Dagster is at {url}{how}")
+        if _is_empty(platform):
+            click.echo(NOTHING_YET)
+
     try:
-        platform.orchestrator.serve(port, _announce)
+        platform.orchestrator.serve(port, announce, read_only=read_only)
     except KeyboardInterrupt:
         click.echo("stopped")
 
 
-def _announce(url: str) -> None:
-    click.echo(f"Dagster is at {url}; Ctrl-C stops it, and its daemon")
+def _is_empty(platform: Platform) -> bool:
+    """Whether no table was ever staged for. A store that does not answer is no reason to say so, or to stop the UI."""
+    try:
+        return not platform.tables()
+    except KbqError:
+        return False

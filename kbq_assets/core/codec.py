@@ -160,7 +160,7 @@ class _DataclassDecoder:
         fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
         self._cls = cls
         self._scalars = {f.name: hints[f.name] for f in fields if hints[f.name] in _SCALARS}
-        self._decoders = {f.name: _decoder(hints[f.name]) for f in fields if f.name not in self._scalars}
+        self._others = {f.name: hints[f.name] for f in fields if f.name not in self._scalars}
         self._known = frozenset(f.name for f in fields)
         self._keeps_extra = "extra" in hints
         self._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
@@ -168,6 +168,11 @@ class _DataclassDecoder:
             f.name: f.default_factory for f in fields if f.default_factory is not dataclasses.MISSING
         }
         self._required = self._known - self._defaults.keys() - self._factories.keys()
+
+    @functools.cached_property
+    def _decoders(self) -> dict[str, Callable[[Any], Any]]:
+        # Not before they are needed: a dataclass may contain itself.
+        return {name: _decoder(annotation) for name, annotation in self._others.items()}
 
     def __call__(self, document: Any) -> Any:
         if missing := self._required - document.keys():

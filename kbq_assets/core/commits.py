@@ -10,11 +10,16 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from kbq_assets.core.errors import Refused, StateError
+from kbq_assets.core.metrics import WindowTotals
 from kbq_assets.core.names import DoneFileName, StagedFileName, TableReference
 from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.watermarks import Watermark
+
+#: Hours of business time that a file lists: six weeks; a commit must stay small whatever producers write.
+MOST_HOURS: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,11 @@ class StagedFile:
     rotation, or the window's end. ``window`` is the first position of its window. ``bytes`` are bytes of the object,
     ``raw_bytes`` before compression. ``dates`` are the distinct event dates in days since 1970-01-01.
     ``oldest_ms`` is the lowest Kafka timestamp in it.
+
+    Rows per hour of business time (hours since 1970, UTC; the Kafka time where there is none) are ``event_hours``: at
+    most `MOST_HOURS`, those with most rows. Rows in no listed hour are what is missing to ``rows``: all of them in
+    files that are older than the field. ``newest_event_ms`` is the highest business time, 0 in older files;
+    ``event_time_fallbacks`` counts rows of topics with a business time that told none, and have the Kafka time.
     """
 
     path: str
@@ -37,6 +47,9 @@ class StagedFile:
     fingerprint: str
     dates: tuple[int, ...] = ()
     oldest_ms: int = 0
+    event_hours: Mapping[int, int] = field(default_factory=dict)
+    newest_event_ms: int = 0
+    event_time_fallbacks: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -64,7 +77,7 @@ class Counts:
 
     ``records`` were delivered by the broker; ``records = rows + errors + skipped``. ``gaps`` are control records,
     aborted transactions and compaction; ``lost`` positions were given up by `kbq accept-gap`. ``bytes`` are the
-    records' value bytes.
+    records' value bytes. ``event_time_fallbacks`` of the rows told no business time where they should have one.
     """
 
     positions: int = 0
@@ -74,6 +87,7 @@ class Counts:
     lost: int = 0
     skipped: int = 0
     errors: int = 0
+    event_time_fallbacks: int = 0
     rows: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Counts) -> Counts:
@@ -101,6 +115,7 @@ class Window:
     """A range of positions extracted as one: its files become visible together (PROTOCOL E4).
 
     ``leader_epoch`` is that of its last record, which is the one before ``epoch_until``; -1 and 0 without records.
+    ``newest_ms`` is the highest Kafka timestamp in it, 0 where unknown.
     """
 
     first: int
@@ -109,6 +124,7 @@ class Window:
     files: tuple[StagedFile, ...] = ()
     leader_epoch: int = -1
     epoch_until: int = 0
+    newest_ms: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -116,13 +132,16 @@ class Window:
 class Stop:
     """Why extraction of a partition waits for an operator (PROTOCOL E10), as stored in the commit.
 
-    ``reason`` is one of `unknown_schema`, `unstageable_schema`, `error_share`, `bad_record`.
+    ``reason`` is one of `unknown_schema`, `unstageable_schema`, `error_share`, `bad_record`. ``tries`` failed since the
+    partition stopped here; the last, or the stop itself, was at ``last_ms`` by the store's time (core/restarts.py).
     """
 
     reason: str
     message: str
     first: int
     until: int
+    tries: int = 0
+    last_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +159,7 @@ class PartitionCommit:
 
     ``totals`` count since ``start``, where the partition began anew in epoch ``since`` (0: with its topic's first). A
     reset of other partitions bumps the epoch and leaves it as it is. Windows before ``accept_errors_until`` may have
-    any share of errors (`kbq resume --as-errors`).
+    any share of errors (`kbq resume --as-errors`). The ``watermark`` says how far it was read in time.
     """
 
     next: int
@@ -153,6 +172,7 @@ class PartitionCommit:
     stop: Stop | None = None
     accept_errors_until: int = 0
     accepted_gaps: tuple[AcceptedGap, ...] = ()
+    watermark: Watermark = field(default_factory=Watermark)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -161,7 +181,8 @@ class Commit:
     """A shard of a topic's commit. ``topic_id`` is "" where the broker has none.
 
     ``given_up`` are paths of files that resets dropped before they were loaded: a backlog chunk written late, or a
-    batch planned from an older read, may still name them.
+    batch planned from an older read, may still name them. ``retired`` are the totals of partitions that were begun
+    anew; with those of the partitions they count all that was ever read.
     """
 
     topic: str
@@ -171,11 +192,18 @@ class Commit:
     epoch: int
     partitions: Mapping[int, PartitionCommit] = field(default_factory=dict)
     given_up: tuple[str, ...] = ()
+    retired: Counts = field(default_factory=Counts)
+    published: WindowTotals = field(default_factory=WindowTotals)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def topic_partition(self, partition: int) -> TopicPartition:
         """The topic-partition of one of its partitions."""
         return TopicPartition(self.topic, partition)
+
+    @property
+    def totals(self) -> Counts:
+        """Everything it ever accounted for: it never falls."""
+        return sum((state.totals for state in self.partitions.values()), self.retired)
 
     @property
     def files(self) -> Iterable[StagedFile]:
@@ -221,14 +249,20 @@ class TopicRegistry:
         return dataclasses.replace(self, topics={**self.topics, topic: entry})
 
 
-def publish(commit: Commit, partition: int, epoch: int, windows: Iterable[Window]) -> Commit:
-    """Append finished windows to a partition (PROTOCOL E4). Raises StateError on a gap, overlap or other epoch."""
+def publish(
+    commit: Commit, partition: int, epoch: int, windows: Iterable[Window], asked_ms: int = 0
+) -> Commit:
+    """Append finished windows to a partition (PROTOCOL E4). Raises StateError on a gap, overlap or other epoch.
+
+    ``asked_ms`` is when their run asked for the log end, 0 where unknown.
+    """
     state = commit.partitions[partition]
     tp = commit.topic_partition(partition)
     if epoch != commit.epoch:
         raise StateError(f"{tp}: window of epoch {epoch}, the commit has {commit.epoch}")
     for window in windows:
-        state = _with_window(state, window, tp)
+        watermark = state.watermark.with_window(window, asked_ms)
+        state = dataclasses.replace(_with_window(state, window, tp), watermark=watermark)
     return commit.with_partition(partition, state)
 
 
@@ -320,6 +354,7 @@ def reset(
             next_step="run `kbq load` first, or pass --give-up-pending to lose them",
         )
     partitions = {n: dataclasses.replace(s, windows=()) for n, s in commit.partitions.items()}
+    retired = sum((partitions[p].totals for p in starts if p in partitions), commit.retired)
     for partition, start in starts.items():
         partitions[partition] = PartitionCommit(next=start, start=start, since=commit.epoch + 1)
     return dataclasses.replace(
@@ -329,12 +364,19 @@ def reset(
         topic_id=topic_id,
         partitions=partitions,
         given_up=(*commit.given_up, *(file.path for file in commit.files)),
+        retired=retired,
     )
 
 
 def stop(commit: Commit, partition: int, why: Stop) -> Commit:
-    """Stop a partition until an operator resumes it (PROTOCOL E10)."""
-    return commit.with_partition(partition, dataclasses.replace(commit.partitions[partition], stop=why))
+    """Stop a partition until it is resumed or tried again (PROTOCOL E10). A stop where one stood is a failed try."""
+    state = commit.partitions[partition]
+    before = state.stop
+    if before is not None and before.first == why.first:
+        if before.last_ms == why.last_ms:
+            return commit  # this stop, by a swap whose reply was lost
+        why = dataclasses.replace(why, tries=before.tries + 1)
+    return commit.with_partition(partition, dataclasses.replace(state, stop=why))
 
 
 def resume(commit: Commit, partition: int, *, as_errors: bool = False) -> Commit:

@@ -11,8 +11,21 @@ from enum import StrEnum
 from typing import Final
 
 from kbq_assets.core.cost import COSTS
-from kbq_assets.core.names import BACKLOG, COMMITS, DONE, QUARANTINE, SCHEMAS, STAGING, TABLES
+from kbq_assets.core.evolution import PLACEMENTS
+from kbq_assets.core.json_shape import SHAPES
+from kbq_assets.core.names import (
+    BACKLOG,
+    COMMITS,
+    COMPLETENESS,
+    DONE,
+    QUARANTINE,
+    SCHEMAS,
+    STAGING,
+    TABLES,
+)
+from kbq_assets.core.notices import NOTICES
 from kbq_assets.core.places import BigQueryProject, Bucket
+from kbq_assets.core.run_totals import METRICS
 
 
 class Side(StrEnum):
@@ -24,13 +37,13 @@ class Side(StrEnum):
 
 #: Folders of the staging area in which a side creates objects.
 CREATES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
-    Side.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, SCHEMAS, STAGING),
-    Side.LOAD: (QUARANTINE, TABLES),
+    Side.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, PLACEMENTS, SCHEMAS, SHAPES, STAGING),
+    Side.LOAD: (COMPLETENESS, METRICS, NOTICES, PLACEMENTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
 }
 #: Folders in which it deletes or replaces them; Cloud Storage asks for the same permission.
 DELETES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
-    Side.EXTRACT: (COMMITS, DONE),
-    Side.LOAD: (BACKLOG, DONE, STAGING, TABLES),
+    Side.EXTRACT: (COMMITS, DONE, METRICS, PLACEMENTS, SHAPES),
+    Side.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, PLACEMENTS, STAGING, TABLES),
 }
 
 CREATE_OBJECTS: Final = "storage.objects.create"
@@ -57,6 +70,9 @@ TABLE_PERMISSIONS: Final = (
     "bigquery.tables.update",
     "bigquery.tables.updateData",
 )
+SET_CATEGORY: Final = "bigquery.tables.setCategory"
+#: The loader's too, where the catalogue has policy tags. Taxonomies lie in a project, not in a dataset.
+POLICY_TAG_PERMISSIONS: Final = (SET_CATEGORY, "datacatalog.taxonomies.get")
 JOB_ROLE: Final = "roles/bigquery.jobUser"
 DATASET_ROLE: Final = "roles/bigquery.dataEditor"
 
@@ -89,6 +105,17 @@ def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
         f"bq query --project_id={place.project} --location={place.location} --use_legacy_sql=false '{sql}'"
     )
     return Grant(DATASET_ROLE, command)
+
+
+def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
+    """The grant of setting policy tags. No role of Google's has just these two."""
+    role = f"projects/{place.project}/roles/kbqPolicyTags"
+    create = (
+        f"gcloud iam roles create kbqPolicyTags --project={place.project} --stage=GA"
+        f" --permissions={','.join(POLICY_TAG_PERMISSIONS)}"
+    )
+    bind = f"gcloud projects add-iam-policy-binding {place.project} --member={member} --role={role}"
+    return Grant(role, f"{create} && {bind}")
 
 
 def member_of(identity: str) -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kbq_assets.core import completeness
 from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.completeness import TableHours
 from kbq_assets.core.errors import StateError
+from kbq_assets.core.metrics import JobTotals
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.quota import JobCounts
+from kbq_assets.core.table_news import ShapeChange
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,16 @@ class QuarantinedFile:
 
 @dataclass(frozen=True)
 class Parked:
-    """Why a table waits for an operator. The command that goes on is `kbq resume --table`."""
+    """Why a table waits. The command that goes on is `kbq resume --table`.
+
+    ``tries`` failed since it was parked; the last, or the parking itself, was at ``last_ms`` by the store's time
+    (core/restarts.py).
+    """
 
     reason: str
     error: str
+    tries: int = 0
+    last_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,11 @@ class RowMismatch:
 class TableState:
     """`tables/<dataset>.<table>.json`. ``marks`` map `mark_key` to the position up to which files are loaded.
 
+    ``restarting`` is why the table was parked that is being tried again, until a job lands.
     ``rows`` are rows loaded per ``topic/partition/epoch``. ``jobs`` are counted where the warehouse has a daily quota.
+    ``hours`` say how far it is complete by business time (core/completeness.py).
+    An operator has seen the first ``accepted_mismatches`` of the ``mismatches``. ``changing`` is about to be done to
+    the table, ``changes`` were done lately (core/table_news.py).
     """
 
     uuid: str
@@ -79,11 +93,22 @@ class TableState:
     rows: Mapping[str, int] = field(default_factory=dict)
     flight: Flight | None = None
     parked: Parked | None = None
+    restarting: Parked | None = None
     quarantined: tuple[QuarantinedFile, ...] = ()
     mismatches: tuple[RowMismatch, ...] = ()
+    accepted_mismatches: int = 0
     failures: int = 0
     jobs: JobCounts = field(default_factory=JobCounts)
+    hours: TableHours = field(default_factory=TableHours)
+    ended: JobTotals = field(default_factory=JobTotals)
+    changing: ShapeChange | None = None
+    changes: tuple[ShapeChange, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def new_mismatches(self) -> tuple[RowMismatch, ...]:
+        """Those that no operator has seen."""
+        return self.mismatches[self.accepted_mismatches :]
 
     def is_loaded(self, file: StagedFile) -> bool:
         """Whether the marks cover a file (or it was quarantined, which moves the mark too)."""
@@ -178,6 +203,14 @@ def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[Staged
     return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
 
 
+def held_files(
+    state: TableState, files: Iterable[StagedFile], given_up: frozenset[str], held: Collection[str]
+) -> list[StagedFile]:
+    """Pending files of held topics (L9)."""
+    pending = pending_files(state, (f for f in files if f.path not in given_up))
+    return [f for f in pending if f.name.topic_partition.topic in held]
+
+
 def _refuse_cut(state: TableState, file: StagedFile) -> None:
     mark = state.marks.get(mark_key(file), 0)
     if mark > file.name.first_offset:
@@ -193,16 +226,19 @@ def plan_batch(
     files: Iterable[StagedFile],
     limits: LoadLimits,
     given_up: frozenset[str] = frozenset(),
+    held: Collection[str] = (),
 ) -> Batch | None:
-    """Choose the next job's files (L1), or None when nothing is pending.
+    """Choose the next job's files (L1), or None when nothing is pending but what is held.
 
     The schema whose oldest pending window is oldest goes first, the lowest id on a tie. ``given_up`` are paths that
-    a reset dropped. Raises StateError for a file that a mark cuts in two: part of it would be loaded twice.
+    a reset dropped. ``held`` are topics all of whose files wait (L9). Raises StateError for a file that a mark cuts in
+    two: part of it would be loaded twice.
     """
     by_schema: dict[int, list[StagedFile]] = defaultdict(list)
     for file in pending_files(state, (f for f in files if f.path not in given_up)):
-        _refuse_cut(state, file)
-        by_schema[file.name.schema_id].append(file)
+        if file.name.topic_partition.topic not in held:
+            _refuse_cut(state, file)
+            by_schema[file.name.schema_id].append(file)
     if not by_schema:
         return None
     schema_id = min(by_schema, key=lambda s: (min(f.oldest_ms for f in by_schema[s]), s))
@@ -268,6 +304,16 @@ def take_off(state: TableState, batch: Batch, project: str, location: str) -> Ta
     return _fly(state, Flight("", project, location, batch.files))
 
 
+def with_failure(state: TableState) -> TableState:
+    """Count the flight's job as failed, in the swap that says what becomes of its files (L5)."""
+    return dataclasses.replace(state, ended=state.ended.with_failure())
+
+
+def with_landing(state: TableState, flight: Flight, now_ms: int) -> TableState:
+    """Count what a flight loaded and set aside, in the swap that records it (L4)."""
+    return dataclasses.replace(state, ended=state.ended.landed(flight.files, len(flight.quarantined), now_ms))
+
+
 def count_job(state: TableState, now_ms: int) -> TableState:
     """Count the flight's job against the daily quota, in the swap that enters it (L2)."""
     return dataclasses.replace(state, jobs=state.jobs.add(now_ms))
@@ -297,7 +343,7 @@ def _fly(state: TableState, flight: Flight) -> TableState:
 
 
 def land(state: TableState, output_rows: int) -> TableState:
-    """Record a successful flight: marks, rows and quarantine move in one swap (L4)."""
+    """Record a successful flight: marks, rows, hours and quarantine move in one swap (L4)."""
     flight = state.flight
     assert flight is not None
     marks, rows = dict(state.marks), dict(state.rows)
@@ -314,12 +360,28 @@ def land(state: TableState, output_rows: int) -> TableState:
         quarantined=(*state.quarantined, *flight.quarantined),
         mismatches=(*state.mismatches, *mismatch),
         failures=0,
+        restarting=None,
+        hours=completeness.with_rows(state.hours, flight.files),
     )
 
 
-def park(state: TableState, reason: str, error: str) -> TableState:
-    """Stop loading a table until `kbq resume --table`. A flight stays: its id may have run (L3)."""
-    return dataclasses.replace(state, parked=Parked(reason, error))
+def park(state: TableState, reason: str, error: str, now_ms: int = 0) -> TableState:
+    """Stop loading a table until `kbq resume --table`, or until it is tried again; ``now_ms`` is the store's time.
+
+    A flight stays: its id may have run (L3).
+    """
+    tries = state.restarting.tries + 1 if state.restarting else 0
+    return dataclasses.replace(state, parked=Parked(reason, error, tries, now_ms), restarting=None)
+
+
+def restart(state: TableState) -> TableState:
+    """Try a parked table again. Its failures stay: one more job decides, not a run's worth of them."""
+    return dataclasses.replace(state, parked=None, restarting=state.parked)
+
+
+def end_restart(state: TableState) -> TableState:
+    """Forget why the table was parked: nothing of what failed is left."""
+    return dataclasses.replace(state, restarting=None)
 
 
 def burn(state: TableState) -> TableState:
@@ -333,6 +395,11 @@ def give_up(state: TableState) -> TableState:
     return dataclasses.replace(state, flight=None)
 
 
+def accept(state: TableState, mismatches: int) -> TableState:
+    """Note that an operator has seen the first of a table's mismatches."""
+    return dataclasses.replace(state, accepted_mismatches=max(state.accepted_mismatches, mismatches))
+
+
 def unpark(state: TableState) -> TableState:
     """Let a parked table go on."""
-    return dataclasses.replace(state, parked=None, failures=0)
+    return dataclasses.replace(state, parked=None, restarting=None, failures=0)

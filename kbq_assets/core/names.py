@@ -27,6 +27,7 @@ COMMITS: Final = "commits/"
 TABLES: Final = "tables/"
 BACKLOG: Final = "backlog/"
 QUARANTINE: Final = "quarantine/"
+COMPLETENESS: Final = "completeness/"
 SCHEMAS: Final = "schemas/"
 TOPIC_REGISTRY: Final = "commits/_topics.json"
 TABLE_REGISTRY: Final = "tables/_tables.json"
@@ -39,6 +40,8 @@ MAX_BASE_NAME: Final = 255
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery takes 1,024; a file name must hold it
 _TABLE = re.compile(r"[A-Za-z0-9_-]{1,200}")
+#: The table of each dataset that says which hours of the others are complete. No topic's table may have its name.
+COMPLETENESS_TABLE: Final = "_kbq_completeness"
 #: Names a topic cannot have here: "." and ".." are not Kafka's, `_topics` is the registry's file name.
 _RESERVED_TOPICS: Final = frozenset({".", "..", "_topics"})
 
@@ -240,8 +243,9 @@ def shard_of(partition: int) -> int:
 
 
 def sanitise_table(text: str) -> str:
-    """A table name from free text (a topic, a record name): everything else becomes '_'."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", text)[:200] or "_"
+    """A table name from free text (a topic, a record name): everything else becomes '_'. Never KBQ's own."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:200] or "_"
+    return f"{name}_" if name.lower() == COMPLETENESS_TABLE else name
 
 
 def _checked_length(base: str) -> str:

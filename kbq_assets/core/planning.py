@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbq_assets.core import commits
+from kbq_assets.core import commits, restarts
 from kbq_assets.core.backlog import Averages, Waiting, headroom, is_in_danger, too_little
-from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, TopicEntry
+from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, Stop, TopicEntry
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import DoneFileName, StagedFileName, TableReference, backlog_path, shard_of
@@ -22,6 +22,7 @@ from kbq_assets.core.shares import Throttled, in_order, within_limits
 from kbq_assets.core.throttle import Limits
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.core.units import Unit, WindowLimits
+from kbq_assets.core.watermarks import LogEnd
 
 #: Topic ids the broker gives when it has none (KIP-516's zero id).
 _UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
@@ -79,19 +80,25 @@ class RecordedGap:
 
 @dataclass(frozen=True)
 class PartitionStop:
-    """A partition, or a whole topic (partition -1), that waits for an operator; ``commands`` go on."""
+    """A partition, or a whole topic (partition -1), that waits for an operator; ``commands`` go on.
+
+    ``next_try_ms`` is when it is tried again by itself, by the store's time (0: never), after ``tries`` that failed.
+    """
 
     topic_partition: TopicPartition
     reason: str
     message: str
     commands: tuple[str, ...]
+    tries: int = 0
+    next_try_ms: int = 0
 
 
 @dataclass(frozen=True)
 class ExtractionPlan:
     """What one extraction does: state to create first, units to read, what is stopped and why.
 
-    ``waiting`` partitions have too little to read, ``throttled`` ones more than this run may.
+    ``waiting`` partitions have too little to read, ``throttled`` ones more than this run may. ``log_ends`` are of all
+    partitions that are not stopped, but of topics that no table waits for.
     """
 
     creations: tuple[Creation, ...] = ()
@@ -102,6 +109,7 @@ class ExtractionPlan:
     waiting: tuple[Waiting, ...] = ()
     throttled: tuple[Throttled, ...] = ()
     idle: int = 0
+    log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def positions(self) -> int:
@@ -120,6 +128,7 @@ class ExtractionPlan:
 class _Draft:
     limits: WindowLimits
     ripe: Collection[TopicPartition] = ()
+    now_ms: int = 0
     creations: list[Creation] = field(default_factory=list)
     additions: list[Addition] = field(default_factory=list)
     gaps: list[RecordedGap] = field(default_factory=list)
@@ -127,7 +136,12 @@ class _Draft:
     stops: list[PartitionStop] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     averages: dict[TopicPartition, Averages] = field(default_factory=dict)
+    log_ends: dict[TopicPartition, LogEnd] = field(default_factory=dict)
     idle: int = 0
+
+    def note_end(self, tp: TopicPartition, settings: TopicSettings, end: LogEnd) -> None:
+        if settings.complete_after_seconds:
+            self.log_ends[tp] = end
 
     def stop(self, topic: str, partition: int, reason: str, message: str, *commands: str) -> None:
         self.stops.append(PartitionStop(TopicPartition(topic, partition), reason, message, commands))
@@ -140,12 +154,14 @@ def plan_extraction(
     limits: WindowLimits | None = None,
     run: Limits | None = None,
     ripe: Collection[TopicPartition] = (),
+    now_ms: int = 0,
 ) -> ExtractionPlan:
     """Plan the units of one run, in order of urgency, within the limits of topics and of the run.
 
     ``ripe`` are partitions that need not wait for more. Topics and partitions that must stop do not stop the others.
+    ``now_ms``: the store's time, by which stopped partitions are tried again; without it none is.
     """
-    draft = _Draft(limits or WindowLimits(), ripe)
+    draft = _Draft(limits or WindowLimits(), ripe, now_ms)
     for snapshot in snapshots:
         _plan_topic(draft, snapshot, offsets, cluster_id)
     units, throttled = within_limits(in_order(draft.units), draft.averages, run or Limits())
@@ -158,6 +174,7 @@ def plan_extraction(
         waiting=tuple(draft.waiting),
         throttled=tuple(throttled),
         idle=draft.idle,
+        log_ends=draft.log_ends,
     )
 
 
@@ -248,6 +265,7 @@ def _plan_new_partition(
     else:
         starts[shard][tp.partition] = start
         epoch = 1
+    draft.note_end(tp, snapshot.settings, LogEnd(start, broker.latest))
     unit = Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=draft.limits)
     _add_unit(draft, unit, broker, usual)
 
@@ -263,9 +281,8 @@ def _plan_partition(
     tp, state = commit.topic_partition(partition), commit.partitions[partition]
     options = f"--topic {tp.topic} --partition {partition}"
     first = state.next
-    if state.stop is not None:
-        commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
-        draft.stop(tp.topic, partition, state.stop.reason, state.stop.message, *commands)
+    if state.stop is not None and not restarts.restarts_now(state.stop, settings, draft.now_ms):
+        draft.stops.append(_stop_of(settings, state.stop, tp))
         return
     if first > broker.latest:
         message = f"{tp} stands at {first}, the broker ends at {broker.latest}: truncated or recreated"
@@ -283,8 +300,12 @@ def _plan_partition(
         first = broker.earliest
     # A gap was jumped: the old leader epoch says nothing about the new position.
     has_epoch = first == state.next and state.leader_epoch >= 0
+    last = max(first, broker.latest)
+    draft.note_end(tp, settings, LogEnd(first, broker.latest, state.watermark.end_ms))
+    if state.stop is not None and first < state.stop.until:
+        last = min(last, state.stop.until)  # a try reads the range that stopped; the next run goes on
     unit = Unit(
-        OffsetRange(tp, first, max(first, broker.latest)),
+        OffsetRange(tp, first, last),
         commit.epoch,
         settings,
         state.leader_epoch if has_epoch else -1,
@@ -292,16 +313,26 @@ def _plan_partition(
         state.accept_errors_until,
         draft.limits,
     )
-    _add_unit(draft, unit, broker, Averages.of(state.totals, usual))
+    _add_unit(draft, unit, broker, Averages.of(state.totals, usual), is_try=state.stop is not None)
 
 
-def _add_unit(draft: _Draft, unit: Unit, broker: BrokerOffsets, averages: Averages) -> None:
+def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
+    options = f"--topic {tp.topic} --partition {tp.partition}"
+    commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
+    next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
+    return PartitionStop(tp, stop.reason, stop.message, commands, stop.tries, next_ms)
+
+
+def _add_unit(
+    draft: _Draft, unit: Unit, broker: BrokerOffsets, averages: Averages, *, is_try: bool = False
+) -> None:
     if not unit.range:
         draft.idle += 1
         return
     tp, first, positions = unit.range.topic_partition, unit.range.from_offset, unit.range.positions
     room = headroom(first, broker)
-    short = "" if tp in draft.ripe or is_in_danger(room) else too_little(unit.settings, positions, averages)
+    needs_no_more = is_try or tp in draft.ripe or is_in_danger(room)
+    short = "" if needs_no_more else too_little(unit.settings, positions, averages)
     if short:
         draft.waiting.append(Waiting(tp, first, positions, unit.settings.max_wait_seconds, short))
     else:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import TableNotes
 from kbq_assets.core.tables import TableOptions
 from kbq_assets.core.topics import ERROR_TABLE, TopicSettings
 
@@ -21,9 +22,13 @@ _MAX_LABEL: Final = 63
 
 
 def table_options(
-    table: TableReference, topics: Iterable[str], settings: Mapping[str, TopicSettings]
+    table: TableReference,
+    topics: Iterable[str],
+    settings: Mapping[str, TopicSettings],
+    notes: TableNotes | None = None,
 ) -> TableOptions:
     """The options of a table. Topics without settings, as those no longer in the source list, count as default."""
+    notes = notes or TableNotes()
     topics = sorted(topics)
     chosen = [settings.get(topic, TopicSettings()) for topic in topics] or [TopicSettings()]
     labels = _labels(
@@ -31,14 +36,16 @@ def table_options(
         owner=[each.owner for each in chosen],
         cost_center=[each.cost_center for each in chosen],
     )
+    labels |= notes.labels  # of jobs, too
     if table.table == ERROR_TABLE:
-        return TableOptions(cluster_by=("_kafka_topic", "reason"), labels=labels)
+        return TableOptions(cluster_by=("_kafka_topic", "reason"), labels=labels, notes=notes)
     expiries = [each.partition_expiry_days for each in chosen]
     return TableOptions(
         cluster_by=next((columns for each in chosen if (columns := each.clustering)), ()),
         labels=labels,
         require_partition_filter=any(each.require_partition_filter for each in chosen),
         expiry_days=0 if 0 in expiries else max(expiries),
+        notes=notes,
     )
 
 

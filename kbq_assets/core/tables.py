@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError
+from kbq_assets.core.table_notes import TableNotes
 
 _PRIMITIVES = {
     "boolean": "BOOL",
@@ -48,19 +49,26 @@ _RESERVED_PREFIXES = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__RO
 
 @dataclass(frozen=True)
 class Column:
-    """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; a STRUCT (BigQuery: RECORD) has ``fields``."""
+    """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; a STRUCT (BigQuery: RECORD) has ``fields``.
+
+    ``description``, ``policy_tag`` (BigQuery's, which says who may read it) and ``pii``, the level of personal data by
+    the schema, change no row: core/table_notes.py.
+    """
 
     name: str
     type: str
     mode: str = "NULLABLE"
     fields: tuple[Column, ...] = ()
+    description: str = ""
+    policy_tag: str = ""
+    pii: str = ""
 
 
 @dataclass(frozen=True)
 class TableOptions:
     """How a table is created, and how its load jobs are labelled. ``partition_by`` is a DATE column.
 
-    ``expiry_days``: partitions older than that are dropped by the warehouse; 0 keeps them.
+    ``expiry_days``: partitions older than that are dropped by the warehouse; 0 keeps them. ``notes`` are kept true.
     """
 
     partition_by: str = "event_date"
@@ -68,6 +76,7 @@ class TableOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     require_partition_filter: bool = False
     expiry_days: int = 0
+    notes: TableNotes = field(default_factory=TableNotes)
 
 
 #: What BigQuery clusters by: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types
@@ -167,19 +176,19 @@ def _merge_column(
         relaxed.append(name)
         mode = "NULLABLE"
     if wanted is None:
-        return Column(existing.name, existing.type, mode, existing.fields)
+        return replace(existing, mode=mode)
     repeated = (existing.mode == "REPEATED", wanted.mode == "REPEATED")
     if existing.type != wanted.type or repeated[0] != repeated[1]:
         raise IncompatibleColumn(
-            f"column {name}: the table has {_shown(existing)}, the records have {_shown(wanted)}",
+            f"column {name}: the table has {type_of(existing)}, the records have {type_of(wanted)}",
             next_step="change the table or the schema, then `kbq resume --table`",
         )
-    return Column(
-        existing.name, existing.type, mode, _merge(existing.fields, wanted.fields, f"{name}.", added, relaxed)
-    )
+    fields = _merge(existing.fields, wanted.fields, f"{name}.", added, relaxed)
+    return replace(existing, mode=mode, fields=fields)
 
 
-def _shown(column: Column) -> str:
+def type_of(column: Column) -> str:
+    """All that makes a column's type, without the fields of a STRUCT."""
     return f"{'REPEATED ' if column.mode == 'REPEATED' else ''}{column.type}"
 
 
@@ -200,7 +209,7 @@ class _SchemaReader:
                 place, f"more than {MAX_STRUCT_DEPTH} levels of records", "flatten the inner records"
             )
         self._open.append(id(schema))
-        columns = [self.column(item["name"], item["type"], namespace, place) for item in schema["fields"]]
+        columns = [_told(self.column(i["name"], i["type"], namespace, place), i) for i in schema["fields"]]
         self._open.pop()
         found = tuple(c for c in columns if c is not None)
         if not found:
@@ -288,6 +297,13 @@ class _SchemaReader:
             namespace = str(schema.get("namespace", namespace) or "")
         self._named[f"{namespace}.{name}" if namespace else name] = (schema, outer)
         return namespace
+
+
+def _told(column: Column | None, field: Mapping[str, Any]) -> Column | None:
+    """A column with what its field says of itself."""
+    if column is None or not ("doc" in field or "pii" in field):
+        return column
+    return replace(column, description=str(field.get("doc") or ""), pii=str(field.get("pii") or "").upper())
 
 
 def branch_name(branch: Any) -> str:

@@ -109,12 +109,13 @@ class Turns:
         """Partitions of which something is left that no slice has taken and no error has ended."""
         return sum(chain.left > 0 for chain in self._chains.values())
 
-    def next_task(self, idle_slots: int) -> tuple[Unit, ...]:
-        """What the next task reads, while this many could start; nothing where there is nothing to read now."""
+    def next_task(self, idle_slots: int, seconds: float = math.inf) -> tuple[Unit, ...]:
+        """What the next task reads, while this many could start and so much time is left; nothing where nothing can be
+        read now."""
         self._drop_throttled()
         units = self._packed(idle_slots) if self._queue else tuple(self._read_ahead(idle_slots))
         self.in_flight += len(units)
-        return units
+        return tuple(dataclasses.replace(u, seconds=min(seconds, self._seconds_left(u))) for u in units)
 
     def take(self, outcome: UnitOutcome) -> list[UnitOutcome]:
         """Note an outcome; return those that can be published now, in order."""
@@ -175,8 +176,12 @@ class Turns:
             heapq.heappop(self._queue)
 
     def _is_throttled(self, chain: _Chain) -> bool:
-        most = chain.unit.settings.max_seconds
-        return 0 < most <= self._seconds[chain.unit.range.topic_partition.topic]
+        return self._seconds_left(chain.unit) <= 0
+
+    def _seconds_left(self, unit: Unit) -> float:
+        """Task seconds that the topic has left."""
+        most = unit.settings.max_seconds
+        return most - self._seconds[unit.range.topic_partition.topic] if most > 0 else math.inf
 
 
 def _bounds(unit: Unit) -> tuple[TopicPartition, int, int]:

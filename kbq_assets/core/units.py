@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from kbq_assets.core.commits import Stop, Window
+from kbq_assets.core.evolution import Evolution
 from kbq_assets.core.offsets import OffsetRange
 from kbq_assets.core.topics import TopicSettings
 
@@ -26,7 +28,8 @@ class Unit:
     Windows that begin before ``accept_errors_until`` may hold any share of bad records. ``ahead``: a slice that is read
     while those before it are, so that no leader epoch is known to ask the broker about (PROTOCOL E4). ``headroom`` is
     how far the position is from being lost (`core.backlog.headroom`). ``leader_epoch`` is that of the last record
-    before ``epoch_until``; what lies between there and the range held no record.
+    before ``epoch_until``; what lies between there and the range held no record. After ``seconds`` of reading it ends
+    early, behind what it has: a later unit goes on there.
     """
 
     range: OffsetRange
@@ -38,6 +41,7 @@ class Unit:
     limits: WindowLimits = field(default_factory=WindowLimits)
     ahead: bool = False
     headroom: float = 1.0
+    seconds: float = math.inf
 
     @property
     def read_range(self) -> OffsetRange:
@@ -56,7 +60,9 @@ class UnitOutcome:
     ``windows`` are uploaded and wait to be published, in order from the unit's first position. ``failure`` is a
     transient error after them: the rest is read by the next run. ``superseded``: another attempt was further.
     ``first_leader_epoch`` is that of the first records, -1 where none are or it is unknown. ``core_seconds`` are
-    processor time of the task.
+    processor time of the task. ``opened_ms``: when each window's first batch came, by the worker's clock. ``worker`` is
+    the process that read it, ``memory_bytes`` the most that one ever held. ``evolved``: new columns and tables for
+    schemas that contradict theirs.
     """
 
     unit: Unit
@@ -67,6 +73,10 @@ class UnitOutcome:
     seconds: float = 0.0
     first_leader_epoch: int = -1
     core_seconds: float = 0.0
+    opened_ms: tuple[int, ...] = ()
+    worker: str = ""
+    memory_bytes: int = 0
+    evolved: tuple[Evolution, ...] = ()
 
     @property
     def leader_epoch(self) -> int:

@@ -9,9 +9,13 @@ import dagster as dg
 
 from kbq_assets.core.places import Bucket
 from kbq_assets.core.settings import Settings
-from kbq_assets.defs.assets import build_assets, build_checks
+from kbq_assets.defs.assets import build_assets
+from kbq_assets.defs.checks import build_check_sensor, build_checks
+from kbq_assets.defs.completeness import build_completeness_sensor
 from kbq_assets.defs.engine import ENGINE, PYSPARK, engine_resource, pyspark_resource
+from kbq_assets.defs.history import build_history
 from kbq_assets.defs.jobs import build_jobs, build_schedules
+from kbq_assets.defs.notices import build_notice_sensors
 from kbq_assets.defs.runs import Steps
 from kbq_assets.defs.sensors import build_sensors
 from kbq_assets.defs.translator import Translator
@@ -26,12 +30,26 @@ def build_definitions(
     """Dagster's view of a platform. ``resources`` replace the default ones. Raises ConfigurationError."""
     steps = Steps(platform, translator or Translator())
     jobs = build_jobs(steps)
+    history, history_schedule = build_history(platform.settings.dagster.run_days)
     return dg.Definitions(
         assets=build_assets(steps),
         asset_checks=list(build_checks(steps)),
-        jobs=[jobs.extract_and_load, jobs.extract, jobs.load, jobs.clean, jobs.reconcile],
-        sensors=build_sensors(steps, jobs),
-        schedules=build_schedules(steps, jobs),
+        jobs=[
+            jobs.extract_and_load,
+            jobs.extract,
+            jobs.load,
+            jobs.clean,
+            jobs.reconcile,
+            jobs.reprocess,
+            history,
+        ],
+        sensors=[
+            *build_sensors(steps, jobs),
+            *build_notice_sensors(steps),
+            build_check_sensor(steps),
+            build_completeness_sensor(steps),
+        ],
+        schedules=[*build_schedules(steps, jobs), history_schedule],
         resources={
             PYSPARK: pyspark_resource(platform.settings),
             ENGINE: engine_resource(platform.settings),

@@ -1,14 +1,14 @@
-"""The assets: staged files and warehouse tables. Materialising them means "bring these up to date"."""
+"""The assets: staged files, warehouse tables and error tables. Materialising them means "bring these up to date"."""
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
 import warnings
-from collections.abc import Iterator
-from typing import Any
 
 import dagster as dg
 
-from kbq_assets.defs import metadata
+from kbq_assets.defs.backfills import whole_choice
+from kbq_assets.defs.complete_hours import complete_hours_spec
+from kbq_assets.defs.datasets import dataset_specs
 from kbq_assets.defs.engine import ENGINE
 from kbq_assets.defs.runs import StepEvents, Steps
 
@@ -18,17 +18,28 @@ LOAD_POOL = "kbq_load"
 
 
 def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Topics (external), staged files, warehouse tables. Raises ConfigurationError."""
-    topics = steps.translator.topic_specs(steps.platform.sources())
+    """Topics and tables (external), staged files, and what materialises tables. Raises ConfigurationError."""
+    sources = steps.platform.sources()
+    topics = steps.translator.topic_specs(sources)
     with warnings.catch_warnings():
         # A single run for any selection is what the design stands on; its API is called beta.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return [*topics, _staged_files(steps, topics), _warehouse_tables(steps)]
+        translator, settings = steps.translator, steps.platform.settings
+        return [
+            *topics,
+            *dataset_specs(translator, settings, steps.platform.datasets().tables, sources),
+            _staged_files(steps, topics),
+            _tables(steps, translator.tables_spec(settings)),
+            _tables(steps, translator.errors_spec(settings)),
+            complete_hours_spec(translator),
+        ]
 
 
 def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefinition:
     def staged_files(context: dg.AssetExecutionContext) -> StepEvents:
-        yield from steps.extract(context, getattr(context.resources, ENGINE), list(context.partition_keys))
+        engine = getattr(context.resources, ENGINE)
+        asset = steps.translator.staged_files
+        yield from whole_choice(context, asset, lambda keys: steps.extract(context, engine, keys))
 
     return dg.multi_asset(
         name="staged_files",
@@ -39,47 +50,13 @@ def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefiniti
     )(staged_files)
 
 
-def _warehouse_tables(steps: Steps) -> dg.AssetsDefinition:
-    def warehouse_tables(context: dg.AssetExecutionContext) -> StepEvents:
-        yield from steps.load(context, list(context.partition_keys))
+def _tables(steps: Steps, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+    def tables(context: dg.AssetExecutionContext) -> StepEvents:
+        yield from whole_choice(context, spec.key, lambda keys: steps.load(context, keys, spec.key))
 
     return dg.multi_asset(
-        name="warehouse_tables",
-        specs=[steps.translator.tables_spec(steps.platform.settings)],
+        name=spec.key.to_python_identifier(),
+        specs=[spec],
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=LOAD_POOL,
-    )(warehouse_tables)
-
-
-def build_checks(steps: Steps) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks that runs write, for a person to ask again after mending."""
-    platform, translator = steps.platform, steps.translator
-    yield _check(
-        metadata.PARTITIONS_RUN,
-        translator.staged_files,
-        lambda key: metadata.stops_check(key, platform.plan_extraction().stops),
-    )
-    yield _check(
-        metadata.TABLES_LOAD,
-        translator.warehouse_tables,
-        lambda key: metadata.parked_check(key, platform.tables()),
-    )
-    yield _check(
-        metadata.ROWS_MATCH,
-        translator.warehouse_tables,
-        lambda key: metadata.rows_check(key, platform.tables()),
-    )
-    yield _check(metadata.COUNTS_AGREE, translator.warehouse_tables, lambda key: steps.counts_check())
-
-
-def _check(name: str, key: dg.AssetKey, evaluate: Any) -> dg.AssetChecksDefinition:
-    def check() -> dg.AssetCheckResult:
-        found: dg.AssetCheckEvaluation = evaluate(key)
-        return dg.AssetCheckResult(
-            passed=found.passed,
-            severity=found.severity,
-            description=found.description,
-            metadata=found.metadata,
-        )
-
-    return dg.asset_check(asset=key, name=name, description=metadata.CHECKS[name])(check)
+    )(tables)

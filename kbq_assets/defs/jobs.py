@@ -6,13 +6,15 @@ killed worker then takes its work with it, instead of leaving an orphan beside t
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
 
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
 from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.reprocess import reprocess_op
 from kbq_assets.defs.runs import StepEvent, Steps
 
 #: Run tags that `dagster.yaml` limits to one run each.
@@ -20,6 +22,7 @@ EXTRACT_TAG = "kbq/extract"
 LOAD_TAG = "kbq/load"
 #: A run whose worker and code server died together is noticed by this alone.
 _MAX_RUNTIME_TAG = "dagster/max_runtime"
+_BOTH = (EXTRACT_TAG, LOAD_TAG)
 
 OpEvents = Iterator[StepEvent | dg.Output[None]]
 
@@ -33,6 +36,7 @@ class Jobs:
     load: dg.JobDefinition
     clean: dg.JobDefinition
     reconcile: dg.JobDefinition
+    reprocess: dg.JobDefinition
 
 
 def build_jobs(steps: Steps) -> Jobs:
@@ -43,47 +47,44 @@ def build_jobs(steps: Steps) -> Jobs:
     # Beyond its own bound a run finishes what is in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
-    @dg.job(
-        description="Bring every topic up to date and load what is committed.",
-        executor_def=dg.in_process_executor,
-        tags={EXTRACT_TAG: "1", LOAD_TAG: "1", _MAX_RUNTIME_TAG: str(extract_seconds + load_seconds)},
-    )
+    @_job("Bring every topic up to date and load what is committed.", extract_seconds + load_seconds, *_BOTH)
     def extract_and_load() -> None:
         load(extract())
 
-    @dg.job(
-        description="Bring every topic up to date.",
-        executor_def=dg.in_process_executor,
-        tags={EXTRACT_TAG: "1", _MAX_RUNTIME_TAG: str(extract_seconds)},
-    )
+    @_job("Bring every topic up to date.", extract_seconds, EXTRACT_TAG)
     def extract_job() -> None:
         extract()
 
-    @dg.job(
-        description="Load every committed file that is not loaded.",
-        executor_def=dg.in_process_executor,
-        tags={LOAD_TAG: "1", _MAX_RUNTIME_TAG: str(load_seconds)},
-    )
+    @_job("Load every committed file that is not loaded.", load_seconds, LOAD_TAG)
     def load_job() -> None:
         load()
 
-    @dg.job(
-        description="Delete orphans and superseded done files.",
-        executor_def=dg.in_process_executor,
-        tags={_MAX_RUNTIME_TAG: "1800"},
-    )
+    @_job("Delete orphans and superseded done files.", 1800)
     def clean_job() -> None:
         clean()
 
-    @dg.job(
-        description="Count the warehouse and compare with what was loaded and committed.",
-        executor_def=dg.in_process_executor,
-        tags={_MAX_RUNTIME_TAG: "7200"},
-    )
+    @_job("Count the warehouse and compare with what was loaded and committed.", 7200)
     def reconcile_job() -> None:
         reconcile()
 
-    return Jobs(extract_and_load, extract_job, load_job, clean_job, reconcile_job)
+    return Jobs(extract_and_load, extract_job, load_job, clean_job, reconcile_job, _reprocess_job(steps))
+
+
+def _reprocess_job(steps: Steps) -> dg.JobDefinition:
+    reprocess = reprocess_op(steps)
+    shown = "Read a range of a topic again, in a new epoch. Shows what it would do, unless told to `apply`."
+
+    @_job(shown, 1800, EXTRACT_TAG)
+    def reprocess_job() -> None:
+        reprocess()
+
+    return reprocess_job
+
+
+def _job(description: str, seconds: int, *tags: str) -> Callable[[Callable[[], None]], dg.JobDefinition]:
+    """A job in its worker's own process, of at most so many seconds, one at a time with others of its tags."""
+    limits = {**dict.fromkeys(tags, "1"), _MAX_RUNTIME_TAG: str(seconds)}
+    return dg.job(description=description, executor_def=dg.in_process_executor, tags=limits)
 
 
 def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
@@ -101,21 +102,49 @@ def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
 
 def _extract_op(steps: Steps) -> dg.OpDefinition:
     def extract(context: dg.OpExecutionContext) -> OpEvents:
-        yield from steps.extract(context, getattr(context.resources, ENGINE))
+        keys = chosen_keys(context, steps.translator.staged_partitions)
+        yield from steps.extract(context, getattr(context.resources, ENGINE), keys)
         yield dg.Output(None)
 
-    return dg.op(name="extract", required_resource_keys={ENGINE}, pool=EXTRACT_POOL, out=dg.Out(dg.Nothing))(
-        extract
-    )
+    return dg.op(
+        name="extract",
+        required_resource_keys={ENGINE},
+        pool=EXTRACT_POOL,
+        out=dg.Out(dg.Nothing),
+        config_schema=_chosen("nyc.*, or nyc.flights.v1/0/nyc.flights"),
+    )(extract)
 
 
 def _load_op(steps: Steps) -> dg.OpDefinition:
     def load(context: dg.OpExecutionContext) -> OpEvents:
-        yield from steps.load(context)
+        translator = steps.translator
+        yield from steps.load(
+            context, chosen_keys(context, translator.table_partitions, translator.error_partitions)
+        )
         yield dg.Output(None)
 
-    ins = {"extracted": dg.In(dg.Nothing)}
-    return dg.op(name="load", ins=ins, pool=LOAD_POOL, out=dg.Out(dg.Nothing))(load)
+    ins, chosen = {"extracted": dg.In(dg.Nothing)}, _chosen("nyc.flights, or nyc.*")
+    return dg.op(name="load", ins=ins, pool=LOAD_POOL, out=dg.Out(dg.Nothing), config_schema=chosen)(load)
+
+
+def _chosen(example: str) -> dict[str, dg.Field]:
+    """The configuration by which a run is narrowed: keys may be as scattered as one likes, it stays one run."""
+    description = f"Partition keys to bring up to date, patterns allowed: {example}. None are all there are."
+    return {"keys": dg.Field([str], default_value=[], description=description)}
+
+
+def chosen_keys(
+    context: dg.OpExecutionContext, *definitions: dg.DynamicPartitionsDefinition
+) -> list[str] | None:
+    """The known keys that the run's configuration names, None for all. Raises dagster.Failure for what matches none."""
+    patterns: list[str] = context.op_config["keys"]
+    if not patterns:
+        return None
+    known = [key for d in definitions for key in context.instance.get_dynamic_partitions(d.name or "")]
+    found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
+    if unknown := [pattern for pattern, keys in found.items() if not keys]:
+        raise dg.Failure(f"no partition is called {', '.join(unknown)}", allow_retries=False)
+    return sorted({key for keys in found.values() for key in keys})
 
 
 def _reconcile_op(steps: Steps) -> dg.OpDefinition:

@@ -24,7 +24,8 @@ from dagster._core.workspace.load import location_origins_from_yaml_paths
 from kbq_assets.adapters.local_stack.daemons import last_lines, replace_text
 from kbq_assets.adapters.local_stack.ports import can_listen, holder_of
 from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
-from kbq_assets.defs.processes import GRACE_SECONDS, HomeLock, Processes
+from kbq_assets.defs.database import Database
+from kbq_assets.defs.processes import GRACE_SECONDS, HomeLock, Processes, is_alive
 from kbq_assets.ports.orchestrator import RunLine, RunOutcome
 
 LOOPBACK = "127.0.0.1"
@@ -42,6 +43,9 @@ _RETRIED_AS_TAG = "dagster/auto_retry_run_id"
 #: How long a promised retry is waited for, in seconds: the daemon looks for failed runs every few.
 RETRY_SECONDS = 120.0
 
+#: Seconds between looks for runs whose worker is gone. Two looks must miss it: Dagster reports most by itself.
+WATCH_SECONDS = 5.0
+
 _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 
@@ -49,7 +53,7 @@ class DagsterOrchestrator:
     """An Orchestrator on the Dagster home ``<home>/dagster``.
 
     ``environ`` is what its processes inherit, ``definitions`` what their workspace will load; ``configuration`` holds
-    `dagster.yaml` and `workspace.yaml`.
+    `dagster.yaml`, its variant for Postgres, and `workspace.yaml`. ``database`` is where runs and events are kept.
     """
 
     def __init__(
@@ -58,12 +62,16 @@ class DagsterOrchestrator:
         environ: Mapping[str, str],
         definitions: Callable[[], dg.Definitions],
         configuration: Traversable | None = None,
+        database: Database | None = None,
     ) -> None:
         self._definitions = definitions
+        self._database = database or Database()
         self._configuration = configuration or files("kbq_assets.defs").joinpath("home")
         self._folder = (home / "dagster").resolve()
-        self._processes = Processes(self._folder, home / "logs", environ)
+        self._processes = Processes(self._folder, home / "logs", {**environ, **self._database.environ()})
         self._lock = HomeLock(home / "run" / "dagster.lock")
+        self._missed: frozenset[str] = frozenset()
+        self._next_watch = 0.0
 
     @property
     def _workspace(self) -> str:
@@ -142,7 +150,7 @@ class DagsterOrchestrator:
             seconds = (record.end_time or now) - (record.start_time or record.end_time or now)
             return RunOutcome(run.run_id, run.is_success, run.status.value, seconds)
 
-    def serve(self, port: int, on_ready: Callable[[str], None]) -> None:
+    def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
         """Serve the UI until interrupted."""
         if not can_listen(port):
             raise ConfigurationError(
@@ -151,11 +159,10 @@ class DagsterOrchestrator:
             )
         self._prepare()
         try:
-            self._tend(port)
-            self._wait_until_served(port)
+            self._wait_until_served(port, read_only)
             on_ready(f"http://{LOOPBACK}:{port}")
             while True:
-                self._tend(port)
+                self._tend_ui(port, read_only)
                 time.sleep(_POLL_SECONDS)
         finally:
             self._stop()
@@ -175,15 +182,18 @@ class DagsterOrchestrator:
 
     def _prepare(self) -> None:
         """The home and its configuration, as shipped."""
-        for name in ("dagster.yaml", "workspace.yaml"):
-            text = self._configuration.joinpath(name).read_text(encoding="utf-8")
+        for name, source in (
+            ("dagster.yaml", self._database.configuration),
+            ("workspace.yaml", "workspace.yaml"),
+        ):
+            text = self._configuration.joinpath(source).read_text(encoding="utf-8")
             target = self._folder / name
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 replace_text(target, text)
 
     @contextmanager
     def _instance(self) -> Iterator[dg.DagsterInstance]:
-        with dg.DagsterInstance.from_config(str(self._folder)) as instance:
+        with self._database.open(self._folder) as instance:
             yield instance
 
     def _clear(self) -> None:
@@ -199,16 +209,35 @@ class DagsterOrchestrator:
             for run in instance.get_runs(dg.RunsFilter(statuses=list(_LIVE))):
                 instance.report_run_canceled(run, "its processes were stopped; the next run goes on there")
 
-    def _tend(self, port: int | None = None) -> None:
-        """Keep the daemon alive, unless another command does, and the UI if there is one."""
+    def _end_orphans(self) -> None:
+        """Fail runs whose worker is gone. A code server does so for its own; it may have died before them."""
+        if time.monotonic() < self._next_watch:
+            return
+        self._next_watch = time.monotonic() + WATCH_SECONDS
+        with self._instance() as instance:
+            runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+            gone = {run.run_id: run for run in runs if _is_worker_gone(instance, run)}
+            for run_id in gone.keys() & self._missed:
+                instance.report_run_failed(gone[run_id], "its worker is gone, and nobody had noticed")
+        self._missed = frozenset(gone.keys() - self._missed)
+
+    def _tend(self) -> None:
+        """Keep the daemon alive, unless another command does."""
         if not self._lock.is_held and self._lock.try_acquire():
             self._clear()
         if self._lock.is_held:
             self._processes.ensure(_DAEMON, "run", "-w", self._workspace)
-        if port is not None:
-            self._processes.ensure(_UI, "-h", LOOPBACK, "-p", str(port), "-w", self._workspace)
+            with contextlib.suppress(Unavailable):  # a database that is away for a while ends nothing
+                self._end_orphans()
 
-    def _wait_until_served(self, port: int) -> None:
+    def _tend_ui(self, port: int, read_only: bool) -> None:
+        """Keep the UI alive, and the daemon: a UI that is only looked at leaves that to others."""
+        if not read_only:
+            self._tend()
+        options = ["--read-only"] if read_only else []
+        self._processes.ensure(_UI, "-h", LOOPBACK, "-p", str(port), "-w", self._workspace, *options)
+
+    def _wait_until_served(self, port: int, read_only: bool) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while not _answers(port):
             if time.monotonic() > deadline:
@@ -217,7 +246,7 @@ class DagsterOrchestrator:
                     f"the UI does not answer after {READY_SECONDS:.0f} s; see {log}:\n{last_lines(log)}",
                     next_step="mend the cause and run kbq ui again",
                 )
-            self._tend(port)
+            self._tend_ui(port, read_only)
             time.sleep(_POLL_SECONDS)
 
     def _drain(self) -> None:
@@ -242,6 +271,17 @@ def _run(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
     if run is None:
         raise NotFound(f"Dagster knows no run {run_id}", next_step="look at the runs page of `kbq ui`")
     return run
+
+
+def _is_worker_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether the process that said it works on a run is not there. One that said nothing has not begun."""
+    records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records
+    for entry in (record.event_log_entry for record in records):
+        event = entry.dagster_event
+        pid = event.engine_event_data.metadata.get("pid") if event is not None else None
+        if pid is not None and str(pid.value).isdecimal():
+            return not is_alive(int(str(pid.value)), entry.timestamp)
+    return False
 
 
 def _is_shown(entry: dg.EventLogEntry) -> bool:

@@ -1,7 +1,8 @@
 """Dagster's processes of one DAGSTER_HOME: started, kept alive, found again and stopped.
 
 Whoever holds the lock of the home looks after them; the kernel drops the lock when the holder dies. The next
-holder then finds a dead command's processes by their command lines, which name the home, and ends them first.
+holder then finds a dead command's processes by their command lines, which name the home, and ends them first. A run's
+worker names it in its environment alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +25,10 @@ from kbq_assets.adapters.local_stack.daemons import stop_processes
 
 #: Seconds for a process to end by itself: a run worker reports its run before it does.
 GRACE_SECONDS = 10.0
+#: An argument of run workers, which a code server starts through multiprocessing.
+_WORKER = "--multiprocessing-fork"
+#: A log is begun anew when it has this many bytes; one old log is kept.
+LOG_BYTES = 20 * 1024 * 1024
 
 
 @dataclass
@@ -85,6 +91,7 @@ class Processes:
     def ensure(self, module: str, *arguments: str) -> bool:
         """Have `python -m module` running; False when it had ended and was started again."""
         child = self._children.get(module)
+        rotate(self.log(module))
         if child is not None and child.poll() is None:
             return True
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -112,16 +119,28 @@ class Processes:
             child.wait()
 
     def stop_strays(self) -> None:
-        """Stop what works on this home and is none of ours: a dead command's daemon, code servers, run workers."""
+        """Stop what works on this home and is none of ours: a dead command's daemon, code servers, run workers.
+
+        A code server ends its workers. One without a code server is killed: it would report a failure, which is
+        tried again.
+        """
         ours = {process.pid for child in self._children.values() for process in _family(child.pid)}
-        stop_processes([process for process in self.found() if process.pid not in ours], GRACE_SECONDS)
+        strays = [process for process in self.found() if process.pid not in ours]
+        workers = [process for process in strays if _WORKER in _arguments(process)]
+        stop_processes([process for process in strays if process not in workers], GRACE_SECONDS)
+        for process in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(workers, GRACE_SECONDS)
 
     def found(self) -> list[psutil.Process]:
-        """Running Dagster processes whose command line names the home."""
+        """Running Dagster processes of the home."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         arguments = _arguments(process)
+        if _WORKER in arguments:
+            return _environ(process).get("DAGSTER_HOME") == str(self.folder)
         return _module(arguments).startswith("dagster") and any(self._names(a) for a in arguments)
 
     def _names(self, argument: str) -> bool:
@@ -142,6 +161,31 @@ def _arguments(process: psutil.Process) -> Sequence[str]:
         return process.cmdline()
     except (psutil.Error, OSError):
         return ()
+
+
+def _environ(process: psutil.Process) -> Mapping[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
+def is_alive(pid: int, since: float) -> bool:
+    """Whether the process that had this id at a time of the clock still runs."""
+    try:
+        process = psutil.Process(pid)
+        # A second's grace: the kernel counts from the boot, in ticks.
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= since + 1
+    except psutil.NoSuchProcess:
+        return False
+
+
+def rotate(log: Path, size: int = LOG_BYTES) -> None:
+    """Move what a large log holds to `<log>.1`. Its writers append, so it is emptied in place; lines written
+    during the copy are lost."""
+    if log.is_file() and log.stat().st_size > size:
+        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
 
 
 def _module(arguments: Sequence[str]) -> str:

@@ -7,27 +7,34 @@ logged: what was yielded before a failure is kept.
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import dagster as dg
 
+from kbq_assets.core.errors import TransientError
+from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.names import TableReference
-from kbq_assets.defs import metadata
+from kbq_assets.defs import check_events, datasets, extraction_metadata, metadata
+from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.links import table_links
 from kbq_assets.defs.translator import StagedKey, Translator
 from kbq_assets.pipelines.extract import ExtractionReport, Progress
 from kbq_assets.pipelines.load import LoadReport, TableReport
+from kbq_assets.pipelines.notices import note_counts
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.pipelines.reconcile_counts import CountSelection
+from kbq_assets.pipelines.status import TableStatus
 from kbq_assets.ports.engine import ExtractionEngine
 
 #: Seconds between progress lines in a run's log: each is a row in Dagster's database.
 PROGRESS_SECONDS = 5.0
 
 StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
-StepEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+StepEvent = dg.DagsterEvent | dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 StepEvents = Iterator[StepEvent]
 
 
@@ -78,20 +85,55 @@ class Steps:
             )
 
     def _extraction_events(
-        self, context: StepContext, report: ExtractionReport, chosen: Iterable[str]
+        self, context: StepContext, report: ExtractionReport, chosen: Collection[str]
     ) -> StepEvents:
-        key = self.translator.staged_files
-        changed = {s.key.format(): metadata.staged_metadata(s) for s in metadata.staged_slices(report)}
-        idle: dict[str, metadata.Metadata] = {k: {"rows": 0} for k in chosen if k not in changed}
-        _register(context, self.translator.staged_partitions, changed)
-        for partition, entries in {**changed, **idle}.items():
-            yield dg.AssetMaterialization(key, partition=partition, metadata=entries)
-        yield dg.AssetObservation(key, metadata=metadata.extraction_metadata(report))
-        yield metadata.stops_check(key, report.stops)
-        context.log.info(metadata.extraction_headline(report))
+        key, now_ms = self.translator.staged_files, self.platform.openers.clock.now_ms()
+        slices = extraction_metadata.staged_slices(report, coarse=self._has_coarse_keys)
+        self._register_staged(context, slices)
+        if chosen:  # keys of the other form may be chosen too, from before the setting was changed
+            others = extraction_metadata.staged_slices(report, coarse=not self._has_coarse_keys)
+            slices |= {k: others[k] for k in chosen if k in others}
+        changed = {k: extraction_metadata.staged_metadata(s, now_ms) for k, s in slices.items()}
+        idle = extraction_metadata.idle_partitions(report, (k for k in chosen if k not in changed))
+        yield from in_batches(
+            context,
+            (
+                dg.AssetMaterialization(key, partition=partition, metadata=entries)
+                for partition, entries in itertools.chain(changed.items(), idle)
+            ),
+        )
+        yield from self._topic_events(report, now_ms)
+        yield dg.AssetObservation(key, metadata=extraction_metadata.extraction_metadata(report, now_ms))
+        yield check_events.stops_check(key, report.stops)
+        yield from self._state_checks(context, Side.EXTRACT)
+        context.log.info(extraction_metadata.extraction_headline(report))
 
-    def load(self, context: StepContext, chosen: Collection[str] | None = None) -> StepEvents:
-        """Load what is committed. ``chosen`` are partition keys of `warehouse_tables`; None means everything.
+    @property
+    def _has_coarse_keys(self) -> bool:
+        return self.platform.settings.run.partition_keys == "topic_table"
+
+    def _register_staged(self, context: StepContext, keys: Iterable[str]) -> None:
+        """Make keys known; forget those of the other form, if KBQ_PARTITION_KEYS was changed: nothing renews them."""
+        definition, coarse = self.translator.staged_partitions, self._has_coarse_keys
+        _register(context, definition, keys)
+        for key in context.instance.get_dynamic_partitions(definition.name or ""):
+            if StagedKey.parse(key).is_of_topic != coarse:
+                context.instance.delete_dynamic_partition(definition.name or "", key)
+
+    def _topic_events(self, report: ExtractionReport, now_ms: int) -> Iterator[dg.AssetObservation]:
+        """An observation per line of the source list that the run read something of, or left something."""
+        reports = extraction_metadata.topic_reports(report)
+        assets = self.translator.topic_assets(self.platform.sources(), reports)
+        for key, topics in extraction_metadata.by_asset(reports, assets):
+            yield dg.AssetObservation(key, metadata=extraction_metadata.topic_metadata(topics, now_ms))
+
+    def load(
+        self,
+        context: StepContext,
+        chosen: Collection[str] | None = None,
+        asset: dg.AssetKey | None = None,
+    ) -> StepEvents:
+        """Load what is committed. ``chosen`` are tables, partition keys of ``asset``; None means everything.
 
         Raises dagster.Failure when a table could not be loaded for an error that passes. A parked table is a
         failed check, not a failed run.
@@ -99,6 +141,8 @@ class Steps:
         only = None if chosen is None else frozenset(TableReference.parse(key) for key in chosen)
         report = self.platform.load(only=only, on_table=lambda table: _log_table(context, table))
         yield from self._load_events(context, report, chosen or ())
+        if asset is not None:
+            yield from self._unknown_tables(report, chosen or (), asset)
         failed = [t for t in report.tables if t.state == "failed"]
         if failed:
             lines = "\n".join(f"{t.table}: {t.message}" for t in failed)
@@ -106,29 +150,83 @@ class Steps:
 
     def _load_events(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> StepEvents:
         key, tables = self.translator.warehouse_tables, self.platform.tables()
-        statuses = {str(status.table): status for status in tables}
-        done = {str(t.table): t for t in report.tables}
-        changed = {name for name, table in done.items() if table.rows or table.quarantined}
-        _register(context, self.translator.table_partitions, done)
-        for name in sorted(changed | {n for n in chosen if n in done}):
-            entries = metadata.table_metadata(done[name], statuses.get(name))
-            entries |= table_links(self.platform.settings, done[name].table)
-            yield dg.AssetMaterialization(key, partition=name, metadata=entries)
+        self._register_tables(context, (t.table for t in report.tables))
+        table_events = self._table_events(report, tables, frozenset(chosen))
+        yield from in_batches(context, itertools.chain(table_events, self._dataset_events(report, tables)))
         yield dg.AssetObservation(key, metadata=metadata.load_metadata(report))
-        yield metadata.parked_check(key, tables)
-        yield metadata.rows_check(key, tables)
+        yield from self._state_checks(context, Side.LOAD)
         context.log.info(metadata.load_headline(report))
+
+    def _state_checks(self, context: StepContext, side: Side) -> list[dg.AssetCheckEvaluation]:
+        """The checks that a run of this side can answer from state alone. The run is over: none of them fails it."""
+        try:
+            report = self.platform.state_checks(side)
+        except TransientError as error:
+            context.log.warning(f"not checked: {error.message}")
+            return []
+        return check_events.evaluations(self.translator, report, check_events.OF_RUNS[side])
+
+    def _register_tables(self, context: StepContext, tables: Iterable[TableReference]) -> None:
+        keys: dict[dg.AssetKey, list[str]] = defaultdict(list)
+        for table in tables:
+            keys[self.translator.asset_of(table)].append(str(table))
+        for asset, names in keys.items():
+            _register(context, self.translator.partitions_of(asset), names)
+
+    def _table_events(
+        self, report: LoadReport, tables: Iterable[TableStatus], chosen: Collection[str]
+    ) -> Iterator[dg.AssetMaterialization]:
+        statuses, now_ms = {status.table: status for status in tables}, self.platform.openers.clock.now_ms()
+        for done in report.tables:
+            if done.rows or done.quarantined or str(done.table) in chosen:
+                entries = metadata.table_metadata(done, statuses.get(done.table), now_ms)
+                yield dg.AssetMaterialization(
+                    self.translator.asset_of(done.table),
+                    partition=str(done.table),
+                    metadata={
+                        **entries,
+                        **_held_back(report, done.table),
+                        **table_links(self.platform.settings, done.table),
+                    },
+                )
+
+    def _dataset_events(
+        self, report: LoadReport, tables: Iterable[TableStatus]
+    ) -> Iterator[dg.AssetMaterialization]:
+        """One event for each table's own page, if rows of it have landed; pages of tables that only records name
+        appear so."""
+        statuses, now_ms = {status.table: status for status in tables}, self.platform.openers.clock.now_ms()
+        settings, known = self.platform.settings, self.platform.datasets().tables
+        for done in report.tables:
+            if done.rows:
+                entries = datasets.loaded_metadata(
+                    settings, done, statuses.get(done.table), known.get(done.table), now_ms
+                )
+                yield dg.AssetMaterialization(self.translator.dataset_key(done.table), metadata=entries)
+
+    def _unknown_tables(
+        self, report: LoadReport, chosen: Iterable[str], asset: dg.AssetKey
+    ) -> Iterator[dg.AssetMaterialization]:
+        """Keys of tables that nothing is known of any more are up to date, or their backfill would never succeed."""
+        known = {str(t.table) for t in report.tables if self.translator.asset_of(t.table) == asset}
+        for key in chosen:
+            if key not in known:
+                entries: metadata.Metadata = {"rows": 0, "state": "nothing is staged for it"}
+                yield dg.AssetMaterialization(asset, partition=key, metadata=entries)
 
     def reconcile(self, context: StepContext) -> StepEvents:
         """Count the warehouse and compare. What differs is a failed check, not a failed run."""
         check = self.counts_check()
         context.log.info(check.description or "")
         yield check
+        if self.platform.settings.notify.notifiers:
+            text = next(iter((check.description or "").splitlines()), "")
+            note_counts(self.platform.load_store, text, context.run_id, agree=check.passed)
 
     def counts_check(self) -> dg.AssetCheckEvaluation:
         """Whether the warehouse counts what was loaded and committed."""
         report = self.platform.reconcile_counts(CountSelection(since=self.platform.counted_since))
-        return metadata.counts_check(self.translator.warehouse_tables, report)
+        return check_events.counts_check(self.translator.warehouse_tables, report)
 
     def clean(self, context: StepContext) -> None:
         """Delete what no commit, backlog or flight needs."""
@@ -139,6 +237,12 @@ class Steps:
         )
         for failure in report.failures:
             context.log.warning(f"not deleted: {failure}")
+
+
+def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:
+    """Which partition, or what else, holds the next hour back."""
+    verdict = report.verdicts.get(table)
+    return {"held_back_by": verdict.why} if verdict and verdict.why else {}
 
 
 def _topic(key: str) -> str:

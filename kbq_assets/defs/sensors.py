@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import dagster as dg
 
 from kbq_assets.core.errors import TransientError
-from kbq_assets.core.planning import ExtractionPlan, PartitionStop
-from kbq_assets.defs import metadata
+from kbq_assets.core.planning import PartitionStop
+from kbq_assets.defs import check_events
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.runs import Steps
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.pending import has_work
 
 #: What a load was requested for, on its run. The same files are tried again, ever more slowly.
 PENDING_TAG = "kbq/pending"
 FIRST_RETRY_SECONDS = 30.0
 LAST_RETRY_SECONDS = 600.0
+_IDLE = "every committed file is loaded, or its table waits: kbq status says for what"
+_LOOKS_ON = "nothing so far; the next look goes on where this one ran out of time"
 
 _IN_PROGRESS = (
     dg.DagsterRunStatus.QUEUED,
@@ -39,18 +43,22 @@ def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, EXTRACT_TAG, key):
             return _skip(context, f"an extraction is under way: {busy}")
+        shown, _, start = (context.cursor or "").partition(" ")
+        asked_ms = platform.openers.clock.now_ms()
         try:
-            plan = platform.plan_extraction()
+            look = platform.look_for_records(start)
         except TransientError as error:
             return _skip(context, error.message)
-        seen = _digest(map(str, plan.stops))
-        checks = [] if seen == context.cursor else [metadata.stops_check(key, plan.stops)]
-        reason = None if has_work(plan) else idle_reason(plan.stops)
+        stops = [stop for plan in look.answers for stop in plan.stops]
+        seen = _digest(map(str, stops)) if look.complete else shown
+        reason = None if has_work(look.answers[-1]) else idle_reason(stops, look.complete)
+        if reason is not None:
+            platform.mark_ends(look.answers, asked_ms)
         return dg.SensorResult(
             run_requests=[dg.RunRequest()] if reason is None else [],
             skip_reason=reason,
-            cursor=seen,
-            asset_events=checks,
+            cursor=f"{seen} {look.start}",
+            asset_events=[] if seen == shown else [check_events.stops_check(key, stops)],
         )
 
     return dg.SensorDefinition(
@@ -70,18 +78,20 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         if busy := find_run(context.instance, LOAD_TAG, key):
             return _skip(context, f"a load is under way: {busy}")
         try:
-            pending = pending_loads(platform)
+            pending = platform.look_for_loads(context.cursor or "")
         except TransientError as error:
             return _skip(context, error.message)
-        if not pending:
-            return _skip(context, "every committed file is loaded")
-        digest = _digest(pending)
-        tries, wait = tries_and_wait(context.instance, digest, time.time())
-        if wait > 0:
-            reason = f"{tries} loads left these {len(pending)} pending; the next in {wait:.0f} s"
-            return _skip(context, reason)
-        request = dg.RunRequest(run_key=f"{digest}-{tries}", tags={PENDING_TAG: digest})
-        return dg.SensorResult(run_requests=[request], cursor=digest)
+        if not pending.names:
+            reason = _IDLE if pending.complete else _LOOKS_ON
+            return dg.SensorResult(skip_reason=reason, cursor=pending.start)
+        digest = _digest(pending.names)
+        tried = find_tries(context.instance, digest, time.time())
+        if tried.wait > 0:
+            names = len(pending.names)
+            reason = f"{tried.count} loads left these {names} pending; the next in {tried.wait:.0f} s"
+            return dg.SensorResult(skip_reason=reason, cursor=pending.start)
+        request = dg.RunRequest(run_key=f"{digest}-{tried.last}", tags={PENDING_TAG: digest})
+        return dg.SensorResult(run_requests=[request], cursor=pending.start)
 
     return dg.SensorDefinition(
         name="done_file_sensor",
@@ -93,22 +103,12 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
     )
 
 
-def has_work(plan: ExtractionPlan) -> bool:
-    """Whether an extraction would do anything."""
-    return bool(plan.units or plan.creations or plan.additions or plan.gaps)
-
-
-def idle_reason(stops: Collection[PartitionStop]) -> str:
+def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
     """Why there is nothing to extract."""
+    if not complete:
+        return _LOOKS_ON
     stopped = f"; {len(stops)} stopped partitions wait for an operator (see the check)" if stops else ""
     return f"everything is read up to the broker's end{stopped}"
-
-
-def pending_loads(platform: Platform) -> list[str]:
-    """Names of what a load run would work on: files to load, and flights that a dead run left."""
-    files = [file.path for batch in platform.plan_load() for file in batch.files]
-    flights = [f"flight of {t.table}" for t in platform.tables() if t.state == "flying"]
-    return sorted(files + flights)
 
 
 def find_run(instance: dg.DagsterInstance, tag: str, asset: dg.AssetKey) -> str:
@@ -119,14 +119,31 @@ def find_run(instance: dg.DagsterInstance, tag: str, asset: dg.AssetKey) -> str:
     return ""
 
 
-def tries_and_wait(instance: dg.DagsterInstance, digest: str, now: float) -> tuple[int, float]:
-    """How many runs were requested for exactly these files, and the seconds until the next may be."""
-    records = instance.get_run_records(dg.RunsFilter(tags={PENDING_TAG: digest}))
-    if not records:
-        return 0, 0.0
-    pause = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** (len(records) - 1))
-    last = max(record.create_timestamp.timestamp() for record in records)
-    return len(records), max(0.0, last + pause - now)
+@dataclass(frozen=True)
+class Tries:
+    """Runs that were requested for the same files: how many lately, the last one's id ("" for none), and the
+    seconds until the next may be."""
+
+    count: int
+    last: str
+    wait: float
+
+
+def find_tries(instance: dg.DagsterInstance, digest: str, now: float) -> Tries:
+    """Runs for exactly these files. Old runs may have been deleted: only the last, and those of an hour, count."""
+    tags = {PENDING_TAG: digest}
+    newest = instance.get_run_records(dg.RunsFilter(tags=tags), limit=1)
+    if not newest:
+        return Tries(0, "", 0.0)
+    since = datetime.fromtimestamp(now - 6 * LAST_RETRY_SECONDS, UTC)
+    count = instance.get_runs_count(dg.RunsFilter(tags=tags, created_after=since))
+    pause = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** max(0, count - 1))
+    [record] = newest
+    return Tries(
+        count,
+        record.dagster_run.run_id,
+        max(0.0, record.create_timestamp.timestamp() + pause - now),
+    )
 
 
 def _skip(context: dg.SensorEvaluationContext, reason: str) -> dg.SensorResult:

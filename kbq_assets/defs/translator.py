@@ -1,14 +1,14 @@
 """How KBQ's things are called and described in Dagster: keys, groups, kinds, owners.
 
-Partition keys are stable things, never files: a topic, its partition and a table
-(`nyc.flights.v1/0/nyc.flights`), or a table alone (`nyc.flights`). Subclass `Translator` to change names, and
-hand it to `build_definitions`.
+Partition keys are stable things, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
+KBQ_PARTITION_KEYS a topic and a table, `nyc.flights.v1/nyc.flights`), or a table alone (`nyc.flights`). Subclass
+`Translator` to change names, and hand it to `build_definitions`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,36 +18,56 @@ from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.names import TableReference, check_topic
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.settings import Settings
-from kbq_assets.core.topics import SourceEntry
+from kbq_assets.core.tables import Column, columns_of
+from kbq_assets.core.topics import ERROR_TABLE, SourceEntry
 from kbq_assets.defs.links import staging_links, warehouse_links
+from kbq_assets.wire.error_rows import error_schema_json
 
 #: Dagster reads `...` in a partition key as a range. A topic may contain it; '%' is in no topic name.
 _RANGE_MARK: Final = "..."
 _ESCAPED: Final = "..%2E"
 
 
-@dataclass(frozen=True)
+#: The partition of a key that stands for all of a topic's.
+_WHOLE_TOPIC: Final = -1
+#: What keys of topics begin with.
+_TOPICS: Final = "kafka"
+
+
+@dataclass(frozen=True, order=True)
 class StagedKey:
-    """What one partition of `staged_files` stands for."""
+    """What one partition of `staged_files` stands for. Kafka partition -1 are all of the topic's."""
 
     topic_partition: TopicPartition
     table: TableReference
 
+    @property
+    def is_of_topic(self) -> bool:
+        """Whether it stands for all Kafka partitions of the topic."""
+        return self.topic_partition.partition == _WHOLE_TOPIC
+
+    @property
+    def of_topic(self) -> StagedKey:
+        """The coarser key, of topic and table."""
+        return StagedKey(TopicPartition(self.topic_partition.topic, _WHOLE_TOPIC), self.table)
+
     def format(self) -> str:
-        """Example: ``nyc.flights.v1/0/nyc.flights``."""
+        """Example: ``nyc.flights.v1/0/nyc.flights``; of a whole topic: ``nyc.flights.v1/nyc.flights``."""
         topic, partition = self.topic_partition
         while _RANGE_MARK in topic:
             topic = topic.replace(_RANGE_MARK, _ESCAPED)
-        return f"{topic}/{partition}/{self.table}"
+        number = "" if self.is_of_topic else f"/{partition}"
+        return f"{topic}{number}/{self.table}"
 
     @classmethod
     def parse(cls, key: str) -> StagedKey:
-        """Parse a partition key. Raises InvalidName."""
+        """Parse a partition key of either form. Raises InvalidName."""
         parts = key.split("/")
-        if len(parts) != 3 or not parts[1].isdecimal():
+        if len(parts) not in (2, 3) or (len(parts) == 3 and not parts[1].isdecimal()):
             raise InvalidName(f"{key!r} is not a staged partition", next_step="topic/partition/dataset.table")
         topic = check_topic(parts[0].replace("%2E", "."))
-        return cls(TopicPartition(topic, int(parts[1])), TableReference.parse(parts[2]))
+        partition = int(parts[1]) if len(parts) == 3 else _WHOLE_TOPIC
+        return cls(TopicPartition(topic, partition), TableReference.parse(parts[-1]))
 
 
 @dataclass(frozen=True)
@@ -67,8 +87,22 @@ class Translator:
         return dg.AssetKey("warehouse_tables")
 
     @property
+    def error_tables(self) -> dg.AssetKey:
+        """The asset of tables of bad records."""
+        return dg.AssetKey("error_tables")
+
+    def asset_of(self, table: TableReference) -> dg.AssetKey:
+        """The asset that a table is a partition of."""
+        return self.error_tables if table.table == ERROR_TABLE else self.warehouse_tables
+
+    def dataset_key(self, table: TableReference) -> dg.AssetKey:
+        """A table's own page: `sales/orders`. Tables of a dataset called kafka would meet topics there."""
+        above = ["warehouse"] if table.dataset == _TOPICS else []
+        return dg.AssetKey([*above, table.dataset, table.table])
+
+    @property
     def staged_partitions(self) -> dg.DynamicPartitionsDefinition:
-        """A key per topic, partition and table."""
+        """A key per topic, partition and table, or per topic and table."""
         return dg.DynamicPartitionsDefinition(name="staged_files")
 
     @property
@@ -76,9 +110,29 @@ class Translator:
         """A key per table."""
         return dg.DynamicPartitionsDefinition(name="warehouse_tables")
 
+    @property
+    def error_partitions(self) -> dg.DynamicPartitionsDefinition:
+        """A key per table of bad records."""
+        return dg.DynamicPartitionsDefinition(name="error_tables")
+
+    def partitions_of(self, asset: dg.AssetKey) -> dg.DynamicPartitionsDefinition:
+        """The keys of an asset."""
+        definitions = {
+            self.staged_files: self.staged_partitions,
+            self.warehouse_tables: self.table_partitions,
+            self.error_tables: self.error_partitions,
+        }
+        return definitions[asset]
+
     def topic_key(self, pattern: str) -> dg.AssetKey:
-        """The external asset of a line of the source list."""
-        return dg.AssetKey(["kafka", re.sub(r"[^A-Za-z0-9._-]", "_", pattern)])
+        """The external asset of a line of the source list: `kafka/audit-any` of `audit-*`."""
+        return dg.AssetKey([_TOPICS, re.sub(r"[^A-Za-z0-9._-]", "_", pattern.replace("*", "any"))])
+
+    def topic_assets(self, entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, dg.AssetKey]:
+        """The external asset of each topic: that of the first line that speaks of it."""
+        entries = tuple(entries)
+        found = {topic: next((e for e in entries if e.matches(topic)), None) for topic in topics}
+        return {topic: self.topic_key(entry.pattern) for topic, entry in found.items() if entry is not None}
 
     def topic_specs(self, entries: Iterable[SourceEntry]) -> list[dg.AssetSpec]:
         """An external asset per line of the source list."""
@@ -87,23 +141,21 @@ class Translator:
 
     def _topic_spec(self, entry: SourceEntry) -> dg.AssetSpec:
         settings = entry.settings
-        target = (
-            f"`{settings.dataset}.<record name>`"
-            if settings.route == "record_name"
-            else f"`{settings.table_for(entry.pattern)}`"
-        )
+        target = f"`{settings.target(entry.pattern)}`"
         return dg.AssetSpec(
             self.topic_key(entry.pattern),
             description=f"Kafka topic `{entry.pattern}` ({settings.format}), extracted to {target}.",
             group_name="kafka",
             kinds={"kafka", settings.format},
-            owners=list(self.owners),
+            owners=[dagster_owner(settings.owner)] if settings.owner else list(self.owners),
+            tags={"kbq/cost_center": tag_value(settings.cost_center)} if settings.cost_center else {},
             metadata={
                 "topic": entry.pattern,
                 "format": settings.format,
                 "route": settings.route,
                 "errors": settings.errors,
                 "tombstones": settings.tombstones,
+                "priority": settings.priority,
             },
         )
 
@@ -115,7 +167,8 @@ class Translator:
             description=(
                 "Records of a topic-partition, with `_kafka_*` columns, as committed Avro files per table. "
                 "Materialising partitions brings their topics up to date; whatever the selection, each "
-                "record is read once, and what is up to date already is left alone."
+                "record is read once, and what is up to date already is left alone. By itself `extraction_sensor` "
+                "does so; partitions appear with the first extraction (job `extract_and_load`)."
             ),
             group_name="staging",
             kinds={"kafka", "spark", "avro"},
@@ -127,19 +180,62 @@ class Translator:
 
     def tables_spec(self, settings: Settings) -> dg.AssetSpec:
         """The asset of warehouse tables, downstream of the staged files."""
-        scheme = settings.warehouse_url.partition(":")[0]
-        return dg.AssetSpec(
+        return self._warehouse_spec(
+            settings,
             self.warehouse_tables,
+            "Tables of the warehouse, one partition each. Materialising partitions loads what is committed and not yet "
+            "loaded, every row exactly once. By itself `done_file_sensor` does so; partitions appear with the first "
+            "load (job `extract_and_load`).",
+        )
+
+    def errors_spec(self, settings: Settings) -> dg.AssetSpec:
+        """The asset of tables of bad records, downstream of the staged files."""
+        spec = self._warehouse_spec(
+            settings,
+            self.error_tables,
+            f"Records that could not be staged, with the reason and their bytes: `{ERROR_TABLE}` of each dataset, one "
+            "partition each. Loaded with the other tables; `kbq errors list` shows them.",
+        )
+        columns = column_schema(columns_of(error_schema_json()))
+        return spec.merge_attributes(metadata={"dagster/column_schema": columns})
+
+    def _warehouse_spec(self, settings: Settings, key: dg.AssetKey, description: str) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            key,
             # Without a mapping Dagster takes keys of the same name for each other, finds none, and refuses backfills.
             deps=[dg.AssetDep(self.staged_files, partition_mapping=dg.AllPartitionMapping())],
-            description=(
-                "Tables of the warehouse, one partition each. Materialising partitions loads what is "
-                "committed and not yet loaded, every row exactly once."
-            ),
+            description=description,
             group_name="warehouse",
-            kinds={scheme},
+            kinds={settings.warehouse_url.partition(":")[0]},
             owners=list(self.owners),
             metadata={"warehouse": settings.warehouse_url, **warehouse_links(settings)},
-            partitions_def=self.table_partitions,
+            partitions_def=self.partitions_of(key),
             skippable=True,
         )
+
+
+def dagster_owner(owner: str) -> str:
+    """An owner of the source list as Dagster takes it: an address as it is, anything else as a team."""
+    if re.fullmatch(r"[^@\s]+@[^@\s]+\.[^@\s]+", owner):
+        return owner
+    return f"team:{owner.removeprefix('team:')}"
+
+
+def tag_value(text: str) -> str:
+    """Text as the value of a Dagster tag."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63].strip("_.-")
+
+
+def column_schema(columns: Iterable[Column], levels: Mapping[str, str] | None = None) -> dg.TableSchema:
+    """A table's columns as Dagster shows them; fields of records by their path. ``levels`` are of personal data."""
+    return dg.TableSchema(columns=list(_flat(columns, "", levels or {})))
+
+
+def _flat(columns: Iterable[Column], prefix: str, levels: Mapping[str, str]) -> Iterator[dg.TableColumn]:
+    for column in columns:
+        kind = f"ARRAY<{column.type}>" if column.mode == "REPEATED" else column.type
+        nullable = dg.TableColumnConstraints(nullable=column.mode != "REQUIRED")
+        path = prefix + column.name
+        tags = {"kbq/pii": level} if (level := levels.get(path)) else {}
+        yield dg.TableColumn(path, kind, column.description or None, nullable, tags)
+        yield from _flat(column.fields, f"{path}.", levels)

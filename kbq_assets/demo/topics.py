@@ -1,7 +1,7 @@
 """Each demo topic as one deterministic sequence of steps: what is produced, in which order, and what must come of it.
 
 ``outcome`` is what the warehouse holds of a record afterwards: ``row:<dataset>.<table>``, ``error`` or ``skip``. It
-must agree with `examples/source-topics.txt`.
+must agree with `examples/catalog`.
 """
 
 from __future__ import annotations

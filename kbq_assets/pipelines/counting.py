@@ -255,21 +255,38 @@ def count_partition(ledger: Ledger, books: Books, broker: BrokerOffsets | None) 
 
 
 def _compared_with_books(ledger: Ledger, books: Books) -> tuple[list[str], list[str]]:
-    tp, findings, notes = ledger.topic_partition, [], []
+    tp = ledger.topic_partition
     if ledger.before is not None and ledger.before.epoch != ledger.after.epoch:
         return [], [f"{tp}: reset while the rows were counted: not compared with its commit"]
-    named = {TableReference.parse(name) for name in ledger.state.totals.rows} | books.tables[tp]
-    errors = {table for table in named if table.table == ERROR_TABLE}
-    for label, tables in [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]:
+    findings = [f"{tp}: {label}: {why}" for label, _, why in out_of_balance(ledger, books)]
+    notes = [
+        f"{tp}: {label}: a reset gave rows up: not compared with its commit"
+        for label, tables in _labels(ledger, books)
+        if ledger.given_up & tables
+    ]
+    return findings, notes
+
+
+def out_of_balance(ledger: Ledger, books: Books) -> Iterable[tuple[str, Collection[TableReference], str]]:
+    """Tables, or error tables, whose rows of a partition are not those committed: label, tables, how they differ.
+
+    Those of which resets gave rows up are left out.
+    """
+    for label, tables in _labels(ledger, books):
         if ledger.given_up & tables:
-            notes.append(f"{tp}: {label}: a reset gave rows up: not compared with its commit")
             continue
         least, most = _committed(ledger.earlier, label), _committed(ledger.state, label)
         loaded, pending, quarantined = books.sums(tables, ledger.ranges)
         if not least <= loaded + pending + quarantined <= most:
             where = f"{loaded} rows loaded, {pending} to load, {quarantined} quarantined"
-            findings.append(f"{tp}: {label}: {where}, but {most} were committed")
-    return findings, notes
+            yield label, tables, f"{where}, but {most} were committed"
+
+
+def _labels(ledger: Ledger, books: Books) -> list[tuple[str, set[TableReference]]]:
+    """A partition's tables, each alone but the error tables: which of them has how many rows is not counted."""
+    named = {TableReference.parse(t) for t in ledger.state.totals.rows} | books.tables[ledger.topic_partition]
+    errors = {table for table in named if table.table == ERROR_TABLE}
+    return [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]
 
 
 def _committed(state: PartitionCommit | None, label: str) -> int:

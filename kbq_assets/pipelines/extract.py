@@ -34,6 +34,7 @@ from kbq_assets.core.cost import (
     with_outcome,
 )
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, StateError
+from kbq_assets.core.evolution import Evolution
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import TableReference, commit_path, shard_of
 from kbq_assets.core.offsets import TopicPartition
@@ -47,6 +48,8 @@ from kbq_assets.core.planning import (
     plan_extraction,
     plan_pruning,
 )
+from kbq_assets.core.restarts import may_restart
+from kbq_assets.core.run_totals import WorkerUse
 from kbq_assets.core.throttle import Limits
 from kbq_assets.core.topics import SourceEntry, select_topics
 from kbq_assets.core.turns import SliceLimits, Turns
@@ -71,7 +74,7 @@ def _random_run() -> str:
 
 @dataclass(frozen=True)
 class ExtractionLimits:
-    """Bounds of one run. No new task starts after ``seconds``; ``total`` is what it reads at most."""
+    """Bounds of one run. After ``seconds`` no task starts, and none reads on; ``total`` is what it reads at most."""
 
     seconds: float = 600.0
     total: Limits = field(default_factory=Limits)
@@ -93,12 +96,14 @@ class ExtractionPorts:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, for progress bars: positions of all units, and those published."""
+    """How far a run is, for progress bars: positions of all units, and those published; ``units`` are in tasks now."""
 
     positions: int
     published: int
     records: int
     message: str = ""
+    units: int = 0
+    workers: tuple[WorkerUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,9 @@ class PartitionReport:
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What a run did. ``failures`` are transient errors per partition: the next run goes on there."""
+    """What a run did. ``failures`` are transient errors per partition: the next run goes on there. ``lost_files`` were
+    staged and could not be published; ``workers`` are the processes that read, the busiest first. ``evolved``: new
+    columns and tables for schemas that contradict theirs."""
 
     plan: ExtractionPlan
     partitions: tuple[PartitionReport, ...]
@@ -124,6 +131,9 @@ class ExtractionReport:
     unfinished: int
     seconds: float
     costs: tuple[Cost, ...] = ()
+    lost_files: int = 0
+    workers: tuple[WorkerUse, ...] = ()
+    evolved: tuple[Evolution, ...] = ()
 
     @property
     def totals(self) -> commits.Counts:
@@ -173,11 +183,18 @@ def plan(
         TopicPartition(s.description.topic, p) for s in snapshots for p in range(s.description.partitions)
     ]
     offsets, cluster = reader.offsets(partitions), reader.cluster_id()
-    planned = plan_extraction(snapshots, offsets, cluster, limits.window, limits.total)
+    # The store's time, which a bucket is asked for: only where a stopped partition may be tried again.
+    store_ms = store.now_ms() if any(map(_may_restart, snapshots)) else 0
+    planned = plan_extraction(snapshots, offsets, cluster, limits.window, limits.total, now_ms=store_ms)
     if not planned.waiting:
         return planned
     ripe = _ripe(reader, planned.waiting, now_ms)
-    return plan_extraction(snapshots, offsets, cluster, limits.window, limits.total, ripe)
+    return plan_extraction(snapshots, offsets, cluster, limits.window, limits.total, ripe, store_ms)
+
+
+def _may_restart(snapshot: TopicSnapshot) -> bool:
+    stops = (p.stop for commit in snapshot.commits.values() for p in commit.partitions.values())
+    return any(may_restart(stop, snapshot.settings) for stop in stops if stop is not None)
 
 
 def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[TopicPartition]:
@@ -211,7 +228,8 @@ def extract(
     repair_and_prune(ports.store)
     planned = plan(ports.store, ports.offsets, sources, now_ms=started_ms, only=only, limits=limits)
     units = prepare(ports.store, planned)
-    run = _Run(ports, limits, units, on_progress)
+    publisher = Publisher(ports.store, ports.offsets, ports.clock, planned.log_ends, started_ms)
+    run = _Run(ports, limits, units, publisher, on_progress)
     run.read_all()
     costs = _charge(ports, run.usage, started_ms)
     return run.report(planned, costs, ports.clock.monotonic() - started)
@@ -289,16 +307,20 @@ class _Run:
         ports: ExtractionPorts,
         limits: ExtractionLimits,
         units: list[Unit],
+        publisher: Publisher,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._ports = ports
         self._turns = Turns(units, limits.slices)
         self._positions = sum(unit.range.positions for unit in units)
         self._on_progress = on_progress
-        self._publisher = Publisher(ports.store, ports.offsets, ports.clock)
+        self._publisher = publisher
         self._failures: dict[TopicPartition, str] = {}
         self._stops: list[PartitionStop] = []
         self._usage: dict[str, Usage] = {}
+        self._workers: dict[str, WorkerUse] = {}
+        self._evolved: set[Evolution] = set()
+        self._staged_files = 0
         self._deadline = ports.clock.monotonic() + limits.seconds
 
     def read_all(self) -> None:
@@ -312,6 +334,7 @@ class _Run:
             self._publisher.flush_due()
             self._show_progress()
         self._publisher.flush()
+        self._publisher.mark_idle()
         self._show_progress()
 
     def report(self, planned: ExtractionPlan, costs: tuple[Cost, ...], seconds: float) -> ExtractionReport:
@@ -326,7 +349,15 @@ class _Run:
         stops = (*planned.stops, *self._stops)
         failures = {**self._failures, **self._publisher.failures}
         unfinished = self._turns.unfinished
-        return ExtractionReport(planned, partitions, stops, failures, unfinished, seconds, costs)
+        lost_files = self._staged_files - sum(len(p.files) for p in partitions)
+        return ExtractionReport(
+            planned, partitions, stops, failures, unfinished, seconds, costs, lost_files, self._busiest,
+            tuple(sorted(self._evolved)),
+        )  # fmt: skip
+
+    @property
+    def _busiest(self) -> tuple[WorkerUse, ...]:
+        return tuple(sorted(self._workers.values(), key=lambda worker: worker.seconds, reverse=True))
 
     @property
     def usage(self) -> list[Usage]:
@@ -335,8 +366,11 @@ class _Run:
 
     def _submit(self) -> None:
         engine, clock = self._ports.engine, self._ports.clock
-        while self._turns.has_more and clock.monotonic() < self._deadline and (idle := engine.idle_slots) > 0:
-            task = self._turns.next_task(idle)
+        while self._turns.has_more and (idle := engine.idle_slots) > 0:
+            left = self._deadline - clock.monotonic()
+            if left <= 0:
+                return
+            task = self._turns.next_task(idle, left)
             if not task:
                 return
             engine.submit(task)
@@ -344,6 +378,9 @@ class _Run:
     def _take(self, outcome: UnitOutcome) -> None:
         topic = outcome.unit.range.topic_partition.topic
         self._usage[topic] = with_outcome(self._usage.get(topic), outcome)
+        self._staged_files += sum(len(window.files) for window in outcome.windows)
+        self._evolved.update(outcome.evolved)
+        self._workers[outcome.worker] = self._workers.get(outcome.worker, WorkerUse()).with_outcome(outcome)
         for released in self._turns.take(outcome):
             self._publisher.add(released)
             self._note(released)
@@ -361,7 +398,10 @@ class _Run:
         published = self._publisher.published
         positions = sum(ws[-1].until - ws[0].first for ws in published.values())
         records = sum(w.counts.records for ws in published.values() for w in ws)
-        self._on_progress(Progress(self._positions, positions, records))
+        in_flight = self._turns.in_flight
+        self._on_progress(
+            Progress(self._positions, positions, records, units=in_flight, workers=self._busiest)
+        )
 
 
 def _charge(ports: ExtractionPorts, usage: list[Usage], started_ms: int) -> tuple[Cost, ...]:

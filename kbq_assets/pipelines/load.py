@@ -5,6 +5,7 @@
     tables    each walks through its own loop (`load_table`) and gives its turn back where it must wait: jobs of many
               tables run at once. A table that has landed waits for a newer view, in which it may plan again
     clean     done files of what was loaded
+    judge     which hours are complete now (`completeness`)
 
 A crash anywhere leaves states from which the next run goes on.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kbq_assets.core import loading
@@ -24,18 +25,23 @@ from kbq_assets.core.loading import Batch, LoadLimits
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.planning import superseded_done_files
 from kbq_assets.core.quota import next_job_ms
+from kbq_assets.core.restarts import PARKINGS, MayRestart, parking_restarts
 from kbq_assets.pipelines import state
+from kbq_assets.pipelines.completeness import Verdicts, advance_tables
 from kbq_assets.pipelines.done_files import list_done_files
-from kbq_assets.pipelines.load_table import (
+from kbq_assets.pipelines.holds import Holds
+from kbq_assets.pipelines.load_ports import (
     END,
     NEXT_VIEW,
     LoadOptions,
     LoadPorts,
-    TableLoader,
     TableReport,
     Turn,
+    topics_of,
 )
-from kbq_assets.pipelines.load_view import LoadView, read_view
+from kbq_assets.pipelines.load_table import TableLoader
+from kbq_assets.pipelines.load_view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.state import Versioned
 from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -44,10 +50,12 @@ __all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "pla
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a load run did."""
+    """What a load run did. ``verdicts``: how far each table is complete now."""
 
     tables: tuple[TableReport, ...]
     seconds: float = 0.0
+    deleted_done_files: int = 0
+    verdicts: Verdicts = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -56,23 +64,46 @@ class LoadReport:
 
 
 def plan(
-    store: ObjectStore, limits: LoadLimits | None = None, cache: StateCache | None = None
+    store: ObjectStore,
+    limits: LoadLimits | None = None,
+    cache: StateCache | None = None,
+    restarts: MayRestart = lambda topics: True,
+    holds: FindHolds | None = None,
 ) -> list[Batch]:
-    """The next batch of every table, as `load` would submit it now. Changes nothing."""
-    view, limits = read_view(cache or StateCache(store)), limits or LoadLimits()
-    now_ms = store.now_ms() if limits.jobs_per_day else 0
-    found = (_next_batch(view, table, limits, now_ms) for table in view.tables)
+    """The next batch of every table, as `load` would submit it now. Changes nothing.
+
+    ``restarts``: whether parked tables with files of these topics are tried again when it is time. ``holds``: which
+    topics' files wait for a check.
+    """
+    view, limits = read_view(cache or StateCache(store), holds or Holds()), limits or LoadLimits()
+    now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
+    found = (_next_batch(view, table, limits, now_ms, restarts) for table in view.tables)
     return [batch for batch in found if batch is not None]
 
 
-def _next_batch(view: LoadView, table: TableReference, limits: LoadLimits, now_ms: int) -> Batch | None:
+def _any_may_restart(view: LoadView) -> bool:
+    states = (found.value for found in view.states.values() if isinstance(found, Versioned))
+    return any(current.parked is not None and current.parked.reason in PARKINGS for current in states)
+
+
+def _next_batch(
+    view: LoadView,
+    table: TableReference,
+    limits: LoadLimits,
+    now_ms: int,
+    restarts: MayRestart,
+) -> Batch | None:
     try:
         current = view.state_of(table)
-        if current.parked is not None or current.flight is not None:
+        if current.flight is not None:
+            return None
+        if current.parked is not None and not (
+            parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
+        ):
             return None
         if next_job_ms(current.jobs, limits.jobs_per_day, now_ms) > now_ms:
             return None
-        return loading.plan_batch(table, current, view.files(table), limits, view.given_up)
+        return loading.plan_batch(table, current, view.files(table), limits, view.given_up, view.holds)
     except StateError:
         return None  # the load reports the table as failed; the others are planned
 
@@ -98,7 +129,8 @@ def load(
         pool = stack.enter_context(ThreadPoolExecutor(threads, "kbq-load")) if threads > 1 else _SameThread()
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)
-    return LoadReport(tuple(reports), ports.clock.monotonic() - started)
+    seconds = ports.clock.monotonic() - started
+    return LoadReport(tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts)
 
 
 class _SameThread(Executor):
@@ -130,10 +162,12 @@ class _Cycle:
         self._landed: set[TableReference] = set()
         self._running: dict[Future[Turn], TableReference] = {}
         self.reports: list[TableReport] = []
+        self.verdicts: Verdicts = {}
+        self.deleted_done_files = 0
 
     def run(self, only: frozenset[TableReference] | None, pool: Executor) -> None:
         """Give every table its turns until all have ended."""
-        self._view = read_view(self._cache)
+        self._view = read_view(self._cache, self._options.holds)
         tables = [table for table in self._view.tables if only is None or table in only]
         deadline = self._ports.clock.monotonic() + self._options.wait_seconds
         self._loaders = {t: TableLoader(self._ports, self._options, t, deadline) for t in tables}
@@ -148,6 +182,8 @@ class _Cycle:
             elif self._due:
                 self._ports.clock.sleep(self._seconds_to_next())
         self._clean_up()
+        with contextlib.suppress(TransientError):  # the next run judges again
+            self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
 
     def _create_states(self) -> None:
         """States of new tables, in two swaps of the registry; the next view shows them."""
@@ -199,7 +235,7 @@ class _Cycle:
         """Read what has changed, for the tables that have landed."""
         landed, self._landed = sorted(self._landed), set()
         try:
-            self._view = read_view(self._cache)
+            self._view = read_view(self._cache, self._options.holds)
         except KbqError as error:
             self._fail(landed, error)
         else:
@@ -220,7 +256,8 @@ class _Cycle:
         with contextlib.suppress(TransientError):
             names = list(list_done_files(self._ports.store)) if loaded else []
             superseded = superseded_done_files(names, frozenset(names) - loaded)
-            self._ports.store.delete_many([name.format() for name in superseded])
+            failed = self._ports.store.delete_many([name.format() for name in superseded])
+            self.deleted_done_files = len(superseded) - len(failed)
 
     def _loaded(self) -> Iterator[StagedFile]:
         for flight in (flight for loader in self._loaders.values() for flight in loader.landed):

@@ -2,7 +2,7 @@
 
 Every step reads the state, so that a crash, a lost reply or a second loader leaves nothing to remember:
 
-    parked            leave it
+    parked            leave it, or try it again when its pause is over
     flight            settle it: get the job; submit, wait, land, retry, isolate bad files, or give the id up (L3 to L5)
     files pending     mend the table, enter the batch as the flight (L2), go round
     nothing pending   drop backlog chunks that are loaded
@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
 from kbq_assets.core import loading
@@ -30,76 +28,44 @@ from kbq_assets.core.errors import (
     TransientError,
     UnknownOutcome,
 )
-from kbq_assets.core.loading import Batch, Flight, QuarantinedFile, TableState
+from kbq_assets.core.loading import Batch, Flight, Parked, QuarantinedFile, TableState
 from kbq_assets.core.names import TableReference, quarantine_path, schema_path, table_state_path
 from kbq_assets.core.quota import next_job_ms
-from kbq_assets.core.tables import IncompatibleColumn, TableOptions, clusterable, plan_table_change
+from kbq_assets.core.restarts import parking_restarts
+from kbq_assets.core.table_news import note_change, settle_change
+from kbq_assets.core.table_notes import StoredTable, needs_notes
+from kbq_assets.core.table_notes import noted as with_notes
+from kbq_assets.core.tables import (
+    Column,
+    IncompatibleColumn,
+    TableChange,
+    TableOptions,
+    clusterable,
+    columns_of,
+)
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.bad_files import MAX_BAD_FILES, find_bad_files
+from kbq_assets.pipelines.evolutions import places
+from kbq_assets.pipelines.load_ports import (
+    END,
+    GO_ON,
+    NEXT_VIEW,
+    LoadOptions,
+    LoadPorts,
+    TableReport,
+    Turn,
+    held_by,
+    topics_of,
+)
 from kbq_assets.pipelines.load_view import LoadView, missing_state
+from kbq_assets.pipelines.restaging import Fit, fit, is_copy
 from kbq_assets.pipelines.state import Versioned
-from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob, Warehouse
+from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
 
 #: BigQuery guarantees a job's existence for 180 days; far before that, "not found" no longer means "not started" (L3).
 MAX_FLIGHT_AGE_MS: Final = 30 * 24 * 3600 * 1000
 #: Transient job errors are retried this often in one run, and permanent ones that a probe does not confirm.
 MAX_RETRIES: Final = 3
-
-
-@dataclass(frozen=True)
-class LoadPorts:
-    """The world of a load."""
-
-    store: ObjectStore
-    warehouse: Warehouse
-    clock: Clock
-    new_uuid: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """How a load run behaves.
-
-    ``options`` are a table's, by the topics of the batch that creates it. ``wait_seconds``: how long to poll running
-    jobs; 0 leaves flights open (L8). A job that has not ended ``stuck_seconds`` after its insertion is cancelled; 0
-    never cancels. ``concurrency``: tables that are worked on at once, each by a thread; 1 needs none.
-    """
-
-    options: Callable[[TableReference, frozenset[str]], TableOptions] = lambda table, topics: TableOptions()
-    wait_seconds: float = 600.0
-    poll_seconds: float = 2.0
-    stuck_seconds: float = 6 * 3600.0
-    concurrency: int = 1
-
-
-@dataclass(frozen=True)
-class TableReport:
-    """What a run did to one table. ``state`` is idle, waiting, parked or failed.
-
-    ``transient``: it failed because something did not answer; the next run may succeed.
-    """
-
-    table: TableReference
-    state: str
-    rows: int = 0
-    files: int = 0
-    jobs: tuple[str, ...] = ()
-    quarantined: int = 0
-    message: str = ""
-    transient: bool = False
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What a table does next: ``go_on`` at once, go on ``later``, plan from a newer ``view``, or ``end``."""
-
-    kind: str
-    seconds: float = 0.0
-
-
-GO_ON, NEXT_VIEW, END = Turn("go_on"), Turn("view"), Turn("end")
 
 
 class TableLoader:
@@ -117,6 +83,7 @@ class TableLoader:
         self._cancelled = ""
         self._outcome = TableReport(table, "idle")
         self.landed: list[Flight] = []
+        self._columns: tuple[Column, ...] = ()
 
     def report(self) -> TableReport:
         """What happened so far."""
@@ -124,6 +91,9 @@ class TableLoader:
             self._outcome,
             rows=sum(f.rows for f in self.landed),
             files=sum(len(f.files) for f in self.landed),
+            bytes=sum(file.bytes for f in self.landed for file in f.files),
+            oldest_ms=min((file.oldest_ms for f in self.landed for file in f.files), default=0),
+            columns=self._columns,
             jobs=tuple(f.job_id for f in self.landed),
             quarantined=sum(len(f.quarantined) for f in self.landed),
         )
@@ -150,10 +120,18 @@ class TableLoader:
         is_new, self._view = view is not self._view, view
         current = self._state_in(view) if is_new else self._read_state()
         if current.value.parked is not None:
-            return self._end("parked", f"{current.value.parked.reason}: {current.value.parked.error}")
+            return self._leave_or_restart(view, current, current.value.parked)
         if current.value.flight is not None:
             return self._settle(current, current.value.flight)
         return self._take_off(view, current) if is_new else NEXT_VIEW
+
+    def _leave_or_restart(self, view: LoadView, current: Versioned[TableState], parked: Parked) -> Turn:
+        """A parked table stays so until its pause is over. Then it flies again, from the next view."""
+        due = parking_restarts(parked, self._ports.store.now_ms)
+        if not (due and self._options.restarts(topics_of(view.files(self._table)))):
+            return self._end("parked", f"{parked.reason}: {parked.error}")
+        self._swap(current, loading.restart(current.value))
+        return GO_ON
 
     def _state_in(self, view: LoadView) -> Versioned[TableState]:
         found = view.states[self._table]
@@ -171,16 +149,25 @@ class TableLoader:
 
     def _take_off(self, view: LoadView, current: Versioned[TableState]) -> Turn:
         warehouse, files = self._ports.warehouse, view.files(self._table)
-        batch = loading.plan_batch(self._table, current.value, files, warehouse.limits, view.given_up)
+        batch = loading.plan_batch(
+            self._table, current.value, files, warehouse.limits, view.given_up, view.holds
+        )
+        if batch is None and (held := loading.held_files(current.value, files, view.given_up, view.holds)):
+            return self._end("held", held_by(held, view.holds))
         if batch is None:
             for path in view.backlog.get(str(self._table), ()):
                 self._ports.store.delete(path)
+            if current.value.restarting is not None:
+                self._swap(current, loading.end_restart(current.value))
             return END
         if (wait := self._quota_wait(current.value)) is not None:
             return wait
-        if self._mend_table(current, batch):
-            flying = loading.take_off(current.value, batch, warehouse.project, warehouse.location)
-            self._swap(current, self._counted(flying))
+        if (found := self._mend_table(current, batch)) is not None:
+            mended, batch = found
+            flying = loading.take_off(
+                self._settled(mended.value), batch, warehouse.project, warehouse.location
+            )
+            self._swap(mended, self._counted(flying))
         return GO_ON
 
     def _quota_wait(self, current: TableState, *, retry: bool = False) -> Turn | None:
@@ -201,24 +188,61 @@ class TableLoader:
             return flying
         return loading.count_job(flying, self._ports.store.now_ms())
 
-    def _mend_table(self, current: Versioned[TableState], batch: Batch) -> bool:
-        """Create or alter the table before the load; park it when the schemas contradict each other."""
-        warehouse = self._ports.warehouse
-        schema = self._schema(batch.schema.fingerprint)
+    def _settled(self, current: TableState) -> TableState:
+        """A state whose table is as it was noted that it would be."""
+        return settle_change(current, self._ports.store.now_ms()) if current.changing else current
+
+    def _mend_table(
+        self, current: Versioned[TableState], batch: Batch
+    ) -> tuple[Versioned[TableState], Batch] | None:
+        """Note what is to be done, then create or alter the table before the load; return the state with the note, and
+        the batch as the table takes it. None where it was parked, since the schemas contradict each other, or somebody
+        else was faster."""
+        stored = self._ports.warehouse.find_table(self._table)
         try:
-            change = plan_table_change(schema, warehouse.columns(self._table))
+            fitted = self._fit(batch, stored)
         except IncompatibleColumn as error:
             self._park(current, "incompatible_schema", error.message)
-            return False
-        if change.create:
-            options = self._table_options(batch.files)
-            warehouse.create_table(self._table, change.columns, clusterable(options, change.columns))
-        elif change:
-            warehouse.update_columns(self._table, change.columns)
-        return True
+            return None
+        noted = self._noted(current, note_change(current.value, fitted.change, batch.schema.schema_id))
+        if noted is None:
+            return None
+        columns, options = columns_of(fitted.schema), self._table_options(batch.files)
+        self._columns = self._change(fitted.change, stored, columns, options)
+        return noted, fitted.batch
+
+    def _fit(self, batch: Batch, stored: StoredTable | None) -> Fit:
+        return fit(
+            self._ports.store,
+            batch,
+            stored.columns if stored else None,
+            beside=lambda: places(self._options.topics(topics_of(batch.files)).values()),
+            attempt=self._ports.new_uuid(),
+        )
+
+    def _change(
+        self,
+        change: TableChange,
+        stored: StoredTable | None,
+        staged: tuple[Column, ...],
+        options: TableOptions,
+    ) -> tuple[Column, ...]:
+        """Create, alter or describe the table, and return its columns. No call where it is as it should be."""
+        warehouse, columns = self._ports.warehouse, with_notes(change.columns, staged, options.notes)
+        if stored is None:
+            warehouse.create_table(self._table, columns, clusterable(options, columns))
+        elif change or columns != stored.columns or needs_notes(stored, options.notes):
+            warehouse.update_columns(self._table, columns, options.notes)
+        return columns
+
+    def _noted(self, current: Versioned[TableState], value: TableState) -> Versioned[TableState] | None:
+        try:
+            return state.swap(self._ports.store, current, value)
+        except (PreconditionFailed, UnknownOutcome, NotFound):
+            return None
 
     def _table_options(self, files: Iterable[StagedFile]) -> TableOptions:
-        return self._options.options(self._table, frozenset(f.name.topic_partition.topic for f in files))
+        return self._options.options(self._table, topics_of(files))
 
     def _schema(self, fingerprint: str) -> str:
         return self._ports.store.get(schema_path(fingerprint)).data.decode()
@@ -280,9 +304,11 @@ class TableLoader:
         return f", {stuck}"
 
     def _land(self, current: Versioned[TableState], job: JobStatus) -> Turn:
+        flight = current.value.flight
+        assert flight is not None
         landed = loading.land(current.value, job.output_rows)
-        if self._swap(current, landed) and current.value.flight is not None:
-            self._finish(current.value.flight)
+        if self._swap(current, loading.with_landing(landed, flight, self._ports.clock.now_ms())):
+            self._finish(flight)
         return GO_ON
 
     def _finish(self, flight: Flight) -> None:
@@ -296,6 +322,7 @@ class TableLoader:
         """A job that ended with an error loaded nothing (L5)."""
         if (wait := self._quota_wait(current.value, retry=True)) is not None:
             return wait
+        current = dataclasses.replace(current, value=loading.with_failure(current.value))
         if error.transient:
             return self._retry(current, error)
         if missing := self._missing(flight):
@@ -308,9 +335,8 @@ class TableLoader:
         if not bad or len(bad) > MAX_BAD_FILES:
             found = f"{len(bad)} bad files" if bad else "no bad file found"
             failed = dataclasses.replace(current.value, flight=None)  # its id is DONE and loaded nothing
-            self._swap(
-                current, loading.park(failed, "load_failed", f"{error.reason}: {error.message} ({found})")
-            )
+            why, now_ms = f"{error.reason}: {error.message} ({found})", self._ports.store.now_ms()
+            self._swap(current, loading.park(failed, "load_failed", why, now_ms))
             return GO_ON
         return self._isolate(current, flight, bad)
 
@@ -325,8 +351,11 @@ class TableLoader:
         for quarantined in bad:
             self._ports.store.copy(quarantined.file.path, quarantine_path(quarantined.file.path))
         isolated = self._counted(loading.isolate(current.value, bad))
+        nothing = dataclasses.replace(flight, files=(), quarantined=(*flight.quarantined, *bad))
+        if isolated.flight is None:
+            isolated = loading.with_landing(isolated, nothing, self._ports.clock.now_ms())
         if self._swap(current, isolated) and isolated.flight is None:
-            self._finish(dataclasses.replace(flight, files=(), quarantined=(*flight.quarantined, *bad)))
+            self._finish(nothing)
         return GO_ON
 
     def _missing(self, flight: Flight) -> list[str]:
@@ -341,7 +370,8 @@ class TableLoader:
         store = self._ports.store
         commits = state.read_commits(store, state.topic_registry(store))
         landed_nothing = dataclasses.replace(current.value, flight=None)  # its id is DONE, without a row
-        if set(missing) <= {path for commit in commits for path in commit.value.given_up}:
+        lost = {path for path in missing if not is_copy(path)}
+        if lost <= {path for commit in commits for path in commit.value.given_up}:
             self._swap(current, landed_nothing)
             return GO_ON
         gone = f"{len(missing)} staged files are gone: {missing[0]}"
@@ -360,7 +390,7 @@ class TableLoader:
     # Shared -----------------------------------------------------------------------------------------------------
 
     def _park(self, current: Versioned[TableState], reason: str, error: str) -> Turn:
-        self._swap(current, loading.park(current.value, reason, error))
+        self._swap(current, loading.park(current.value, reason, error, self._ports.store.now_ms()))
         return GO_ON
 
     def _try_again(self, message: str) -> Turn:

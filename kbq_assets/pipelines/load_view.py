@@ -17,11 +17,12 @@ Hence a view is planned from once per table, and only with the state it has: aft
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
 
-from kbq_assets.core.commits import Commit, StagedFile, TopicRegistry
+from kbq_assets.core.checks import Hold
+from kbq_assets.core.commits import Commit, StagedFile, TopicEntry, TopicRegistry
 from kbq_assets.core.errors import (
     CorruptState,
     KbqError,
@@ -55,6 +56,8 @@ class LoadView:
 
     ``states`` are those of registered tables, or why one cannot be used (L6); a table that is being created may have
     none yet. ``committed`` are the commits' files per table, loaded or not. ``backlog`` are listed chunks.
+    ``topics`` and ``commit_objects`` are what commits there are, by path: each, or why it cannot be used (E1).
+    ``holds`` are the topics whose files wait, and why (L9).
     """
 
     cache: StateCache = field(repr=False)
@@ -64,11 +67,19 @@ class LoadView:
     committed: Mapping[TableReference, list[StagedFile]]
     given_up: frozenset[str]
     backlog: Mapping[str, Mapping[str, ObjectEntry]]
+    topics: TopicRegistry = field(default_factory=TopicRegistry)
+    commit_objects: Mapping[str, Versioned[Commit] | KbqError] = field(default_factory=dict)
+    holds: Mapping[str, Hold] = field(default_factory=dict)
 
     @property
     def tables(self) -> list[TableReference]:
         """Tables with files in commits, and all tables ever loaded: any may have a flight or a backlog."""
         return sorted({*self.committed, *self.registry.tables})
+
+    def commit_paths(self, topic: str) -> list[str]:
+        """The commit objects that a topic has, by the registry."""
+        entry = self.topics.topics.get(topic, TopicEntry())
+        return [commit_path(topic, shard) for shard in (*entry.active, *entry.creating)]
 
     def state_of(self, table: TableReference) -> TableState:
         """A table's state, a fresh one where there is none. Raises what makes it unusable."""
@@ -88,11 +99,17 @@ class LoadView:
         return [*self.committed.get(table, ()), *waiting]
 
 
-def read_view(cache: StateCache) -> LoadView:
-    """Read it all, what has changed since the last time. Raises MissingState, Unavailable."""
-    registry, states = _read_states(cache)
-    commits = tuple(commit.value for commit in _read_commits(cache))
-    return LoadView(
+#: Which topics' files wait, and why (L9).
+FindHolds: TypeAlias = Callable[[LoadView], Mapping[str, Hold]]
+
+
+def read_view(cache: StateCache, holds: FindHolds | None = None) -> LoadView:
+    """Read it all, what has changed since the last time. ``holds`` says what waits. Raises MissingState,
+    Unavailable."""
+    registry, states = read_states(cache)
+    topics, objects = _read_commits(cache)
+    commits = tuple(c.value for c in _present(objects.values(), NotFound, CorruptState, UnsupportedFormat))
+    view = LoadView(
         cache,
         registry,
         states,
@@ -100,12 +117,16 @@ def read_view(cache: StateCache) -> LoadView:
         state.by_table(commits),
         frozenset(path for commit in commits for path in commit.given_up),
         _backlog(cache.listing(BACKLOG)),
+        topics,
+        objects,
     )
+    return view if holds is None else replace(view, holds=holds(view))
 
 
-def _read_states(
+def read_states(
     cache: StateCache,
 ) -> tuple[TableRegistry, dict[TableReference, Versioned[TableState] | KbqError]]:
+    """The registered tables and their states, or why one cannot be used (L6)."""
     listed = cache.listing(TABLES)
     # The registry before the states: a table that is active by then has one.
     registry = _registry(cache, TableRegistry, TABLE_REGISTRY, listed) or state.table_registry(cache.store)
@@ -129,12 +150,14 @@ def missing_state(table: TableReference) -> MissingState:
     )
 
 
-def _read_commits(cache: StateCache) -> list[Versioned[Commit]]:
-    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1)."""
+def _read_commits(
+    cache: StateCache,
+) -> tuple[TopicRegistry, dict[str, Versioned[Commit] | KbqError]]:
+    """Every registered commit, by path. A missing or unreadable one stops its own topic only (E1)."""
     listed = cache.listing(COMMITS)
     registry = _registry(cache, TopicRegistry, TOPIC_REGISTRY, listed) or state.topic_registry(cache.store)
     paths = [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
-    return _present(cache.read(Commit, paths, listed), NotFound, CorruptState, UnsupportedFormat)
+    return registry, dict(zip(paths, cache.read(Commit, paths, listed), strict=True))
 
 
 def _registry(cache: StateCache, cls: type[T], path: str, listed: Mapping[str, ObjectEntry]) -> T | None:

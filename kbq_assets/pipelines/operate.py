@@ -24,6 +24,7 @@ from kbq_assets.core.names import (
     table_state_path,
 )
 from kbq_assets.core.offsets import OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.restarts import PARKINGS
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.done_files import list_done_files
 from kbq_assets.ports.kafka import OffsetReader
@@ -67,9 +68,12 @@ def propose_reset(
     *,
     partition: int | None = None,
     at: str = "earliest",
+    timestamp_ms: int = 0,
+    offset: int = 0,
     give_up_pending: bool = False,
 ) -> Proposal:
-    """Begin a new epoch: partitions start anew at the earliest or latest offset of the topic as it is now (E9)."""
+    """Begin a new epoch: partitions start anew at the `earliest` or `latest` offset of the topic as it is now, or at a
+    `timestamp` or `offset` that it has (E9)."""
     described = reader.topics().get(topic)
     if described is None:
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
@@ -78,8 +82,7 @@ def propose_reset(
             f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
         )
     partitions = range(described.partitions) if partition is None else (partition,)
-    broker = reader.offsets([TopicPartition(topic, p) for p in partitions])
-    starts = {tp.partition: o.earliest if at == "earliest" else o.latest for tp, o in broker.items()}
+    starts = _starts(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
     pruned = _pruner(store)
     shards = {shard: pruned(commit) for shard, commit in _shards(store, topic).items()}
     affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
@@ -132,7 +135,9 @@ def _reset_lines(affected: Mapping[int, Commit], starts: Mapping[int, int], topi
             yield f"gives up {pending} staged rows that are not loaded yet"
     for partition, start in sorted(starts.items()):
         known = [c.partitions[partition].next for c in affected.values() if partition in c.partitions]
-        yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}"
+        unread = start - known[0] if known else 0
+        gives_up = f" gives up {unread} positions unread" if unread > 0 else ""
+        yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}{gives_up}"
 
 
 def propose_bootstrap(
@@ -143,6 +148,14 @@ def propose_bootstrap(
     if described is None:
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
     partitions = [TopicPartition(topic, p) for p in range(described.partitions)]
+    starts = _starts(reader, partitions, at, timestamp_ms, offset)
+    return _creation_proposal(store, reader, topic, described.topic_id, starts)
+
+
+def _starts(
+    reader: OffsetReader, partitions: Collection[TopicPartition], at: str, timestamp_ms: int, offset: int
+) -> dict[int, int]:
+    """First positions of partitions. Raises Refused for one that the broker does not have."""
     broker = reader.offsets(partitions)
     if at == "timestamp":
         starts = {tp.partition: o for tp, o in reader.offsets_for_time(partitions, timestamp_ms).items()}
@@ -156,7 +169,7 @@ def propose_bootstrap(
                 f"{tp}: offset {starts[tp.partition]} is outside [{offsets.earliest}, {offsets.latest}]",
                 next_step="choose an offset that the broker has",
             )
-    return _creation_proposal(store, reader, topic, described.topic_id, starts)
+    return starts
 
 
 def propose_bootstrap_from_done_files(
@@ -247,8 +260,10 @@ def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
 
 
 def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Let a parked table go on (L5)."""
+    """Let a parked table go on (L5); or, where none is parked, take note of jobs that loaded other row counts (L4)."""
     path, current = table_state_path(table), _table_state(store, table)
+    if current.parked is None and current.new_mismatches:
+        return _propose_accept_mismatches(store, table, current)
     if current.parked is None:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
@@ -260,10 +275,27 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
     )
 
 
+def _propose_accept_mismatches(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
+    """What was seen is accepted, what came since is not."""
+    seen = len(current.mismatches)
+    lines = tuple(
+        f"job {m.job_id} loaded {m.actual} rows of files with {m.expected}" for m in current.new_mismatches
+    )
+
+    def apply() -> None:
+        state.change(store, TableState, table_state_path(table), lambda now: loading.accept(now, seen))
+
+    return Proposal(f"accept the row counts of table {table}", lines, apply)
+
+
 def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Hold a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7)."""
+    """Hold a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7).
+
+    A table that is parked for what may pass by itself is held then: it is not tried again.
+    """
     path = table_state_path(table)
-    if _table_state(store, table).parked is not None:
+    parked = _table_state(store, table).parked
+    if parked is not None and parked.reason not in PARKINGS:
         raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
 
     def apply() -> None:

@@ -6,19 +6,19 @@ The composition root (`definitions.py`) says how each port is opened; nothing be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
+from kbq_assets.core.completeness import TableHours
 from kbq_assets.core.cost import load_cost_function
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.loading import Batch
 from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.places import DuckDbFile
 from kbq_assets.core.planning import ExtractionPlan
 from kbq_assets.core.settings import Settings
@@ -27,16 +27,28 @@ from kbq_assets.core.tables import TableOptions
 from kbq_assets.core.throttle import Limits
 from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list, select_topics
 from kbq_assets.core.units import WindowLimits
+from kbq_assets.pipelines import catalog as cataloguing
+from kbq_assets.pipelines import catalog_apply, pending
+from kbq_assets.pipelines import checks as checking
 from kbq_assets.pipelines import clean as cleaning
+from kbq_assets.pipelines import datasets as describing
 from kbq_assets.pipelines import extract as extraction
 from kbq_assets.pipelines import load as loading
+from kbq_assets.pipelines import notices as telling
 from kbq_assets.pipelines import reconcile as reconciliation
 from kbq_assets.pipelines import reconcile_counts as counting
 from kbq_assets.pipelines import status as standing
+from kbq_assets.pipelines.completeness import Standing, advance_tables, known_hours, standings
+from kbq_assets.pipelines.completeness_table import publish_hours
+from kbq_assets.pipelines.holds import Holds
+from kbq_assets.pipelines.load_view import read_view
+from kbq_assets.pipelines.news import Contradictions
+from kbq_assets.pipelines.openers import Openers
+from kbq_assets.pipelines.publisher import mark_idle
+from kbq_assets.pipelines.run_log import RunLog
 from kbq_assets.pipelines.state_cache import StateCache
-from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
-from kbq_assets.ports.kafka import OffsetReader, Source
+from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets.ports.warehouse import Warehouse
@@ -47,31 +59,6 @@ QUERIES_AT_ONCE: Final = 8
 LOADS_AT_ONCE: Final = 16
 
 LOGGER: Final = logging.getLogger("kbq.staging")
-
-
-def _no_orchestrator(settings: Settings) -> Orchestrator:
-    raise ConfigurationError("no queue of jobs is set up", next_step="use `kbq extract` and `kbq load`")
-
-
-@dataclass(frozen=True)
-class Openers:
-    """How ports are opened. ``engine`` is entered for one run and left after it.
-
-    Extraction and the operator's commands for topics use ``store``; loading, cleaning and the commands for tables
-    use ``load_store``, which has the loader's credentials (None: the same store). ``check_staging`` raises
-    ConfigurationError where staged data would not be safe, and returns what else is worth a warning.
-    """
-
-    store: Callable[[Settings], ObjectStore]
-    offsets: Callable[[Settings], OffsetReader]
-    source: Callable[[Settings], Source]
-    warehouse: Callable[[Settings], Warehouse]
-    engine: Callable[[Settings], AbstractContextManager[ExtractionEngine]]
-    clock: Clock
-    expected: Callable[[Settings], Callable[[TopicPartition], reconciliation.Expected | None]]
-    orchestrator: Callable[[Settings], Orchestrator] = _no_orchestrator
-    load_store: Callable[[Settings], ObjectStore] | None = None
-    check_staging: Callable[[Settings, Side], Iterable[str]] = lambda settings, side: ()
 
 
 @dataclass(frozen=True)
@@ -124,6 +111,10 @@ class Platform:
         """Dagster: the queue, the daemon and the UI."""
         return self.openers.orchestrator(self.settings)
 
+    def serve(self, host: str, port: int, announce: Callable[[str], None]) -> None:
+        """Serve health, status and metrics until a signal ends it. Raises ConfigurationError."""
+        self.openers.service(self, host, port, announce)
+
     @cached_property
     def extraction_limits(self) -> extraction.ExtractionLimits:
         """When a run ends, and when a window does."""
@@ -134,9 +125,30 @@ class Platform:
             window=WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes),
         )
 
+    @cached_property
+    def catalog(self) -> cataloguing.CatalogReader:
+        """The topic catalogue."""
+        folder = self.settings.source_topics
+        return cataloguing.CatalogReader(
+            self.openers.catalog(folder), TopicSettings(dataset=self.settings.dataset)
+        )
+
+    @property
+    def catalog_commands(self) -> catalog_apply.CatalogCommands:
+        """The catalogue beside broker and registry."""
+        return catalog_apply.CatalogCommands(
+            self.catalog,
+            self.settings.env,
+            lambda: self.openers.topic_admin(self.settings),
+            lambda: self.openers.subjects(self.settings),
+            self.openers.protobuf_fields,
+        )
+
     def sources(self) -> tuple[SourceEntry, ...]:
-        """The source list as it is now. Raises ConfigurationError."""
+        """The topics to extract, by the catalogue or the source list as it is now. Raises ConfigurationError."""
         path = self.settings.source_topics
+        if path.is_dir():
+            return cataloguing.sources(self.catalog.catalog(), self.settings.env, str(path))
         try:
             text = path.read_text()
         except OSError as error:
@@ -144,6 +156,16 @@ class Platform:
                 f"the source list {path} cannot be read: {error.strerror}", next_step="set KBQ_SOURCE_TOPICS"
             ) from error
         return parse_source_list(text, path.name, TopicSettings(dataset=self.settings.dataset))
+
+    def datasets(self) -> describing.Datasets:
+        """What is known of each table whose name does not depend on records. Raises ConfigurationError."""
+        if self.settings.source_topics.is_dir():
+            return self._dataset_reader.read()
+        return describing.source_datasets(self.sources())
+
+    @cached_property
+    def _dataset_reader(self) -> describing.DatasetReader:
+        return describing.DatasetReader(self.catalog, self.settings.env)
 
     def plan_extraction(self, only: frozenset[str] | None = None) -> ExtractionPlan:
         """What `extract` would do now."""
@@ -176,17 +198,52 @@ class Platform:
             self.openers.clock,
             load_cost_function(self.settings.run.cost_function),
         )
-        return extraction.extract(
-            ports, self.sources(), only=only, limits=self.extraction_limits, on_progress=on_progress
-        )
+        with closing(RunLog(self.store, self.openers.clock)) as log:
+            watching = log.watching(on_progress)
+            report = extraction.extract(
+                ports, self.sources(), only=only, limits=self.extraction_limits, on_progress=watching
+            )
+            log.end_extraction(report)
+        return report
 
     def plan_load(self) -> list[Batch]:
         """What `load` would do next."""
-        return loading.plan(self.load_store, self.warehouse.limits, self.load_cache)
+        return loading.plan(
+            self.load_store, self.warehouse.limits, self.load_cache, self.restarts, self.holds
+        )
+
+    def restarts(self, topics: frozenset[str]) -> bool:
+        """Whether a parked table with files of these topics is tried again by itself. Raises ConfigurationError."""
+        return all(s.restart == "auto" for s in select_topics(self.sources(), topics).values())
+
+    def look_for_records(self, start: str = "") -> pending.Look[ExtractionPlan]:
+        """Whether an extraction would do anything, in pages where very much is staged."""
+        topics = select_topics(self.sources(), self.offsets.topics())
+        clock = self.openers.clock
+        return pending.look_for_records(
+            self.store, topics, self.plan_extraction, clock.monotonic, start=start
+        )
+
+    def mark_ends(self, plans: Iterable[ExtractionPlan], asked_ms: int) -> None:
+        """Note which partitions were read to the ends that the broker told at ``asked_ms``: hours become complete where
+        nothing is produced. Reads no record."""
+        for planned in plans:
+            mark_idle(self.store, planned.log_ends, asked_ms)
+
+    def look_for_loads(self, start: str = "") -> pending.PendingLoads:
+        """Whether a load would do anything, in pages likewise."""
+        return pending.look_for_loads(
+            self.load_cache,
+            self.warehouse.limits,
+            self.openers.clock.monotonic,
+            start=start,
+            restarts=self.restarts,
+            holds=self.holds,
+        )
 
     def tables(self) -> tuple[standing.TableStatus, ...]:
         """Every table that has, or will have, rows."""
-        return standing.read_tables(self.load_cache)
+        return standing.read_tables(self.load_cache, self.restarts, self.holds)
 
     def load(
         self,
@@ -203,21 +260,99 @@ class Platform:
             wait_seconds=run.load_wait_seconds,
             poll_seconds=run.poll_seconds,
             concurrency=1 if isinstance(self.settings.warehouse, DuckDbFile) else LOADS_AT_ONCE,
+            restarts=self.restarts,
+            holds=self.holds,
+            topics=self._extracted,
         )
-        return loading.load(ports, options, only=only, on_table=on_table, cache=self.load_cache)
+        report = loading.load(ports, options, only=only, on_table=on_table, cache=self.load_cache)
+        publish_hours(ports, read_view(self.load_cache))
+        RunLog(self.load_store, self.openers.clock).end_loading(report)
+        return report
 
     def _table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
         """Options of new tables and labels of jobs, by the source list as it is now. Raises ConfigurationError."""
-        sources = self.sources()
-        return lambda table, topics: table_options(table, topics, select_topics(sources, topics))
+        sources, datasets = self.sources(), self.datasets()
+        return lambda table, topics: table_options(
+            table, topics, select_topics(sources, topics), datasets.notes(table, topics)
+        )
+
+    def _extracted(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
+        """Those of the topics that are extracted, and how. Raises ConfigurationError."""
+        return select_topics(self.sources(), topics)
+
+    def hours(self) -> tuple[Standing, ...]:
+        """How far every table is complete by business time, and what holds it back."""
+        return standings(read_view(self.load_cache, self.holds), self._extracted)
+
+    def advance_hours(self) -> None:
+        """Note which hours are complete now, as a load does at its end. Loads nothing. Where very much is staged, it is
+        left to the load."""
+        self.check_staging(Side.LOAD)
+        if not pending.is_quick(self.load_store):
+            return
+        advance_tables(self.load_store, read_view(self.load_cache, self.holds), self._extracted)
+        ports = loading.LoadPorts(self.load_store, self.warehouse, self.openers.clock)
+        publish_hours(ports, read_view(self.load_cache))
+
+    def known_hours(self) -> Mapping[TableReference, TableHours]:
+        """The hours of every table, as loads found them."""
+        return known_hours(self.load_cache)
 
     def clean(self) -> cleaning.CleaningReport:
         """Delete orphans and superseded done files."""
-        return cleaning.clean(self.load_store)
+        started = self.openers.clock.monotonic()
+        report = cleaning.clean(self.load_store)
+        seconds = self.openers.clock.monotonic() - started
+        RunLog(self.load_store, self.openers.clock).end_cleaning(report, seconds)
+        return report
 
     def status(self) -> standing.Status:
         """Where everything stands."""
-        return standing.read_status(self.store, self.offsets, self.sources())
+        return standing.read_status(self.store, self.offsets, self.sources(), self.restarts, self.holds)
+
+    @cached_property
+    def holds(self) -> Holds:
+        """Which topics' files wait for a check, by the source list as it is then."""
+        return Holds(lambda topics: select_topics(self.sources(), topics))
+
+    def checks(self, *, counts: bool = False) -> checking.CheckReport:
+        """Everything that is checked: what failed, and what waits because of it. ``counts``: by queries too."""
+        report = checking.run_checks(self._check_ports(self.load_cache))
+        return checking.with_counts(report, self.reconcile_counts()) if counts else report
+
+    def state_checks(self, side: Side) -> checking.CheckReport:
+        """What state alone tells, read with the credentials of one side."""
+        is_loader = side is Side.LOAD or self.openers.load_store is None
+        cache = self.load_cache if is_loader else self._extract_cache
+        return checking.run_checks(self._check_ports(cache), broker=False)
+
+    @cached_property
+    def _extract_cache(self) -> StateCache:
+        return StateCache(self.store)
+
+    def _check_ports(self, cache: StateCache) -> checking.CheckPorts:
+        clock = self.openers.clock
+        return checking.CheckPorts(cache, self.holds, lambda: self.offsets, self.sources(), clock.now_ms)
+
+    @cached_property
+    def notices(self) -> telling.NoticePorts:
+        """What notices are made from, and who gets them."""
+        return telling.NoticePorts(
+            self.load_store,
+            self.openers.notifiers(self.settings),
+            self.checks,
+            self.tables,
+            self.settings.notify.repeat_hours * 3_600_000,
+            self._uncatalogued,
+            lambda: Contradictions.read(self.load_cache, (entry.settings for entry in self.sources())),
+        )
+
+    def _uncatalogued(self, topics: Iterable[str]) -> Iterable[tuple[str, str]]:
+        """Topics that the catalogue lacks, with the commands that add them; a list of topics lacks none."""
+        folder, env = self.settings.source_topics, self.settings.env
+        if not folder.is_dir():
+            return ()
+        return tuple(cataloguing.uncatalogued(self.catalog.catalog(), env, str(folder), topics))
 
     def reconcile(self, only: frozenset[str] | None = None) -> reconciliation.Reconciliation:
         """Compare broker, warehouse and producers' log."""

@@ -6,16 +6,26 @@ was read beside or before it may stem from a log that has been truncated since.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from kbq_assets.core import commits
 from kbq_assets.core.commits import Commit, Window
-from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, UnknownOutcome
+from kbq_assets.core.errors import (
+    NotFound,
+    PreconditionFailed,
+    StateError,
+    TransientError,
+    UnknownOutcome,
+)
 from kbq_assets.core.names import commit_path, shard_of
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import is_other_topic
 from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.watermarks import LogEnd, Shard, due_shards, mark_ends
 from kbq_assets.pipelines.done_files import write_done_files
 from kbq_assets.pipelines.state import read, swap
 from kbq_assets.ports.clock import Clock
@@ -28,18 +38,28 @@ SECONDS_BETWEEN_SWAPS = 1.0
 _REBASES = 10
 _FASTER = "another extraction was faster"
 
-_Shard = tuple[str, int]
-
 
 class Publisher:
-    """Buffers the windows of a run. ``published`` are those that this run knows to be in a commit."""
+    """Buffers the windows of a run. ``published`` are those that this run knows to be in a commit.
 
-    def __init__(self, store: ObjectStore, offsets: OffsetReader, clock: Clock) -> None:
+    ``ends`` are the log ends that the broker told at ``asked_ms``: what is read up to them is marked so.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        offsets: OffsetReader,
+        clock: Clock,
+        ends: Mapping[TopicPartition, LogEnd] | None = None,
+        asked_ms: int = 0,
+    ) -> None:
         self._store = store
         self._offsets = offsets
         self._clock = clock
-        self._waiting: dict[_Shard, list[UnitOutcome]] = defaultdict(list)
-        self._last_swap: dict[_Shard, float] = {}
+        self._ends = ends or {}
+        self._asked_ms = asked_ms
+        self._waiting: dict[Shard, list[UnitOutcome]] = defaultdict(list)
+        self._last_swap: dict[Shard, float] = {}
         self.published: dict[TopicPartition, list[Window]] = {}
         self.failures: dict[TopicPartition, str] = {}
 
@@ -58,7 +78,11 @@ class Publisher:
         """Publish everything."""
         self._flush(list(self._waiting))
 
-    def _flush(self, shards: Iterable[_Shard]) -> None:
+    def mark_idle(self) -> None:
+        """Mark partitions that had nothing to read, and whose commit was not swapped."""
+        mark_idle(self._store, self._ends, self._asked_ms, self._last_swap.keys())
+
+    def _flush(self, shards: Iterable[Shard]) -> None:
         shards = list(shards)
         # After the reading: a topic that still has the commit's id had it all the time (E2). A client may read on
         # in the new log of a recreated topic without a word.
@@ -70,6 +94,7 @@ class Publisher:
             self._last_swap[shard] = self._clock.monotonic()
 
     def _publish(self, path: str, outcomes: list[UnitOutcome], topic_id: str) -> None:
+        outcomes = self._timed(outcomes)
         for _ in range(_REBASES):
             try:
                 current = read(self._store, Commit, path)
@@ -77,7 +102,8 @@ class Publisher:
                 return self._fail(outcomes, f"{path} is gone")
             if is_other_topic(current.value.topic_id, topic_id):
                 return self._fail(outcomes, "the topic was recreated while it was read")
-            wanted, ours, lost = _rebase(current.value, outcomes)
+            wanted, ours, lost = _rebase(current.value, outcomes, self._clock.now_ms(), self._asked_ms)
+            wanted = mark_ends(wanted, self._ends, self._asked_ms)
             try:
                 swap(self._store, current, wanted)
             except (PreconditionFailed, UnknownOutcome):
@@ -87,6 +113,15 @@ class Publisher:
         return self._fail(
             outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again"
         )
+
+    def _timed(self, outcomes: list[UnitOutcome]) -> list[UnitOutcome]:
+        """Stops with the store's time: tries are counted from it (E10)."""
+        if all(outcome.stop is None for outcome in outcomes):
+            return outcomes
+        now_ms = self._store.now_ms()
+        return [
+            replace(o, stop=replace(o.stop, last_ms=now_ms)) if o.stop is not None else o for o in outcomes
+        ]
 
     def _record(self, ours: list[UnitOutcome]) -> None:
         for outcome in ours:
@@ -98,10 +133,25 @@ class Publisher:
             self.failures[outcome.unit.range.topic_partition] = message
 
 
+def mark_idle(
+    store: ObjectStore,
+    ends: Mapping[TopicPartition, LogEnd],
+    asked_ms: int,
+    marked: Collection[Shard] = (),
+) -> None:
+    """Mark partitions that have nothing to read, now and then, but those of commits ``marked`` already. Nothing depends
+    on it but which hours are complete: what fails is marked later."""
+    for shard in due_shards(ends, asked_ms):
+        if shard not in marked:
+            with contextlib.suppress(NotFound, PreconditionFailed, TransientError, StateError):
+                current = read(store, Commit, commit_path(*shard))
+                swap(store, current, mark_ends(current.value, ends, asked_ms))
+
+
 _Rebased = tuple[Commit, list[UnitOutcome], dict[TopicPartition, str]]
 
 
-def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome]) -> _Rebased:
+def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_ms: int = 0) -> _Rebased:
     """Apply outcomes to a commit as it is now; return it with those whose windows are in it, and why others are not.
 
     A partition is kept while its epoch and ``next`` are what its windows were read for (E4). What follows windows that
@@ -115,7 +165,7 @@ def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome]) -> _Rebased:
         if tp in stopped_short:
             continue
         try:
-            commit = _with(commit, outcome)
+            commit = _with(commit, outcome, now_ms, asked_ms)
         except StateError as error:
             stopped_short.add(tp)
             if outcome.windows:
@@ -126,16 +176,25 @@ def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome]) -> _Rebased:
     return commit, ours, lost
 
 
-def _with(commit: Commit, outcome: UnitOutcome) -> Commit:
+def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int) -> Commit:
     """The commit with an outcome's windows, and its stop. Raises StateError where they do not follow."""
     tp, windows = outcome.unit.range.topic_partition, outcome.windows
     if not _lists(commit, tp, windows):
-        published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows)
+        published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
-        commit = published
+        commit = _counted(published, outcome, now_ms)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
         commit = commits.stop(commit, tp.partition, outcome.stop)
     return commit
+
+
+def _counted(commit: Commit, outcome: UnitOutcome, now_ms: int) -> Commit:
+    """The commit that counts an outcome's windows as published now."""
+    totals = commit.published
+    for number, window in enumerate(outcome.windows):
+        opened_ms = outcome.opened_ms[number] if outcome.opened_ms else now_ms
+        totals = totals.published(window, max(0.0, (now_ms - opened_ms) / 1000), now_ms)
+    return dataclasses.replace(commit, published=totals)
 
 
 def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:

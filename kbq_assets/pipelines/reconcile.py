@@ -11,8 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from kbq_assets.core.commits import Commit, PartitionCommit
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicPartition
@@ -195,7 +193,7 @@ class _Account:
     def settle(self, ports: ReconcilePorts) -> PartitionAccount:
         position, totals = self.state.next, self.state.totals
         earliest = min(max(self.state.start, self.broker.earliest), position) if self.broker else position
-        delivered = self._delivered(ports.source, earliest) if self.broker else np.empty(0, np.int64)
+        delivered = self._delivered(ports.source, earliest) if self.broker else []
         expected = ports.expected(self.tp)
         stored = self.rows.offsets()
         self._find_doubled()
@@ -223,14 +221,12 @@ class _Account:
             tuple(self.findings),
         )
 
-    def _delivered(self, source: Source, earliest: int) -> np.ndarray:
+    def _delivered(self, source: Source, earliest: int) -> list[int]:
         """Offsets that the broker delivers in [earliest, position)."""
         range_ = OffsetRange(self.tp, earliest, self.state.next)
         if not range_:
-            return np.empty(0, np.int64)
-        return np.concatenate(
-            [np.empty(0, np.int64), *(batch.chunk.offsets for batch in source.read(range_))]
-        )
+            return []
+        return [offset for batch in source.read(range_) for offset in batch.chunk.offsets.tolist()]
 
     def _find_doubled(self) -> None:
         """No offset stands twice, in one table or in two."""
@@ -242,15 +238,15 @@ class _Account:
         if doubled:
             self._name("doubled", [f"{o} ({' and '.join(t)})" for o, t in sorted(doubled.items())])
 
-    def _find_unknown(self, stored: Counter[int], delivered: np.ndarray, earliest: int) -> None:
+    def _find_unknown(self, stored: Counter[int], delivered: list[int], earliest: int) -> None:
         """No row comes from an offset that holds no record, or that is not committed."""
-        known = set(delivered.tolist())
+        known = set(delivered)
         unknown = [o for o in sorted(stored) if o >= self.state.next or (o >= earliest and o not in known)]
         if unknown:
             self._name("in the warehouse but not on the broker", [self._where(o) for o in unknown])
 
-    def _find_missing(self, stored: Counter[int], delivered: np.ndarray, earliest: int) -> None:
-        missing = [o for o in delivered.tolist() if o not in stored]
+    def _find_missing(self, stored: Counter[int], delivered: list[int], earliest: int) -> None:
+        missing = [o for o in delivered if o not in stored]
         excused = self.pending + self.state.totals.skipped + self.quarantined
         # What the broker no longer has is compared by number alone.
         retired = self.state.totals.records - len(delivered)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.commits import Commit, Counts, StagedFile
 from kbq_assets.core.errors import StateError
-from kbq_assets.core.loading import pending_files
+from kbq_assets.core.evolution import Evolution
+from kbq_assets.core.loading import TableState, held_files, pending_files
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.planning import ExtractionPlan, PartitionStop, plan_extraction
+from kbq_assets.core.restarts import MayRestart, next_parking_try_ms, retry_in_words
+from kbq_assets.core.table_news import ShapeChange
 from kbq_assets.core.topics import SourceEntry
+from kbq_assets.pipelines.evolutions import read_evolutions
 from kbq_assets.pipelines.extract import snapshot_topics
-from kbq_assets.pipelines.load_view import LoadView, read_view
+from kbq_assets.pipelines.holds import Holds
+from kbq_assets.pipelines.load_ports import held_by, topics_of
+from kbq_assets.pipelines.load_view import FindHolds, LoadView, read_view
 from kbq_assets.pipelines.state import Versioned
 from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets.ports.kafka import OffsetReader
@@ -35,8 +42,12 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """One table. ``state`` is ready, flying, parked, or failed: its state object cannot be read. ``mismatches`` are
-    jobs whose row counts differed."""
+    """One table. ``state`` is ready, flying, held (``held_rows`` wait for a check), parked, or failed: its state object
+    cannot be read. ``mismatches`` are jobs whose row counts differed. ``next_try_ms`` is when a parked one is tried
+    again by itself (0: never), after ``tries`` that failed. ``message``: what is wrong, and the commands that go on.
+    ``changes``: what became of its columns lately. Hours (since 1970) below ``complete_until`` are complete, 0 where
+    none is known to be; ``late_rows`` came into such. ``loaded_ms`` is when a job last loaded something, 0 for never.
+    """
 
     table: TableReference
     state: str
@@ -46,19 +57,34 @@ class TableStatus:
     quarantined_files: int
     mismatches: int
     message: str = ""
+    tries: int = 0
+    next_try_ms: int = 0
+    held_rows: int = 0
+    changes: tuple[ShapeChange, ...] = ()
+    complete_until: int = 0
+    late_rows: int = 0
+    loaded_ms: int = 0
 
 
 @dataclass(frozen=True)
 class Status:
-    """The whole picture. ``stops`` name the commands that go on."""
+    """The whole picture. ``stops`` name the commands that go on. ``evolved``: columns and tables for schemas that
+    contradict theirs."""
 
     partitions: tuple[PartitionStatus, ...]
     tables: tuple[TableStatus, ...]
     stops: tuple[PartitionStop, ...]
     new_partitions: int
+    evolved: tuple[Evolution, ...] = ()
 
 
-def read_status(store: ObjectStore, reader: OffsetReader, sources: Iterable[SourceEntry]) -> Status:
+def read_status(
+    store: ObjectStore,
+    reader: OffsetReader,
+    sources: Iterable[SourceEntry],
+    restarts: MayRestart = lambda topics: True,
+    holds: FindHolds | None = None,
+) -> Status:
     """Read the state of everything. Raises Unavailable when the broker does not answer."""
     snapshots = snapshot_topics(store, reader, sources)
     wanted = [
@@ -66,22 +92,34 @@ def read_status(store: ObjectStore, reader: OffsetReader, sources: Iterable[Sour
     ]
     broker = reader.offsets(wanted)
     planned = plan_extraction(snapshots, broker, reader.cluster_id())
-    view = read_view(StateCache(store))
+    found = status_of(read_view(StateCache(store), holds or Holds()), broker, planned, restarts)
+    return dataclasses.replace(found, evolved=read_evolutions(store, [s.settings for s in snapshots]))
+
+
+def status_of(
+    view: LoadView,
+    broker: Mapping[TopicPartition, BrokerOffsets],
+    planned: ExtractionPlan,
+    restarts: MayRestart = lambda topics: True,
+) -> Status:
+    """The picture of what was read before. Lag is 0 where the broker's offsets are not given."""
     partitions = tuple(
         _partition(commit, partition, broker, view)
         for commit in view.commits
         for partition in sorted(commit.partitions)
     )
-    return Status(partitions, _tables(view), planned.stops, _new(planned))
+    return Status(partitions, _tables(view, restarts), planned.stops, _new(planned))
 
 
-def read_tables(cache: StateCache) -> tuple[TableStatus, ...]:
+def read_tables(
+    cache: StateCache, restarts: MayRestart = lambda topics: True, holds: FindHolds | None = None
+) -> tuple[TableStatus, ...]:
     """Every table that has, or will have, rows. Needs no broker."""
-    return _tables(read_view(cache))
+    return _tables(read_view(cache, holds or Holds()), restarts)
 
 
-def _tables(view: LoadView) -> tuple[TableStatus, ...]:
-    return tuple(_table(view, table) for table in view.tables)
+def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
+    return tuple(_table(view, table, restarts) for table in view.tables)
 
 
 def _partition(
@@ -102,14 +140,16 @@ def _is_loaded(file: StagedFile, view: LoadView) -> bool:
     return isinstance(found, Versioned) and found.value.is_loaded(file)
 
 
-def _table(view: LoadView, table: TableReference) -> TableStatus:
+def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> TableStatus:
     try:
         current, files = view.state_of(table), view.files(table)
     except StateError as error:
         return TableStatus(table, "failed", 0, 0, 0, 0, 0, error.message)
     pending = pending_files(current, files)
     parked = current.parked
-    kind = "parked" if parked else "flying" if current.flight else "ready"
+    next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
+    held = held_files(current, files, view.given_up, view.holds)
+    kind = "parked" if parked else "flying" if current.flight else "held" if held else "ready"
     return TableStatus(
         table,
         kind,
@@ -118,8 +158,25 @@ def _table(view: LoadView, table: TableReference) -> TableStatus:
         len(pending),
         len(current.quarantined),
         len(current.mismatches),
-        f"{parked.reason}: {parked.error}; next: kbq resume --table {table}" if parked else "",
+        _why(table, current, next_ms) or (held_by(held, view.holds) if held else ""),
+        parked.tries if parked else 0,
+        next_ms,
+        sum(f.rows for f in held),
+        current.changes,
+        current.hours.until,
+        current.hours.late_rows,
+        current.ended.last_ms,
     )
+
+
+def _why(table: TableReference, current: TableState, next_ms: int) -> str:
+    """Why a table is parked and how it goes on, or what is being tried again; "" where all is well."""
+    if current.restarting is not None:
+        return f"is tried again after {current.restarting.reason}: {current.restarting.error}"
+    if current.parked is None:
+        return ""
+    why = f"{current.parked.reason}: {current.parked.error}; next: kbq resume --table {table}"
+    return f"{why} ({retry_in_words(current.parked.tries, next_ms)})" if next_ms else why
 
 
 def _new(planned: ExtractionPlan) -> int:

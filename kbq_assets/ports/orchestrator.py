@@ -43,10 +43,11 @@ class Orchestrator(Protocol):
     def outcome(self, run_id: str) -> RunOutcome:
         """How a run ended, or where it is; of a run that was tried again, the last attempt. Raises NotFound."""
 
-    def serve(self, port: int, on_ready: Callable[[str], None]) -> None:
+    def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
         """Serve the UI on loopback, with the daemon, until interrupted; then stop what was started.
 
-        ``on_ready`` gets the UI's URL. Raises ConfigurationError for a taken port, Unavailable when it does
+        A ``read_only`` UI starts and changes nothing, and comes without the daemon. ``on_ready`` gets the UI's URL.
+        Raises ConfigurationError for a taken port, Unavailable when it does
         not come up.
         """
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes
 from kbq_assets.core.tables import Column, TableOptions
 
 
@@ -17,6 +18,7 @@ class LoadJob:
     """A load of Avro files, all of one staged schema, appended to a table in one atomic job.
 
     ``schema`` is the files' Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
+    ``replace``: the table's rows make way, in the same transaction.
     """
 
     job_id: str
@@ -26,6 +28,7 @@ class LoadJob:
     source_uris: tuple[str, ...]
     schema: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    replace: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,11 +153,19 @@ class Warehouse(Protocol):
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None when it does not exist."""
 
-    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, and its dataset; an existing one is left alone. Raises Unavailable."""
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        """A table with what is said of it, None when it does not exist."""
 
-    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
-        """Add the columns that are missing and relax those now NULLABLE. Idempotent. Raises Unavailable."""
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        """Create a table, and its dataset; an existing one is left alone. Raises Unavailable, and ConfigurationError
+        where a policy tag cannot be set: there is no unprotected table then."""
+
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
+        """Add the columns that are missing and relax those now NULLABLE. Descriptions and policy tags that columns have
+        are set, and what ``notes`` say of the table; what they leave blank stays. Idempotent. Raises Unavailable,
+        ConfigurationError as above."""
 
     def tables(self) -> tuple[TableReference, ...]:
         """All tables that carry Kafka positions."""

@@ -15,6 +15,8 @@ fingerprint.
 ``encode``      :class:`WindowEncoder`: all of the above for one window; good records to files, others to the
 caller.
 ``error_rows``  :class:`ErrorRows`: bad records as rows of the error table.
+``personal``, ``personal_json``, ``personal_values``   records without their personal data.
+``sealing``, ``sealed_rows``   bytes, and error rows, for the holder of a private key.
 ``jit``, ``scan``, ``json_text``   how kernels are compiled and cached, and the smallest of them.
 ``warm``        :func:`warm_up`: compile every kernel, in the install step and when a worker starts.
 """

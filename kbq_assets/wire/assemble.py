@@ -1,5 +1,8 @@
 """The kernel that lays staged records into a block: the body as it is, the encoded metadata behind it."""
 
+# A call per record would take longer than a branch.
+# ruff: noqa: PLR0912
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kbq_assets.wire.blocks import SharedBlocks
 from kbq_assets.wire.chunk import (
     END_OF_TIME,
     NO_TIMESTAMP,
@@ -19,6 +23,7 @@ from kbq_assets.wire.chunk import (
     encode_long,
 )
 from kbq_assets.wire.errors import EncoderMisuse
+from kbq_assets.wire.event_time import DAY_MICROS
 from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_word, store_byte, store_word
 from kbq_assets.wire.schema import BodyKind, StagedSchema
 
@@ -47,11 +52,12 @@ class Suffix:
     def __init__(self, source: Source, schema: StagedSchema) -> None:
         self._kind = _KINDS[schema.body]
         self._metadata = schema.metadata
+        self._event_time = schema.event_time
         topic = encode_bytes(source.topic.encode()) + encode_long(source.partition)
         self._before = _array(topic)
         self._between = _array(encode_long(source.epoch))
         # Topic and partition, epoch, the varying numbers, lengths and branches of JSON, key and headers.
-        self.most_bytes = len(self._before) + len(self._between) + 8 * _LONG
+        self.most_bytes = len(self._before) + len(self._between) + 9 * _LONG
 
     def append(
         self,
@@ -60,21 +66,45 @@ class Suffix:
         chunk: Chunk,
         prefix: int,
         rows: Longs,
-        days: Any,
+        times: Longs,
         first: int,
         until: int,
     ) -> tuple[int, int]:
         """Append records from ``rows[first]`` on until ``block`` has ``until`` bytes or no room for the next.
 
+        ``times`` are their business times; without any they are Kafka's timestamps.
+
         The result is the index of the first row that is not in the block, and the bytes then used.
         """
+        sizes = np.array([used], np.int64)
+        target = (block, len(block), until, sizes, np.zeros(1, np.int64))
+        return self._append(target, chunk, prefix, (rows, _NO_LONGS, times, self._event_time, first)), int(
+            sizes[0]
+        )
+
+    def scatter(
+        self,
+        blocks: SharedBlocks,
+        chunk: Chunk,
+        prefix: int,
+        rows: Longs,
+        slots: Longs,
+        times: Longs,
+        first: int,
+    ) -> int:
+        """Append records from ``rows[first]`` on, each to the block of its slot, until a block is full. The result is
+        the index of the first row that is in none."""
+        target = (blocks.pool, blocks.room, blocks.block_bytes, blocks.used, blocks.rows)
+        return self._append(target, chunk, prefix, (rows, slots, times, self._event_time, first))
+
+    def _append(self, target: Any, chunk: Chunk, prefix: int, records: Any) -> int:
         return _append(
-            (block, used, until),
+            target,
             (self._kind, prefix, self._before, self._between, self.most_bytes),
             (chunk.buffer, chunk.starts, chunk.ends, chunk.offsets, chunk.timestamps),
             self._spans(chunk.keys, self._metadata.key, "keys"),
             self._spans(chunk.headers, self._metadata.headers, "headers"),
-            (rows, days, first),
+            records,
         )
 
     def room_for(self, chunk: Chunk, row: int) -> int:
@@ -130,45 +160,55 @@ def _size(spans: Any, row: int) -> int:
 
 
 @kernel
-def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, records: Any) -> tuple[int, int]:
-    block, used, until = target
+def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, records: Any) -> int:
+    """Blocks lie in ``pool``, ``room`` bytes each; without ``slots`` all rows go to the first."""
+    pool, room, until, sizes, laid = target
     kind, prefix, before, between, most_bytes = suffix
     buffer, starts, ends, offsets, timestamps = values
     has_key, key_buffer, key_starts, key_ends = keys
     has_headers, header_buffer, header_starts, header_ends = headers
-    rows, days, first = records
-    room = len(block) - PADDING
+    rows, slots, times, has_event_time, first = records
     for k in range(first, len(rows)):
         row = rows[k]
         start, end = starts[row], ends[row]
+        slot = slots[k] if len(slots) else 0
+        used = sizes[slot]
         needed = most_bytes + end - start + _size(keys, row) + _size(headers, row)
-        if used >= until or needed > room - used:
-            return k, used
+        if used >= until or needed > room - PADDING - used:
+            return k
+        used += slot * room
         if kind == _AVRO:
-            used = _write_span(block, used, buffer, start + prefix, end)
+            used = _write_span(pool, used, buffer, start + prefix, end)
         elif kind == _JSON and start < 0:
-            store_byte(block, used, 0)
+            store_byte(pool, used, 0)
             used += 1
         elif kind == _JSON:
-            store_byte(block, used, 2)
-            used = _write_long(block, used + 1, end - start)
-            used = _write_span(block, used, buffer, start, end)
-        used = _write_span(block, used, before, 0, len(before))
-        used = _write_long(block, used, offsets[row])
+            store_byte(pool, used, 2)
+            used = _write_long(pool, used + 1, end - start)
+            used = _write_span(pool, used, buffer, start, end)
+        used = _write_span(pool, used, before, 0, len(before))
+        used = _write_long(pool, used, offsets[row])
         timestamp = timestamps[row]
-        used = _write_long(block, used, timestamp if 0 <= timestamp < END_OF_TIME else NO_TIMESTAMP)
-        used = _write_span(block, used, between, 0, len(between))
+        if timestamp < 0 or timestamp >= END_OF_TIME:
+            timestamp = int64(NO_TIMESTAMP)
+        used = _write_long(pool, used, timestamp)
+        used = _write_span(pool, used, between, 0, len(between))
         if has_key and key_starts[row] < 0:
-            store_byte(block, used, 0)
+            store_byte(pool, used, 0)
             used += 1
         elif has_key:
-            store_byte(block, used, 2)
-            used = _write_long(block, used + 1, key_ends[row] - key_starts[row])
-            used = _write_span(block, used, key_buffer, key_starts[row], key_ends[row])
+            store_byte(pool, used, 2)
+            used = _write_long(pool, used + 1, key_ends[row] - key_starts[row])
+            used = _write_span(pool, used, key_buffer, key_starts[row], key_ends[row])
         if has_headers and header_starts[row] < 0:
-            store_byte(block, used, 0)
+            store_byte(pool, used, 0)
             used += 1
         elif has_headers:
-            used = _write_span(block, used, header_buffer, header_starts[row], header_ends[row])
-        used = _write_long(block, used, int64(days[k]))
-    return len(rows), used
+            used = _write_span(pool, used, header_buffer, header_starts[row], header_ends[row])
+        time = times[k] if len(times) else max(timestamp, 0) * 1000
+        if has_event_time:
+            used = _write_long(pool, used, time)
+        used = _write_long(pool, used, time // DAY_MICROS)
+        sizes[slot] = used - slot * room
+        laid[slot] += 1
+    return len(rows)

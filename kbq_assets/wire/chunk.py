@@ -192,11 +192,11 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
     """The inverse of :func:`encode_headers`, for people who look at one record."""
-    count, position = _decode_long(encoded, 0)
+    count, position = decode_long(encoded, 0)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _decode_bytes(encoded, position)
-        branch, position = _decode_long(encoded, position)
+        branch, position = decode_long(encoded, position)
         value = None
         if branch == 1:
             value, position = _decode_bytes(encoded, position)
@@ -204,7 +204,8 @@ def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
     return headers
 
 
-def _decode_long(encoded: bytes, position: int) -> tuple[int, int]:
+def decode_long(encoded: bytes, position: int) -> tuple[int, int]:
+    """The inverse of :func:`encode_long`, at a position; and the position after it."""
     raw = shift = 0
     while True:
         byte = encoded[position]
@@ -215,7 +216,7 @@ def _decode_long(encoded: bytes, position: int) -> tuple[int, int]:
 
 
 def _decode_bytes(encoded: bytes, position: int) -> tuple[bytes, int]:
-    length, position = _decode_long(encoded, position)
+    length, position = decode_long(encoded, position)
     return encoded[position : position + length], position + length
 
 

@@ -7,21 +7,26 @@ back as :class:`Rejects`. What becomes of rejects (fail, skip, error table) is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kbq_assets.wire.assemble import Source, Suffix
-from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
+from kbq_assets.wire.assemble import Source
+from kbq_assets.wire.blocks import SharedBlocks
+from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.codec import Codec
-from kbq_assets.wire.container import BLOCK_BYTES, ContainerWriter, Sink
+from kbq_assets.wire.container import BLOCK_BYTES, Sink
 from kbq_assets.wire.errors import EncoderMisuse
+from kbq_assets.wire.event_time import event_times
+from kbq_assets.wire.files import EncodedFile, FileEncoder, NewFile, OpenSink
 from kbq_assets.wire.reasons import Reason
+from kbq_assets.wire.rejects import NO_SCHEMA_ID, Rejections, Rejects
 from kbq_assets.wire.schema import BodyKind, StagedSchema
+from kbq_assets.wire.select import Chooser, Selector, Value
 from kbq_assets.wire.validate import (
     BAD_MAGIC,
     NULL,
@@ -30,17 +35,18 @@ from kbq_assets.wire.validate import (
     Captures,
     Limits,
     Validation,
-    describe,
-    event_days,
     split_prefix,
     validate_avro,
     validate_json,
 )
 
 __all__ = [  # all that a worker needs, in one place
+    "NO_SCHEMA_ID",
     "EncodedFile",
+    "FileEncoder",
     "Limits",
     "NewFile",
+    "OpenSink",
     "Problem",
     "Rejects",
     "Route",
@@ -53,7 +59,11 @@ __all__ = [  # all that a worker needs, in one place
 JSON_SCHEMA_ID = 0
 """In the place of a schema id where there is none: JSON topics and tombstones."""
 
-NO_SCHEMA_ID = -1
+MOST_TABLES = 200
+"""Of a window: every open file takes memory."""
+
+_MANY_FILES, _SMALL_BLOCK = 32, 64 * 1024
+"""With so many open files, further ones have blocks of such size; snappy does not compress larger ones better."""
 
 
 class ValueFormat(StrEnum):
@@ -65,175 +75,22 @@ class ValueFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where the records of a schema id go."""
+    """Where the records of a schema id go. With a ``chooser`` each record's content says where: a route without one."""
 
     table: str
     schema: StagedSchema
+    chooser: Chooser[Route | Problem] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the records of a schema id go nowhere: UNKNOWN_SCHEMA or UNSTAGEABLE_SCHEMA."""
+    """Why records go nowhere: those of a schema id (UNKNOWN_SCHEMA, UNSTAGEABLE_SCHEMA), or what they choose."""
 
     reason: Reason
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """What the name of a file about to be written needs. ``first_offset`` is its first record's."""
-
-    table: str
-    schema_id: int
-    fingerprint: str
-    first_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedFile:
-    """A finished file. Offsets are those of its first and last record; event dates are days since 1970."""
-
-    table: str
-    schema_id: int
-    fingerprint: str
-    rows: int
-    bytes_raw: int
-    bytes_written: int
-    first_offset: int
-    last_offset: int
-    event_dates: frozenset[int]
-    event_date_fallbacks: int
-    crc32c: int
-
-
 Resolve: TypeAlias = Callable[[int], Route | Problem]
-OpenSink: TypeAlias = Callable[[NewFile], Sink]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rejects:
-    """Records of one chunk that are not rows: indexes into it in ascending order, and why."""
-
-    rows: Longs
-    reasons: NDArray[np.uint8]
-    schema_ids: Longs
-    messages: list[str]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, selection: NDArray[np.bool_] | Sequence[int] | Longs) -> Rejects:
-        """Those of a mask, or of ascending indexes into these rejects."""
-        chosen = np.asarray(selection)
-        indexes = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64)
-        return Rejects(
-            self.rows[indexes],
-            self.reasons[indexes],
-            self.schema_ids[indexes],
-            [self.messages[index] for index in indexes.tolist()],
-        )
-
-    def counts(self) -> dict[Reason, int]:
-        """How many there are of each reason."""
-        reasons, counts = np.unique(self.reasons, return_counts=True)
-        return {
-            Reason(reason): count for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True)
-        }
-
-
-class FileEncoder:
-    """One open file: a block that fills, and what the commit needs to know."""
-
-    def __init__(
-        self,
-        file: NewFile,
-        sink: Sink,
-        schema: StagedSchema,
-        source: Source,
-        codec: Codec,
-        sync_marker: bytes,
-        block_bytes: int,
-    ) -> None:
-        self._file = file
-        self._schema = schema
-        self._suffix = Suffix(source, schema)
-        self._block_bytes = block_bytes
-        self._writer = ContainerWriter(sink, schema_json=schema.json, codec=codec, sync_marker=sync_marker)
-        self._room = block_bytes + max(4096, block_bytes // 8)
-        self._block: Bytes = np.empty(self._room, np.uint8)
-        self._rows_in_block = 0
-        self._bytes_in_blocks = 0
-        self._last_offset = file.first_offset
-        self._event_dates: set[int] = set()
-        self._fallbacks = 0
-        self.bytes_buffered = 0
-        self.rows = 0
-
-    @property
-    def table(self) -> str:
-        return self._file.table
-
-    @property
-    def schema_id(self) -> int:
-        return self._file.schema_id
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes in the sink; the block that fills comes on top (``bytes_buffered``, before compression)."""
-        return self._writer.bytes_written
-
-    def append(self, chunk: Chunk, rows: Longs, captures: Captures, prefix: int) -> None:
-        """Append the good records ``rows`` of ``chunk``, in offset order."""
-        if not len(rows):
-            return
-        days, fallbacks = event_days(chunk, rows, captures)
-        self._event_dates.update(_distinct(days))
-        self._fallbacks += fallbacks
-        done = 0
-        while done < len(rows):
-            done = self._fill_block(chunk, rows, days, done, prefix)
-        self._last_offset = int(chunk.offsets[rows[-1]])
-
-    def finish(self) -> EncodedFile:
-        """Write the last block. The sink stays open: its owner closes it."""
-        self._flush()
-        return EncodedFile(
-            self._file.table,
-            self._file.schema_id,
-            self._file.fingerprint,
-            self.rows,
-            self._bytes_in_blocks,
-            self._writer.bytes_written,
-            self._file.first_offset,
-            self._last_offset,
-            frozenset(self._event_dates),
-            self._fallbacks,
-            self._writer.crc32c,
-        )
-
-    def _fill_block(self, chunk: Chunk, rows: Longs, days: NDArray[np.int32], first: int, prefix: int) -> int:
-        until, used = self._suffix.append(
-            self._block, self.bytes_buffered, chunk, prefix, rows, days, first, self._block_bytes
-        )
-        self.rows += until - first
-        self._rows_in_block += until - first
-        self.bytes_buffered = used
-        if until == len(rows):
-            return until
-        if self._rows_in_block:
-            self._flush()
-        else:  # a record larger than the block: make room for it alone
-            self._block = np.empty(self._suffix.room_for(chunk, int(rows[until])) + PADDING, np.uint8)
-        return until
-
-    def _flush(self) -> None:
-        if not self._rows_in_block:
-            return
-        self._writer.write_block(self._block[: self.bytes_buffered], self._rows_in_block)
-        self._bytes_in_blocks += self.bytes_buffered
-        self._rows_in_block = self.bytes_buffered = 0
-        if len(self._block) > self._room:  # one large record must not hold memory for the whole window
-            self._block = np.empty(self._room, np.uint8)
 
 
 class WindowEncoder:
@@ -256,6 +113,7 @@ class WindowEncoder:
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         block_bytes: int = BLOCK_BYTES,
         tombstones: Route | None = None,
+        max_tables: int = MOST_TABLES,
     ) -> None:
         self._source = source
         self._resolve = resolve
@@ -266,7 +124,11 @@ class WindowEncoder:
         self._limits = limits
         self._block_bytes = block_bytes
         self._tombstones = tombstones
+        self._max_tables = max_tables
         self._routes: dict[int, Route | Problem] = {}
+        self._selectors: dict[tuple[int, str], Selector[Route | Problem]] = {}
+        self._chosen: dict[tuple[str, str], Route] = {}
+        self._blocks: SharedBlocks | None = None
         self._files: dict[tuple[str, int, str], FileEncoder] = {}
         self._bytes_in_finished = 0
         self.rows = 0
@@ -283,7 +145,7 @@ class WindowEncoder:
 
     def add(self, chunk: Chunk) -> Rejects:
         """Append the good records of ``chunk`` to their files; the result is all others."""
-        rejected = _Rejections(chunk)
+        rejected = Rejections(chunk)
         groups = (
             self._json_groups(chunk) if self._value_format is ValueFormat.JSON else self._avro_groups(chunk)
         )
@@ -308,7 +170,11 @@ class WindowEncoder:
         return self._finish(list(self._files))
 
     def _finish(self, keys: list[tuple[str, int, str]]) -> tuple[EncodedFile, ...]:
-        finished = [self._files.pop(key).finish() for key in keys]
+        ended = [self._files.pop(key) for key in keys]
+        finished = [file.finish() for file in ended]
+        for file in ended:
+            if self._blocks is not None and file.slot >= 0:
+                self._blocks.give(file.slot)
         self._bytes_in_finished += sum(file.bytes_written for file in finished)
         return tuple(sorted(finished, key=lambda file: (file.first_offset, file.table)))
 
@@ -321,7 +187,7 @@ class WindowEncoder:
             return _grouped(np.zeros(len(chunk), np.int64))
         return _grouped(np.where(chunk.starts < 0, NULL, JSON_SCHEMA_ID).astype(np.int64))
 
-    def _add_group(self, chunk: Chunk, schema_id: int, rows: Longs, rejected: _Rejections) -> None:
+    def _add_group(self, chunk: Chunk, schema_id: int, rows: Longs, rejected: Rejections) -> None:
         route = self._route(schema_id)
         if isinstance(route, Problem):
             rejected.all(rows, route.reason, schema_id, route.message)
@@ -333,12 +199,11 @@ class WindowEncoder:
         validation = self._validate(chunk, route.schema, rows)
         good = validation.reasons == Reason.GOOD
         if good.all():
-            self._append(chunk, route, schema_id, rows, validation.captures)
+            self._append(chunk, route, schema_id, rows, validation.captures, rejected)
             return
         rejected.invalid(route.schema, validation, rows, schema_id)
         captures = validation.captures
-        kept = Captures(captures.kinds[:, good], captures.starts[:, good], captures.ends[:, good])
-        self._append(chunk, route, schema_id, rows[good], kept)
+        self._append(chunk, route, schema_id, rows[good], captures.take(good), rejected)
 
     def _validate(self, chunk: Chunk, schema: StagedSchema, rows: Longs) -> Validation:
         if schema.body is not BodyKind.JSON:
@@ -348,20 +213,114 @@ class WindowEncoder:
             validation.reasons[chunk.starts[rows] < 0] = Reason.GOOD
         return validation
 
-    def _add_unreadable(self, chunk: Chunk, schema_id: int, rows: Longs, rejected: _Rejections) -> None:
+    def _add_unreadable(self, chunk: Chunk, schema_id: int, rows: Longs, rejected: Rejections) -> None:
         if schema_id != NULL:
             rejected.all(rows, _UNREADABLE[schema_id], NO_SCHEMA_ID)
         elif self._tombstones is not None:
-            self._append(chunk, self._tombstones, JSON_SCHEMA_ID, rows, _no_captures(len(rows)))
+            self._append(chunk, self._tombstones, JSON_SCHEMA_ID, rows, _no_captures(len(rows)), rejected)
         else:
             keyless = np.zeros(len(rows), np.bool_) if chunk.keys is None else chunk.keys.starts[rows] < 0
             rejected.some(rows, np.where(keyless, Reason.NULL_VALUE, Reason.TOMBSTONE))
 
-    def _append(self, chunk: Chunk, route: Route, schema_id: int, rows: Longs, captures: Captures) -> None:
+    def _append(
+        self,
+        chunk: Chunk,
+        route: Route,
+        schema_id: int,
+        rows: Longs,
+        captures: Captures,
+        rejected: Rejections,
+    ) -> None:
         if not len(rows):
             return
-        prefix = PREFIX if self._value_format is ValueFormat.AVRO else 0
-        self._file(route, schema_id, int(chunk.offsets[rows[0]])).append(chunk, rows, captures, prefix)
+        if route.chooser is None:
+            self._write(chunk, route, schema_id, rows, captures)
+            return
+        if self._blocks is None:
+            self._blocks = SharedBlocks(min(self._max_tables, MOST_TABLES), self._small_block)
+        own = captures.first(route.schema.program.captures - route.schema.program.routes)
+        parts: list[tuple[FileEncoder, Longs]] = []
+        for chosen, picked in self._selector(route, schema_id).split(chunk, rows, captures):
+            if isinstance(chosen, Problem):
+                rejected.all(rows[picked], chosen.reason, schema_id, chosen.message)
+            else:
+                first = int(chunk.offsets[rows[picked[0]]])
+                parts.append((self._file(chosen, schema_id, first, self._blocks), picked))
+        if len(parts) > 1 and all(file.slot >= 0 for file, _ in parts):
+            self._scatter(self._blocks, chunk, route.schema, rows, own, parts)
+        else:
+            self._each(chunk, rows, own, parts)
+
+    def _each(
+        self, chunk: Chunk, rows: Longs, captures: Captures, parts: Sequence[tuple[FileEncoder, Longs]]
+    ) -> None:
+        """Append to one file after another."""
+        for file, picked in parts:
+            if len(picked) == len(rows):
+                file.append(chunk, rows, captures, self._prefix)
+            else:
+                file.append(chunk, rows[picked], captures.take(picked), self._prefix)
+            self.rows += len(picked)
+
+    def _scatter(
+        self,
+        blocks: SharedBlocks,
+        chunk: Chunk,
+        schema: StagedSchema,
+        rows: Longs,
+        captures: Captures,
+        parts: Sequence[tuple[FileEncoder, Longs]],
+    ) -> None:
+        """Append to many files in one pass over the chunk."""
+        slots = np.full(len(rows), -1, np.int64)
+        times, fallbacks = event_times(chunk, rows, captures, schema.event_unit)
+        for file, picked in parts:
+            slots[picked] = file.slot
+            blocks.used[file.slot], blocks.rows[file.slot] = file.bytes_buffered, 0
+            its_fallbacks = 0
+            if fallbacks:
+                _, its_fallbacks = event_times(chunk, rows[picked], captures.take(picked), schema.event_unit)
+            file.note(chunk, rows[picked], times[picked] if len(times) else times, its_fallbacks)
+            self.rows += len(picked)
+        placed = slots >= 0
+        if not placed.all():
+            rows, slots, times = rows[placed], slots[placed], times[placed] if len(times) else times
+        self._lay(blocks, {file.slot: file for file, _ in parts}, (chunk, rows, slots, times))
+
+    def _lay(
+        self,
+        blocks: SharedBlocks,
+        files: Mapping[int, FileEncoder],
+        records: tuple[Chunk, Longs, Longs, Longs],
+    ) -> None:
+        chunk, rows, slots, times = records
+        suffix = next(iter(files.values())).suffix  # of one window and one schema: alike but for names
+        done = 0
+        while (done := suffix.scatter(blocks, chunk, self._prefix, rows, slots, times, done)) < len(rows):
+            full = files[int(slots[done])]
+            self._settle(blocks, full)
+            if full.bytes_buffered:
+                full.flush()
+            else:  # a record larger than the block
+                one = slice(done, done + 1)
+                full.lay(chunk, rows[one], times[one] if len(times) else times, self._prefix)
+                full.flush()
+                done += 1
+            blocks.used[full.slot] = 0
+        for file in files.values():
+            self._settle(blocks, file)
+
+    @staticmethod
+    def _settle(blocks: SharedBlocks, file: FileEncoder) -> None:
+        file.settle(int(blocks.rows[file.slot]), int(blocks.used[file.slot]))
+        blocks.rows[file.slot] = 0
+
+    @property
+    def _prefix(self) -> int:
+        return PREFIX if self._value_format is ValueFormat.AVRO else 0
+
+    def _write(self, chunk: Chunk, route: Route, schema_id: int, rows: Longs, captures: Captures) -> None:
+        self._file(route, schema_id, int(chunk.offsets[rows[0]])).append(chunk, rows, captures, self._prefix)
         self.rows += len(rows)
 
     def _route(self, schema_id: int) -> Route | Problem:
@@ -369,63 +328,52 @@ class WindowEncoder:
             self._routes[schema_id] = self._resolve(schema_id)
         return self._routes[schema_id]
 
-    def _file(self, route: Route, schema_id: int, first_offset: int) -> FileEncoder:
+    def _selector(self, route: Route, schema_id: int) -> Selector[Route | Problem]:
+        key = (schema_id, route.schema.fingerprint)
+        selector = self._selectors.get(key)
+        if selector is None:
+            assert route.chooser is not None
+            chooser = Chooser(route.chooser.inputs, partial(self._chosen_by, route.chooser))
+            selector = self._selectors[key] = Selector(chooser, route.schema.program)
+        return selector
+
+    def _chosen_by(self, chooser: Chooser[Route | Problem], values: tuple[Value, ...]) -> Route | Problem:
+        """A choice, one object for each table and schema."""
+        choice = chooser.choose(values)
+        if isinstance(choice, Problem):
+            return choice
+        key = (choice.table, choice.schema.fingerprint)
+        if key not in self._chosen:
+            tables = {table for table, _ in self._chosen}
+            if len(tables | {choice.table}) > self._max_tables:
+                return Problem(Reason.TOO_MANY_TABLES, f"{choice.table}: {Reason.TOO_MANY_TABLES.message}")
+            self._chosen[key] = choice
+        return self._chosen[key]
+
+    @property
+    def _small_block(self) -> int:
+        return min(self._block_bytes, _SMALL_BLOCK)
+
+    def _file(
+        self, route: Route, schema_id: int, first_offset: int, blocks: SharedBlocks | None = None
+    ) -> FileEncoder:
         key = (route.table, schema_id, route.schema.fingerprint)
         file = self._files.get(key)
         if file is None:
             new = NewFile(*key, first_offset)
+            if blocks is None:
+                size = self._block_bytes if len(self._files) < _MANY_FILES else self._small_block
+            else:
+                size = blocks.block_bytes
+            sink = self._open_sink(new)
             file = FileEncoder(
-                new,
-                self._open_sink(new),
-                route.schema,
-                self._source,
-                self._codec,
-                self._sync_marker,
-                self._block_bytes,
+                new, sink, route.schema, self._source, self._codec, self._sync_marker, size, blocks
             )
             self._files[key] = file
         return file
 
 
 _UNREADABLE = {NULL: Reason.NULL_VALUE, BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Reason.TOO_SHORT}
-
-
-class _Rejections:
-    """Collects the rejects of one chunk, group by group."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self._chunk = chunk
-        self._rows: list[int] = []
-        self._reasons: list[int] = []
-        self._schema_ids: list[int] = []
-        self._messages: list[str] = []
-
-    def all(self, rows: Longs, reason: Reason, schema_id: int, message: str | None = None) -> None:
-        self._extend(rows, [int(reason)] * len(rows), schema_id, [message or reason.message] * len(rows))
-
-    def some(self, rows: Longs, reasons: NDArray[np.int64]) -> None:
-        codes = reasons.tolist()
-        self._extend(rows, codes, NO_SCHEMA_ID, [Reason(code).message for code in codes])
-
-    def invalid(self, schema: StagedSchema, validation: Validation, rows: Longs, schema_id: int) -> None:
-        bad = np.flatnonzero(validation.reasons)
-        messages = [describe(schema.program, validation, index) for index in bad.tolist()]
-        self._extend(rows[bad], validation.reasons[bad].tolist(), schema_id, messages)
-
-    def sorted(self) -> Rejects:
-        order = np.argsort(np.array(self._rows, np.int64), kind="stable")
-        return Rejects(
-            np.array(self._rows, np.int64)[order],
-            np.array(self._reasons, np.uint8)[order],
-            np.array(self._schema_ids, np.int64)[order],
-            [self._messages[index] for index in order.tolist()],
-        )
-
-    def _extend(self, rows: Longs, reasons: list[int], schema_id: int, messages: list[str]) -> None:
-        self._rows += rows.tolist()
-        self._reasons += reasons
-        self._schema_ids += [schema_id] * len(reasons)
-        self._messages += messages
 
 
 def _grouped(keys: Longs) -> Iterator[tuple[int, Longs]]:
@@ -438,14 +386,6 @@ def _grouped(keys: Longs) -> Iterator[tuple[int, Longs]]:
     order = np.argsort(keys, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
     yield from zip(distinct.tolist(), np.split(order, first[1:]), strict=True)
-
-
-def _distinct(days: NDArray[np.int32]) -> list[int]:
-    """The distinct values; without a sort where they are one, as in most chunks."""
-    if days.min() == days.max():
-        return [int(days[0])]
-    distinct: list[int] = np.unique(days).tolist()
-    return distinct
 
 
 def _no_captures(count: int) -> Captures:

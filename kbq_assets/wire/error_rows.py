@@ -21,6 +21,7 @@ from kbq_assets.wire.chunk import (
 from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.container import BLOCK_BYTES, ContainerWriter, Sink
 from kbq_assets.wire.encode import NO_SCHEMA_ID, EncodedFile, NewFile, OpenSink, Rejects
+from kbq_assets.wire.event_time import HourCounter
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.schema import MetadataColumns, metadata_fields, schema_fingerprint
 
@@ -70,7 +71,7 @@ class ErrorRows:
         self._rows_in_block = 0
         self._bytes_in_blocks = 0
         self._first_offset = self._last_offset = -1
-        self._event_dates: set[int] = set()
+        self._hours = HourCounter()
         self.rows = 0
 
     @property
@@ -80,6 +81,7 @@ class ErrorRows:
 
     def add(self, chunk: Chunk, rejects: Rejects) -> None:
         """Make every reject a row, with its raw value and, if the chunk has them, key and headers."""
+        self._hours.add_kafka(chunk.timestamps[rejects.rows])
         for index, row in enumerate(rejects.rows.tolist()):
             self._open(int(chunk.offsets[row]))
             self._block += self._row(chunk, row, rejects, index)
@@ -103,7 +105,9 @@ class ErrorRows:
             self._writer.bytes_written,
             self._first_offset,
             self._last_offset,
-            frozenset(self._event_dates),
+            frozenset(self._hours.days),
+            self._hours.hours,
+            self._hours.newest_ms,
             0,
             self._writer.crc32c,
         )
@@ -122,7 +126,6 @@ class ErrorRows:
         if not 0 <= timestamp < END_OF_TIME:
             timestamp = NO_TIMESTAMP
         day = max(0, timestamp // _DAY_MILLIS)
-        self._event_dates.add(day)
         return b"".join(
             (
                 self._origin,

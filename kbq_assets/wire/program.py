@@ -67,9 +67,22 @@ class CaptureKind(IntEnum):
     LONG = 6
 
 
+ROUTED = 64
+"""Kinds from here on are of fields that tables' names are made of: the rest is an index into `Program.routed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedType:
+    """The type of a field that a table's name may be made of: string, boolean, int, long, or enum with symbols."""
+
+    kind: str
+    symbols: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """Arrays for the validator's kernel. ``places[i]`` names the field of instruction ``i``."""
+    """Arrays for the validator's kernel. ``places[i]`` names the field of instruction ``i``. Of the ``captures`` slots
+    the last ``routes`` are of fields that decide about the table."""
 
     code: NDArray[np.int32]
     jumps: NDArray[np.int32]
@@ -77,6 +90,14 @@ class Program:
     bounds: NDArray[np.uint8]
     places: tuple[str, ...]
     captures: int
+    routes: int = 0
+    routed: tuple[RoutedType, ...] = ()
+
+    @property
+    def filled(self) -> frozenset[int]:
+        """The capture slots whose field the schema has."""
+        instructions = self.code.reshape(-1, WIDTH)
+        return frozenset(instructions[instructions[:, 0] == Op.MARK, 1].tolist())
 
 
 _DAY = 86_400
@@ -109,6 +130,7 @@ _DATE_KINDS = {
     ("long", "local-timestamp-micros"): CaptureKind.MICROS,
     ("long", "local-timestamp-nanos"): CaptureKind.NANOS,
     ("long", ""): CaptureKind.LONG,
+    ("int", ""): CaptureKind.LONG,
     ("string", ""): CaptureKind.TEXT,
 }
 _SIZES = {"null": 0, "float": 4, "double": 8}
@@ -122,21 +144,23 @@ _SIMPLE = {
 _MAX_PRECISION = 1000  # digits; beyond, a decimal is only bytes to every warehouse
 
 
-def compile_program(root: avro.Node, captures: Sequence[str] = ()) -> Program:
+def compile_program(root: avro.Node, captures: Sequence[str] = (), routes: Sequence[str] = ()) -> Program:
     """The program that validates ``root`` and captures the fields at the dotted paths ``captures``, a slot
     each.
 
     A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does
-    not have captures nothing. Raises UnstageableSchema if a captured field is of another type.
+    not have captures nothing. Those of ``routes`` lead to strings, enums, booleans and plain integers. Raises
+    UnstageableSchema if a captured field is of another type.
     """
-    return _Compiler(root).program(
-        tuple((tuple(path.split(".")), slot) for slot, path in enumerate(captures))
-    )
+    targets = tuple((tuple(path.split(".")), slot) for slot, path in enumerate((*captures, *routes)))
+    return _Compiler(root, len(captures)).program(targets)
 
 
 class _Compiler:
-    def __init__(self, root: avro.Node) -> None:
+    def __init__(self, root: avro.Node, first_route: int) -> None:
         self.root = root
+        self.first_route = first_route
+        self.routed: list[RoutedType] = []
         self.shared = {identity for identity, uses in avro.references(root).items() if uses > 1}
         self.code: list[int] = []
         self.places: list[str] = []
@@ -160,6 +184,8 @@ class _Compiler:
             np.array(self.bounds or [0], np.uint8),
             tuple(self.places),
             len(targets),
+            len(targets) - self.first_route,
+            tuple(self.routed),
         )
 
     def subroutines(self) -> None:
@@ -174,13 +200,24 @@ class _Compiler:
     def node(self, node: avro.Node, place: str, targets: Targets = ()) -> None:
         slots = [slot for path, slot in targets if not path]
         if slots and not isinstance(node, avro.Union):
-            self.captured(node, place, slots[0])
+            self.captured(node, place, slots)
         else:
             self.plain(node, place, targets)
 
-    def captured(self, node: avro.Node, place: str, slot: int) -> None:
+    def captured(self, node: avro.Node, place: str, slots: Sequence[int]) -> None:
         if isinstance(node, avro.Primitive) and node.kind == "null":
             return
+        kinds = [
+            self.date_kind(node, place) if slot < self.first_route else self.route_kind(node, place)
+            for slot in slots
+        ]
+        for slot in slots:
+            self.emit(Op.MARK, place, slot)
+        self.plain(node, place, ())
+        for slot, kind in zip(slots, kinds, strict=True):
+            self.emit(Op.CLOSE, place, slot, kind)
+
+    def date_kind(self, node: avro.Node, place: str) -> int:
         kind = _capture_kind(node)
         if kind is CaptureKind.NONE:
             raise UnstageableSchema(
@@ -188,11 +225,22 @@ class _Compiler:
                 "it is neither a date, a timestamp, a long nor a string",
                 next_step="name another event date field for this topic, or none to use the Kafka timestamp",
             )
-        self.emit(Op.MARK, place, slot)
-        self.plain(node, place, ())
-        self.emit(Op.CLOSE, place, slot, kind)
+        return int(kind)
+
+    def route_kind(self, node: avro.Node, place: str) -> int:
+        type_ = _routed_type(node)
+        if type_ is None:
+            raise _unroutable(place)
+        if type_ not in self.routed:
+            self.routed.append(type_)
+        index = self.routed.index(type_)
+        if index > _MOST_ROUTED:
+            raise _unroutable(place)
+        return ROUTED + index
 
     def plain(self, node: avro.Node, place: str, targets: Targets) -> None:
+        if isinstance(node, avro.Array | avro.Map) and any(slot >= self.first_route for _, slot in targets):
+            raise _unroutable(place)
         match node:
             case avro.Primitive():
                 self.primitive(node, place)
@@ -319,8 +367,31 @@ def _capture_kind(node: avro.Node) -> CaptureKind:
     if not isinstance(node, avro.Primitive):
         return CaptureKind.NONE
     logical = str(node.attribute("logicalType") or "")
+    if logical.startswith("time-"):
+        return CaptureKind.NONE  # of no day
     exact = _DATE_KINDS.get((node.kind, logical))
     return exact if exact is not None else _DATE_KINDS.get((node.kind, ""), CaptureKind.NONE)
+
+
+def _routed_type(node: avro.Node) -> RoutedType | None:
+    """How a field's bytes become part of a name; None for types that have too many values, or no short text."""
+    if isinstance(node, avro.Enum):
+        return RoutedType("enum", node.symbols)
+    if not isinstance(node, avro.Primitive) or node.kind not in ("string", "boolean", "int", "long"):
+        return None
+    is_number = node.kind in ("int", "long")
+    return None if is_number and node.attribute("logicalType") else RoutedType(node.kind)
+
+
+#: A kind is one byte.
+_MOST_ROUTED = 255 - ROUTED
+
+
+def _unroutable(place: str) -> UnstageableSchema:
+    return UnstageableSchema(
+        f"a table's name cannot be made of field {place!r}: it is no string, enum, boolean or plain integer",
+        next_step="name another field in table=, dataset= or the route's inputs",
+    )
 
 
 def _precision(node: avro.Primitive | avro.Fixed) -> int:

@@ -5,9 +5,10 @@ No numba here: the driver, the command line and the worker's policies read reaso
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 
+@unique
 class Reason(IntEnum):
     """One byte per record; 0 is good. Error rows show the *name*: numbers may change, names may not."""
 
@@ -32,6 +33,11 @@ class Reason(IntEnum):
     TOO_DEEP = 18
     TOO_MANY_ITEMS = 19
     INVALID_JSON = 20
+    INVALID_PROTOBUF = 21
+    UNKNOWN_TABLE = 22
+    TOO_MANY_TABLES = 23
+    ROUTE_FAILED = 24
+    REPEATED_KEY = 25
 
     @property
     def message(self) -> str:
@@ -61,4 +67,9 @@ _MESSAGES = {
     Reason.TOO_DEEP: "the value is nested deeper than the limit",
     Reason.TOO_MANY_ITEMS: "arrays and maps hold more items than the limit",
     Reason.INVALID_JSON: "the value is not one JSON document",
+    Reason.INVALID_PROTOBUF: "the value is not a message of its schema",
+    Reason.REPEATED_KEY: "an object has a key twice: which of its values is personal cannot be told",
+    Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
+    Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
+    Reason.ROUTE_FAILED: "the function that says the record's table failed",
 }

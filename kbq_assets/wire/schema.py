@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kbq_assets.core.business_time import FORMATS, Chosen, choose_field, parse_business_time
 from kbq_assets.wire import avro
 from kbq_assets.wire.errors import UnstageableSchema
 from kbq_assets.wire.program import WIDTH, CaptureKind, Op, Program, compile_program
@@ -21,6 +22,11 @@ FINGERPRINT_LENGTH = 16
 """Hex digits: 64 bits tell the staged schemas of one table apart."""
 
 _HEADER_TYPE = "KafkaHeader"
+
+EVENT_TIME = "_event_time"
+"""The column of the business time in full, where a topic has one."""
+
+_MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 class BodyKind(StrEnum):
@@ -38,20 +44,22 @@ class BodyKind(StrEnum):
 class MetadataColumns:
     """Which columns are appended, and where the event date comes from.
 
-    ``event_date_field`` is a field of the value, or a dotted path through records; without one, or where it
-    is null, the event date is the day (UTC) of the Kafka timestamp.
+    ``event_date`` is the topic's option (core/business_time.py). Where it, or a record, tells no time, the event
+    time is the Kafka timestamp; the event date is its day (UTC).
     """
 
     key: bool = False
     headers: bool = False
-    event_date_field: str | None = None
-    plain_long_is_millis: bool = False
-    """Whether a long without a logical type may be the event date, as milliseconds since 1970."""
+    event_date: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedSchema:
-    """What a staged file's header says, and how its records are validated. Can be pickled."""
+    """What a staged file's header says, and how its records are validated. Can be pickled.
+
+    ``event_field`` is where the business time comes from, "" for the Kafka timestamp; plain numbers in it are in
+    ``event_unit``. ``event_time`` says whether the time in full is appended.
+    """
 
     json: str
     fingerprint: str
@@ -60,10 +68,16 @@ class StagedSchema:
     name: str
     columns: tuple[str, ...]
     program: Program
+    event_field: str = ""
+    event_unit: int = 0
+    event_time: bool = False
 
 
-def metadata_fields(metadata: MetadataColumns, header_type: str = _HEADER_TYPE) -> list[dict[str, Any]]:
-    """The appended fields, in the order in which the encoder writes them."""
+def metadata_fields(
+    metadata: MetadataColumns, header_type: str = _HEADER_TYPE, *, event_time: str = ""
+) -> list[dict[str, Any]]:
+    """The appended fields, in the order in which the encoder writes them. ``event_time`` describes the column of
+    the business time, "" where there is none."""
     return [
         {"name": "_kafka_topic", "type": "string"},
         {"name": "_kafka_partition", "type": "int"},
@@ -72,12 +86,15 @@ def metadata_fields(metadata: MetadataColumns, header_type: str = _HEADER_TYPE) 
         {"name": "_kbq_epoch", "type": "long"},
         *([{"name": "_kafka_key", "type": ["null", "bytes"]}] if metadata.key else []),
         *([_headers_field(header_type)] if metadata.headers else []),
+        *([{"name": EVENT_TIME, "type": _MICROS, "doc": event_time}] if event_time else []),
         {"name": "event_date", "type": {"type": "int", "logicalType": "date"}},
     ]
 
 
-def staged_schema(writer_schema: str | Mapping[str, Any], metadata: MetadataColumns) -> StagedSchema:
-    """The staged schema of a topic's writer schema.
+def staged_schema(
+    writer_schema: str | Mapping[str, Any], metadata: MetadataColumns, routes: Sequence[str] = ()
+) -> StagedSchema:
+    """The staged schema of a topic's writer schema. ``routes`` are the fields that decide about a record's table.
 
     Raises UnstageableSchema if the writer schema is not valid, is no record, contains itself, has a column
     that a metadata column needs (names ignore case, as in warehouses), or has an event date field of a type
@@ -93,7 +110,7 @@ def staged_schema(writer_schema: str | Mapping[str, Any], metadata: MetadataColu
             next_step="produce a record, or send this topic's records to its error table",
         )
     _refuse_recursion(record)
-    return _staged(source, record, metadata, BodyKind.AVRO)
+    return _staged(source, record, metadata, BodyKind.AVRO, routes)
 
 
 def json_staged_schema(metadata: MetadataColumns, *, name: str = "Json") -> StagedSchema:
@@ -116,15 +133,29 @@ def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
 
 
 def _staged(
-    source: Mapping[str, Any], record: avro.Record, metadata: MetadataColumns, body: BodyKind
+    source: Mapping[str, Any],
+    record: avro.Record,
+    metadata: MetadataColumns,
+    body: BodyKind,
+    routes: Sequence[str] = (),
 ) -> StagedSchema:
-    fields = metadata_fields(metadata, _unused_name(record))
+    # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
+    business = parse_business_time(metadata.event_date) if body is not BodyKind.JSON else None
+    chosen = choose_field(source, business) if business is not None and body is BodyKind.AVRO else None
+    # A record's own field of this name stays: its topic was here before the column was.
+    event_time = business is not None and EVENT_TIME not in (name.lower() for name in record.fields)
+    fields = metadata_fields(
+        metadata, _unused_name(record), event_time=_described(chosen) if event_time else ""
+    )
     columns = _columns(record, fields)
     staged = {**source, "fields": [*source["fields"], *fields]}
-    # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
-    captures = [metadata.event_date_field] if metadata.event_date_field and body is BodyKind.AVRO else []
-    program = compile_program(record, captures)
-    _refuse_plain_long(program, metadata)
+    event_field = chosen.path if chosen is not None else ""
+    # A schema without the field captures nothing, and each of its records is counted as a fallback.
+    captures = [event_field] if business is not None and body is BodyKind.AVRO else []
+    program = compile_program(record, captures, routes)
+    unit = FORMATS[business.format] if business is not None else 0
+    if captures and unit == FORMATS["rfc3339"]:
+        _refuse_numbers(program, event_field)
     return StagedSchema(
         json.dumps(staged, separators=(",", ":")),
         schema_fingerprint(staged),
@@ -133,7 +164,16 @@ def _staged(
         record.name,
         columns,
         program,
+        event_field,
+        unit,
+        event_time,
     )
+
+
+def _described(chosen: Chosen | None) -> str:
+    if chosen is None:
+        return "The record's time in Kafka: nothing in it tells a business time."
+    return f"The record's business time, from {chosen.path} ({chosen.why}); else its time in Kafka."
 
 
 def _record(schema: Mapping[str, Any]) -> avro.Record:
@@ -163,13 +203,13 @@ def _refuse_recursion(record: avro.Record) -> None:
         )
 
 
-def _refuse_plain_long(program: Program, metadata: MetadataColumns) -> None:
+def _refuse_numbers(program: Program, event_field: str) -> None:
     instructions = program.code.reshape(-1, WIDTH)
-    plain = ((instructions[:, 0] == Op.CLOSE) & (instructions[:, 2] == CaptureKind.LONG)).any()
-    if plain and not metadata.plain_long_is_millis:
+    numbers = (instructions[:, 0] == Op.CLOSE) & (instructions[:, 1] == 0)
+    if (numbers & (instructions[:, 2] == CaptureKind.LONG)).any():
         raise UnstageableSchema(
-            f"field {metadata.event_date_field!r} is a long without a logical type: it may be no time at all",
-            next_step="say that plain longs are milliseconds, or name another event date field",
+            f"field {event_field!r} is a number, and the event date is to be rfc3339",
+            next_step="say epoch_s, epoch_ms, epoch_us or epoch_ns, or leave the format out",
         )
 
 

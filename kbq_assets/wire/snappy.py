@@ -1,5 +1,6 @@
-"""Snappy's raw format, written faster than its library does: repetitions are looked for at every second position first,
-which takes a quarter less time and makes files 4 % larger.
+"""Snappy's raw format, written faster than its library does: repetitions of eight bytes or more are looked for, not of
+four, and at every third position first. Records take a third to half of the time, and files are 9 % larger (of prose,
+half as large again).
 
 https://github.com/google/snappy/blob/main/format_description.txt
 """
@@ -31,10 +32,9 @@ _LARGE = 512 * 1024
 _SLOTS = 16_384
 _HASH = np.uint64(0x9E3779B185EBCA87)
 _HASH_SHIFT = np.uint64(50)
-_FOUR_BYTES = np.uint64(0xFFFFFFFF)
 _ZERO = np.uint64(0)
 
-_FIRST_STEP = 64
+_FIRST_STEP = 96
 """In 32nds of a byte; grows by one with every position that repeats nothing, as in the library (which begins at 32)."""
 
 _MARGIN = 16
@@ -87,7 +87,7 @@ def _fragment(source: Any, base: int, end: int, out: Any, used: int, table: Any)
         slot = _slot(word)
         earlier = base + int64(table[slot])
         table[slot] = position - base
-        if earlier >= position or (load_word(source, earlier) ^ word) & _FOUR_BYTES != _ZERO:
+        if earlier >= position or load_word(source, earlier) != word:
             position += step >> 5
             step += 1
             continue
@@ -96,22 +96,20 @@ def _fragment(source: Any, base: int, end: int, out: Any, used: int, table: Any)
         done = _end_of_match(source, earlier, position, end)
         used = _put_copy(out, used, position - earlier, done - position)
         position, step = done, _FIRST_STEP
-        if position < end - _MARGIN:
-            table[_slot(load_word(source, position - 1))] = position - 1 - base
     return _put_literal(out, used, source, done, end) if done < end else used
 
 
 @inlined
 def _slot(word: Any) -> int:
-    slot: int = int64(((word & _FOUR_BYTES) * _HASH) >> _HASH_SHIFT)
+    slot: int = int64((word * _HASH) >> _HASH_SHIFT)
     return slot
 
 
 @inlined
 def _end_of_match(source: Any, earlier: int, position: int, end: int) -> int:
-    """Behind the bytes from ``position`` on that are those from ``earlier`` on; the first four are known to be."""
+    """Behind the bytes from ``position`` on that are those from ``earlier`` on; the first eight are known to be."""
     distance = position - earlier
-    position += 4
+    position += 8
     while position < end - 8:
         different = load_word(source, position) ^ load_word(source, position - distance)
         if different != _ZERO:
@@ -122,13 +120,13 @@ def _end_of_match(source: Any, earlier: int, position: int, end: int) -> int:
 
 @inlined
 def _put_short_literal(out: Any, used: int, source: Any, start: int, end: int) -> int:
-    """A literal with ``_MARGIN`` bytes behind it in the source: most are short, and copied in words."""
+    """A literal with ``_MARGIN`` bytes behind it in the source: most are short, and copied as two words."""
     size = end - start
-    if size > 60:
+    if size > 16:
         return _put_literal(out, used, source, start, end)
     store_byte(out, used, (size - 1) << 2)
-    for index in range(0, size, 8):
-        store_word(out, used + 1 + index, load_word(source, start + index))
+    store_word(out, used + 1, load_word(source, start))
+    store_word(out, used + 9, load_word(source, start + 8))
     return used + 1 + size
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq_assets.wire.chunk import END_OF_TIME, Chunk, Longs
+from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
 from kbq_assets.wire.json_text import scan_json
-from kbq_assets.wire.program import WIDTH, CaptureKind, Op, Program
+from kbq_assets.wire.program import WIDTH, Op, Program
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.scan import (
     decimal_fits,
@@ -63,6 +63,15 @@ class Captures:
     kinds: NDArray[np.uint8]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
+
+    def take(self, records: NDArray[np.bool_] | NDArray[np.int64]) -> Captures:
+        """Those of some records, by mask or indexes."""
+        chosen = np.flatnonzero(records) if records.dtype == np.bool_ else records
+        return Captures(self.kinds.take(chosen, 1), self.starts.take(chosen, 1), self.ends.take(chosen, 1))
+
+    def first(self, slots: int) -> Captures:
+        """Those of the first slots."""
+        return Captures(self.kinds[:slots], self.starts[:slots], self.ends[:slots])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,19 +118,6 @@ def validate_json(chunk: Chunk, rows: Longs | None, limits: Limits) -> Validatio
         (result.reasons, result.positions),
     )
     return result
-
-
-def event_days(chunk: Chunk, rows: Longs, captures: Captures) -> tuple[NDArray[np.int32], int]:
-    """The event date of each row in days since 1970, from capture 0 or else from the Kafka timestamp (UTC).
-
-    Second, how often the Kafka timestamp stood in for a captured field: null, absent, or not a date. A record
-    that has no Kafka timestamp either gets 1970-01-01.
-    """
-    days = np.empty(len(rows), np.int32)
-    fallbacks = _event_days(
-        chunk.buffer, chunk.timestamps, rows, (captures.kinds, captures.starts, captures.ends), days
-    )
-    return days, int(fallbacks)
 
 
 def describe(program: Program, validation: Validation, index: int) -> str:
@@ -176,12 +172,7 @@ _FRAME = 2
 """Numbers per stack frame. Of a loop: items left in the block, and its stated end or -1; of a call: where
 to go on."""
 
-
-_DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(CaptureKind.MICROS)
-_NANOS, _TEXT, _PLAIN_LONG = int(CaptureKind.NANOS), int(CaptureKind.TEXT), int(CaptureKind.LONG)
-_NO_DAY = -(2**31)
 _LEAST_LONG = -(2**63)
-_DAY_MILLIS = 86_400_000
 
 
 @inlined
@@ -196,58 +187,6 @@ def _block(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
     if size < 0 or size > end - position or count == _LEAST_LONG:
         return 0, -1, -_BAD_BLOCK
     return -count, position + size, position
-
-
-@inlined
-def _day_of(kind: int, value: int) -> int:
-    """The day of a captured number in the unit of its kind."""
-    if kind == _DATE:
-        return value
-    if kind == _MILLIS:
-        return value // _DAY_MILLIS
-    if kind == _MICROS:
-        return value // (_DAY_MILLIS * 1000)
-    if kind == _NANOS:
-        return value // (_DAY_MILLIS * 1_000_000)
-    if kind == _PLAIN_LONG and 0 <= value < END_OF_TIME:  # nothing says that it is a time at all
-        return value // _DAY_MILLIS
-    return _NO_DAY
-
-
-@inlined
-def _digits(buffer: Any, position: int, count: int) -> int:
-    """A number of ``count`` decimal digits, or -1."""
-    number = 0
-    for index in range(position, position + count):
-        digit = load_byte(buffer, index) - 48
-        if digit < 0 or digit > 9:
-            return -1
-        number = number * 10 + digit
-    return number
-
-
-@inlined
-def _iso_day(buffer: Any, start: int, end: int) -> int:
-    """The day a string begins with, as ``YYYY-MM-DD``; a time zone behind it moves nothing."""
-    length, position = read_long(buffer, start, end)
-    if length < 10:
-        return _NO_DAY
-    if load_byte(buffer, position + 4) != 45 or load_byte(buffer, position + 7) != 45:
-        return _NO_DAY
-    year = _digits(buffer, position, 4)
-    month = _digits(buffer, position + 5, 2)
-    day = _digits(buffer, position + 8, 2)
-    if year < 1 or month < 1 or month > 12 or day < 1:
-        return _NO_DAY
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if day > (29 if leap else 28) and month == 2:
-        return _NO_DAY
-    if day > 31 or (day == 31 and (month == 4 or month == 6 or month == 9 or month == 11)):
-        return _NO_DAY
-    # Days from civil, http://howardhinnant.github.io/date_algorithms.html: the year begins in March.
-    shifted = year - (1 if month <= 2 else 0)
-    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - 719_468
 
 
 @kernel
@@ -480,23 +419,3 @@ def _validate_json(records: Any, limits: Any, verdicts: Any) -> None:
             reason, position = scan_json(buffer, start, end, stack)
             reasons[k] = reason
             positions[k] = position - start
-
-
-@kernel
-def _event_days(buffer: Any, timestamps: Any, rows: Any, captures: Any, days: Any) -> int:
-    kinds, starts, ends = captures
-    fallbacks = 0
-    for k in range(len(rows)):
-        kind = int64(kinds[0, k]) if len(kinds) else 0
-        day = _NO_DAY
-        if kind == _TEXT:
-            day = _iso_day(buffer, starts[0, k], ends[0, k])
-        elif kind != 0:
-            value, _ = read_wide_long(buffer, starts[0, k], ends[0, k])
-            day = _day_of(kind, value)
-        if day == _NO_DAY:
-            fallbacks += len(kinds)
-            timestamp = timestamps[rows[k]]
-            day = timestamp // _DAY_MILLIS if 0 <= timestamp < END_OF_TIME else 0
-        days[k] = day
-    return fallbacks

@@ -5,27 +5,35 @@ from __future__ import annotations
 from kbq_assets.wire.chunk import Chunk, Message
 from kbq_assets.wire.encode import NewFile, Route, Source, ValueFormat, WindowEncoder
 from kbq_assets.wire.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
+from kbq_assets.wire.select import Chooser
 
 
 def warm_up() -> None:
     """Compile all kernels, or load them from the disk cache: some 6 s the first time, then 0.3 s."""
-    metadata = MetadataColumns(key=True, headers=True, event_date_field="text")
+    metadata = MetadataColumns(key=True, headers=True, event_date="text")
     avro = staged_schema(
-        {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}, metadata
+        {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}, metadata, ["text"]
     )
-    _encode_one(avro, ValueFormat.AVRO, b"\x00\x00\x00\x00\x01\x142026-01-01")
+    _encode_one(
+        avro, ValueFormat.AVRO, b"\x00\x00\x00\x00\x01\x142026-01-01", ("field.text", "key", "header.h")
+    )
     _encode_one(json_staged_schema(metadata), ValueFormat.JSON, b'{"a": [1, null]}')
 
 
-def _encode_one(schema: StagedSchema, value_format: ValueFormat, value: bytes) -> None:
+def _encode_one(
+    schema: StagedSchema, value_format: ValueFormat, value: bytes, inputs: tuple[str, ...] = ()
+) -> None:
+    table = Route("dataset.table", schema)
+    route = Route("", schema, Chooser(inputs, lambda values: table)) if inputs else table
     encoder = WindowEncoder(
         Source("topic", 0, 0),
-        resolve=lambda schema_id: Route("dataset.table", schema),
+        resolve=lambda schema_id: route,
         open_sink=_Nowhere,
         sync_marker=bytes(16),
         value_format=value_format,
     )
-    encoder.add(Chunk.from_messages([Message(value, 0)], keys=True, headers=True))
+    hours = [Message(value, offset, offset * 3_600_000) for offset in range(2)]
+    encoder.add(Chunk.from_messages(hours, keys=True, headers=True))
     encoder.finish()
 
 

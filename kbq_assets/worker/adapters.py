@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry
+from kbq_assets.adapters.secrets import resolve
+from kbq_assets.core.personal import Pseudonyms, parse_keys
 from kbq_assets.core.places import Folder
 from kbq_assets.core.settings import Settings
 from kbq_assets.ports.kafka import Source
 from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.ports.registry import SchemaRegistry
+
+if TYPE_CHECKING:
+    from kbq_assets.wire.sealing import SealKey
 
 
 def open_store(settings: Settings) -> ObjectStore:
@@ -34,12 +40,13 @@ def _open_store(settings: Settings, credentials: str) -> ObjectStore:
 def open_source(settings: Settings) -> Source:
     """The reader of Kafka records."""
     # It loads kernels: not for commands that read no record.
-    from kbq_assets.adapters.kafka.source import KafkaSource
+    from kbq_assets.adapters.kafka.reader import open_reader
 
-    return KafkaSource(settings.kafka.bootstrap_servers, settings.kafka.options)
+    kafka = settings.kafka
+    return open_reader(kafka.bootstrap_servers, kafka.options, kafka.reader)
 
 
-def open_registry(settings: Settings) -> SchemaRegistry:
+def open_registry(settings: Settings) -> ConfluentSchemaRegistry:
     """The schema registry."""
     registry = settings.registry
     return ConfluentSchemaRegistry(
@@ -53,3 +60,16 @@ def open_registry(settings: Settings) -> SchemaRegistry:
         key_password=registry.key_password,
         timeout_seconds=registry.timeout_seconds,
     )
+
+
+def open_pseudonyms(settings: Settings) -> Pseudonyms | None:
+    """The keyed hashes of personal data, None without keys. Raises ConfigurationError."""
+    return parse_keys(resolve("KBQ_PII_KEYS", settings.pii_keys)) if settings.pii_keys else None
+
+
+def open_seal_key(settings: Settings) -> SealKey | None:
+    """The public key that seals error rows, None without one. Raises ConfigurationError."""
+    from kbq_assets.wire.sealing import parse_seal_key  # few topics seal
+
+    reference = settings.pii_seal_key
+    return parse_seal_key(resolve("KBQ_PII_SEAL_KEY", reference)) if reference else None

@@ -14,6 +14,10 @@ MODULE: Final = "kbq_assets.worker.daemon"
 
 def load() -> None:
     """Import and compile what a task needs."""
+    import encodings.idna  # noqa: F401 (for the first connection)
+
+    import kbq_assets.adapters.clock
+    import kbq_assets.adapters.kafka.source
     import kbq_assets.worker.adapters
     import kbq_assets.worker.task
     import kbq_assets.worker.unit  # noqa: F401

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
+
 from kbq_assets.core.errors import EncodingError, InvalidName, NotFound
+from kbq_assets.core.personal import parse_decisions
 from kbq_assets.core.tables import columns_of
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.wire.avro import load_schema
 from kbq_assets.wire.encode import Problem, Route
 from kbq_assets.wire.errors import UnstageableSchema
+from kbq_assets.wire.personal import check_decided
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.schema import (
+    BodyKind,
     MetadataColumns,
     StagedSchema,
     json_staged_schema,
     staged_schema,
     tombstone_schema,
 )
+from kbq_assets.wire.select import Chooser, Value
+from kbq_assets.worker.choosing import Choice
+from kbq_assets.worker.placements import Placements
 
 
 class Routes:
-    """Routes of one topic. A schema that cannot be staged is a Problem, which stops the partition (E10)."""
+    """Routes of one topic. A schema that cannot be staged is a Problem, which stops the partition (E10). ``schemas``
+    are those of all routes so far, by fingerprint. With a ``choice`` each record says its table."""
 
-    def __init__(self, topic: str, settings: TopicSettings, registry: SchemaRegistry) -> None:
+    def __init__(
+        self,
+        topic: str,
+        settings: TopicSettings,
+        registry: SchemaRegistry,
+        placements: Placements | None = None,
+        choice: Choice | None = None,
+    ) -> None:
+        self.schemas: dict[str, str] = {}
+        self._choice = choice
+        self._placements = placements
         self._topic = topic
         self._settings = settings
         self._registry = registry
+        self._decisions = parse_decisions(settings.pii)
         self._metadata = MetadataColumns(
-            key=settings.keys, headers=settings.headers, event_date_field=settings.event_date or None
+            key=settings.keys, headers=settings.headers, event_date=settings.event_date
         )
 
     def resolve(self, schema_id: int) -> Route | Problem:
@@ -37,11 +59,16 @@ class Routes:
             registered = self._registry.schema(schema_id)
         except NotFound as error:
             return Problem(Reason.UNKNOWN_SCHEMA, error.message)
+        except UnstageableSchema as error:
+            return Problem(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
         if registered.schema_type != "AVRO":
             message = f"schema {schema_id} is {registered.schema_type}, not Avro"
             return Problem(Reason.UNSTAGEABLE_SCHEMA, message)
         try:
-            schema = staged_schema(registered.schema, self._metadata)
+            check_decided(load_schema(registered.schema), self._decisions)
+            schema = staged_schema(
+                registered.schema, self._metadata, self._choice.fields if self._choice else ()
+            )
             columns_of(schema.json)
             return self._route(schema)
         except (UnstageableSchema, EncodingError, InvalidName) as error:
@@ -53,9 +80,33 @@ class Routes:
             return None
         if self._settings.format == "json":
             return self._route(json_staged_schema(self._metadata))
-        metadata = MetadataColumns(key=True, headers=self._settings.headers)
-        return Route(str(self._settings.table_for(self._topic)), tombstone_schema(metadata))
+        metadata = dataclasses.replace(self._metadata, key=True)
+        return self._route(tombstone_schema(metadata))
+
+    def placed(self, table: str, schema: StagedSchema) -> Route:
+        """The route of a (table, schema) pair, asked for when the pair first comes up in a window. A table may be known
+        by its first record only: what depends on table and schema together is decided here."""
+        route = Route(table, schema) if self._placements is None else self._placements.route(table, schema)
+        self.schemas[route.schema.fingerprint] = route.schema.json
+        return route
 
     def _route(self, schema: StagedSchema) -> Route:
-        record_name = "" if self._settings.format == "json" else schema.name
-        return Route(str(self._settings.table_for(self._topic, record_name)), schema)
+        if self._choice is not None:
+            return Route(
+                "", schema, Chooser(self._choice.inputs, partial(self._chosen, self._choice, schema))
+            )
+        return self.placed(str(self._settings.table_for(self._topic, self._record_name(schema))), schema)
+
+    def _chosen(self, choice: Choice, schema: StagedSchema, values: tuple[Value, ...]) -> Route | Problem:
+        table = choice.table(self._record_name(schema), values)
+        if isinstance(table, Problem):
+            return table
+        try:
+            return self.placed(str(table), schema)
+        except (EncodingError, InvalidName) as error:
+            return Problem(Reason.UNSTAGEABLE_SCHEMA, f"{table}: {error.message}")
+
+    def _record_name(self, schema: StagedSchema) -> str:
+        """The producers' name of a record, "" where it is ours."""
+        is_ours = schema.body is not BodyKind.AVRO or self._settings.format.startswith("json")
+        return "" if is_ours else schema.name

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import resource
+import socket
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.notify_settings import NotifySettings
+from kbq_assets.core.service_settings import ServiceSettings
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.units import Unit, UnitOutcome
 
@@ -24,6 +31,9 @@ class UnitTask:
     settings: Settings
 
     def __post_init__(self) -> None:
+        # Tasks tell nobody: what notices and reports need does not leave this machine.
+        tells_nobody = dataclasses.replace(self.settings, notify=NotifySettings(), service=ServiceSettings())
+        object.__setattr__(self, "settings", tells_nobody)
         if not self.settings.spark.master.startswith("local"):
             _refuse_plain_secrets(self.settings)
 
@@ -32,11 +42,20 @@ class UnitTask:
         from kbq_assets.worker.unit import extract_unit
 
         ports = _ports(self.settings)
-        return [extract_unit(unit, ports) for unit in units]
+        return [_signed(extract_unit(unit, ports)) for unit in units]
+
+
+def _signed(outcome: UnitOutcome) -> UnitOutcome:
+    """An outcome that says which process read it, and how much memory that took at most since it started."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = peak if sys.platform == "darwin" else peak * 1024  # kilobytes elsewhere
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    return dataclasses.replace(outcome, worker=worker, memory_bytes=memory)
 
 
 def _refuse_plain_secrets(settings: Settings) -> None:
-    from kbq_assets.adapters.kafka.options import is_reference, plain_secrets
+    from kbq_assets.adapters.kafka.options import plain_secrets
+    from kbq_assets.core.references import is_reference
 
     registry = settings.registry
     of_registry = {
@@ -49,7 +68,7 @@ def _refuse_plain_secrets(settings: Settings) -> None:
     if plain:
         raise ConfigurationError(
             f"{', '.join(plain)}: the secret itself would be sent to Spark's workers",
-            next_step="write env:NAME or file:PATH, which each worker looks up by itself",
+            next_step="write a reference, such as env:NAME or file:PATH, which each worker looks up by itself",
         )
 
 
@@ -58,9 +77,26 @@ def _ports(settings: Settings) -> WorkerPorts:
         if opened == settings:
             return ports
     from kbq_assets.adapters.clock import SystemClock
-    from kbq_assets.worker.adapters import open_registry, open_source, open_store
+    from kbq_assets.adapters.routes import find_route
+    from kbq_assets.adapters.secrets import use_google
+    from kbq_assets.worker.adapters import (
+        open_pseudonyms,
+        open_registry,
+        open_seal_key,
+        open_source,
+        open_store,
+    )
     from kbq_assets.worker.unit import WorkerPorts
 
-    ports = WorkerPorts(open_store(settings), open_source(settings), open_registry(settings), SystemClock())
+    use_google(settings.google.extract_credentials)
+    ports = WorkerPorts(
+        open_store(settings),
+        open_source(settings),
+        open_registry(settings),
+        SystemClock(),
+        pseudonyms=lambda: open_pseudonyms(settings),
+        seal_key=lambda: open_seal_key(settings),
+        find_route=find_route,
+    )
     _OPENED.append((settings, ports))
     return ports

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kbq_assets.core import codec
 from kbq_assets.core.commits import Commit, Stop, Window
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange
+from kbq_assets.core.destinations import PythonRoute
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange
+from kbq_assets.core.evolution import PARK
 from kbq_assets.core.names import commit_path, shard_of
 from kbq_assets.core.offsets import OffsetRange
+from kbq_assets.core.personal import Pseudonyms
+from kbq_assets.core.topics import TopicSettings
 from kbq_assets.core.units import Unit, UnitOutcome
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import Batch, Source
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.worker.choosing import Choice
+from kbq_assets.worker.json_columns import JsonColumns
+from kbq_assets.worker.personal_data import ErrorCopies, PersonalData
+from kbq_assets.worker.personal_json import JsonPrivacy, PersonalPayloads
+from kbq_assets.worker.placements import Placements
 from kbq_assets.worker.routes import Routes
+from kbq_assets.worker.translate import Translator
 from kbq_assets.worker.window import StopWindow, WindowWriter
+
+if TYPE_CHECKING:
+    from kbq_assets.wire.sealing import SealKey
 
 
 def random_attempt() -> str:
@@ -26,15 +41,25 @@ def random_attempt() -> str:
     return uuid.uuid4().hex[:20]
 
 
+def _no_route(name: str) -> PythonRoute:
+    raise ConfigurationError(
+        f"route=python:{name}: there are no routes here", next_step="see the worker's ports"
+    )
+
+
 @dataclass(frozen=True)
 class WorkerPorts:
-    """The world of a task."""
+    """The world of a task. ``pseudonyms`` and ``seal_key`` are asked for by topics with personal data alone;
+    ``find_route`` knows other packages' routes by name."""
 
     store: ObjectStore
     source: Source
     registry: SchemaRegistry
     clock: Clock
     new_attempt: Callable[[], str] = random_attempt
+    pseudonyms: Callable[[], Pseudonyms | None] = lambda: None
+    seal_key: Callable[[], SealKey | None] = lambda: None
+    find_route: Callable[[str], PythonRoute] = _no_route
 
 
 def extract_unit(unit: Unit, ports: WorkerPorts) -> UnitOutcome:
@@ -59,6 +84,8 @@ def extract_unit(unit: Unit, ports: WorkerPorts) -> UnitOutcome:
         seconds=ports.clock.monotonic() - started,
         first_leader_epoch=read.first_leader_epoch,
         core_seconds=ports.clock.cpu_seconds() - cpu,
+        opened_ms=tuple(read.opened_ms),
+        evolved=tuple(sorted(read.placements.evolved)) if read.placements else (),
     )
 
 
@@ -67,8 +94,10 @@ class _Read:
     """What a task has so far."""
 
     windows: list[Window] = field(default_factory=list)
+    opened_ms: list[int] = field(default_factory=list)
     first_leader_epoch: int = -1
     epoch_until: int = 0
+    placements: Placements | None = None
 
     def note(self, batch: Batch, range_: OffsetRange) -> None:
         """Take note of a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
@@ -101,37 +130,99 @@ def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
     return commit.epoch != unit.epoch or commit.partitions[tp.partition].next > unit.range.from_offset
 
 
-def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
+def _open(
+    unit: Unit, ports: WorkerPorts, read: _Read
+) -> tuple[Iterator[Batch], Callable[[int], WindowWriter]]:
+    """The unit's batches, and what writes a window from a position on."""
     settings, attempt = unit.settings, ports.new_attempt()
-    routes = Routes(unit.range.topic_partition.topic, settings, ports.registry)
+    read.placements = _placements(settings, ports)
+    topic = unit.range.topic_partition.topic
+    choice = Choice(topic, settings, ports.find_route) if settings.by_record else None
+    translator, routes = _routes(topic, settings, ports, read.placements, choice)
+    copies = ErrorCopies.of(settings, ports.seal_key) if settings.pii else None
     to_errors = "error_table" in (settings.errors, settings.tombstones) or unit.accept_errors_until > 0
+    to_errors |= choice is not None  # what chooses no table
     batches = ports.source.read(
         unit.read_range,
         leader_epoch=unit.leader_epoch,
         keys=settings.keys or to_errors or settings.tombstones == "row",
-        headers=settings.headers,
+        headers=settings.headers or (choice is not None and choice.needs_headers),
     )
+    return batches, lambda first: WindowWriter(unit, first, attempt, routes, ports.store, translator, copies)
+
+
+def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
+    batches, new_window = _open(unit, ports, read)
     windows = read.windows
     writer: WindowWriter | None = None
+    started = ports.clock.monotonic()
     try:
         for batch in batches:
             read.note(batch, unit.range)
             if batch.position < unit.range.from_offset:
                 continue
             if writer is None:
-                first = windows[-1].until if windows else unit.range.from_offset
-                writer = WindowWriter(unit, first, attempt, routes, ports.store)
+                writer = new_window(windows[-1].until if windows else unit.range.from_offset)
                 opened = ports.clock.monotonic()
+                read.opened_ms.append(ports.clock.now_ms())
             writer.add(batch)
-            if _is_full(writer, unit, ports.clock.monotonic() - opened):
+            now = ports.clock.monotonic()
+            is_late = now - started >= unit.seconds and writer.position > writer.first
+            if is_late or _is_full(writer, unit, now - opened):
                 read.end(writer.close())
                 writer = None
+            if is_late:
+                break
         if writer is not None and writer.position > writer.first:
             read.end(writer.close())
             writer = None
     finally:
         if writer is not None:
             writer.abort()
+
+
+def _placements(settings: TopicSettings, ports: WorkerPorts) -> Placements | None:
+    """Where schemas go that contradict their table; None where they park it, or cannot. A payload's never changes."""
+    if settings.on_incompatible == PARK or settings.format == "json":
+        return None
+    return Placements(ports.store, settings.on_incompatible)
+
+
+def _routes(
+    topic: str,
+    settings: TopicSettings,
+    ports: WorkerPorts,
+    placements: Placements | None,
+    choice: Choice | None,
+) -> tuple[Translator | None, Routes]:
+    """Where records go, and who translates them before, if they have to be."""
+    translator = _translator(topic, settings, ports)
+    if settings.pii and settings.format in ("avro", "protobuf"):
+        translator = PersonalData(settings, ports.registry, ports.pseudonyms(), translator)
+    if translator is None:
+        return None, Routes(topic, settings, ports.registry, placements, choice)
+    translated = dataclasses.replace(settings, event_date=translator.event_date_field)
+    if settings.format == "json":  # redacted documents are Avro, of one field
+        route = "topic" if settings.route == "record_name" else settings.route
+        translated = dataclasses.replace(translated, format="json_columns", route=route)
+    return translator, Routes(topic, translated, translator, placements, choice)
+
+
+def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> Translator | None:
+    """Who makes Avro of a topic's values; None where they are staged as they are."""
+    if settings.format.startswith("json"):
+        schema = json.loads(settings.declared) if settings.declared else None
+        privacy = JsonPrivacy(settings, ports.pseudonyms(), schema) if settings.pii else None
+        if settings.format == "json":
+            return None if privacy is None else PersonalPayloads(settings, privacy)
+        registry = ports.registry if settings.format == "json_schema" else None
+        return JsonColumns(topic, settings, ports.store, registry, privacy, schema)
+    if settings.format == "protobuf":
+        # Google's library and protoc are not for topics that need neither.
+        from kbq_assets.worker.protobuf_rows import ProtobufRows
+
+        return ProtobufRows(settings, ports.registry)
+    return None
 
 
 def _is_full(writer: WindowWriter, unit: Unit, seconds: float) -> bool:

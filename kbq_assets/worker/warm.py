@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbq_assets.adapters.kafka import native
+from kbq_assets.adapters.kafka.fetch import kernels
 from kbq_assets.wire import warm
 
 
@@ -10,6 +11,7 @@ def warm_up() -> None:
     """Compile all kernels, some 10 s, or load them from the disk cache, .3 s."""
     warm.warm_up()
     native.warm_up()
+    kernels.warm_up()
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from typing import cast
@@ -17,6 +18,7 @@ from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.encode import (
+    NO_SCHEMA_ID,
     EncodedFile,
     NewFile,
     Problem,
@@ -29,9 +31,13 @@ from kbq_assets.wire.encode import (
 from kbq_assets.wire.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import Limits
+from kbq_assets.worker.personal_data import ErrorCopies
 from kbq_assets.worker.routes import Routes
+from kbq_assets.worker.translate import Translator
 
 _TOMBSTONES = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
+#: What has no table goes to the error table, whatever becomes of bad records.
+_PLACELESS = (int(Reason.UNKNOWN_TABLE), int(Reason.TOO_MANY_TABLES))
 _SCHEMA_PROBLEMS = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA))
 
 
@@ -51,21 +57,32 @@ class _Tally:
     errors: int = 0
     bad: int = 0
     oldest_ms: int = 2**63 - 1
+    newest_ms: int = 0
     leader_epoch: int = -1
 
 
 class WindowWriter:
     """Writes the files of one window under one attempt's folder. Exactly one of `close` and `abort` ends it."""
 
-    def __init__(self, unit: Unit, first: int, attempt: str, routes: Routes, store: ObjectStore) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        first: int,
+        attempt: str,
+        routes: Routes,
+        store: ObjectStore,
+        translator: Translator | None = None,
+        error_copies: ErrorCopies | None = None,
+    ) -> None:
         self.first = first
         self.position = first
         self._unit = unit
         self._attempt = attempt
         self._routes = routes
         self._store = store
+        self._translator = translator
+        self._error_copies = error_copies
         self._tally = _Tally()
-        self._schemas: dict[str, str] = {ERROR_FINGERPRINT: error_schema_json()}
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
         tp = unit.range.topic_partition
@@ -76,10 +93,11 @@ class WindowWriter:
             resolve=self._resolve,
             open_sink=self._open_sink,
             sync_marker=marker,
-            value_format=ValueFormat(unit.settings.format),
+            value_format=ValueFormat.AVRO if translator is not None else ValueFormat(unit.settings.format),
             codec=cast("Codec", unit.settings.codec),
             limits=Limits(max_bytes=unit.settings.max_record_bytes),
-            tombstones=self._remember(routes.tombstones()),
+            tombstones=routes.tombstones(),
+            max_tables=unit.settings.max_tables,
         )
         self._errors = ErrorRows(
             source,
@@ -106,7 +124,8 @@ class WindowWriter:
             tally.records += len(chunk)
             tally.bytes += int((chunk.ends - chunk.starts).sum())
             tally.oldest_ms = min(tally.oldest_ms, int(chunk.timestamps.min()))
-            self._judge(chunk, self._encoder.add(chunk), batch.position)
+            tally.newest_ms = max(tally.newest_ms, int(chunk.timestamps.max()))
+            self._judge(chunk, self._encode(chunk), batch.position)
             self._finished.extend(self._encoder.rotate(max_bytes=self._unit.limits.file_bytes))
         tally.leader_epoch = max(tally.leader_epoch, batch.leader_epoch)
         self.position = batch.position
@@ -121,12 +140,27 @@ class WindowWriter:
         for schema in {file.fingerprint for file in self._finished}:
             self._write_schema(schema)
         files = tuple(self._close_file(file) for file in sorted(self._finished, key=lambda f: f.first_offset))
-        return Window(self.first, self.position, self._counts(), files, self._tally.leader_epoch)
+        tally = self._tally
+        return Window(
+            self.first,
+            self.position,
+            self._counts(),
+            files,
+            tally.leader_epoch,
+            newest_ms=tally.newest_ms,
+        )
 
     def abort(self) -> None:
         """Give the window up: nothing of it becomes visible."""
         for writer in self._writers.values():
             writer.abort()
+
+    def _encode(self, chunk: Chunk) -> Rejects:
+        if self._translator is None:
+            return self._encoder.add(chunk)
+        rejects = self._encoder.add(self._translator.translate(chunk))
+        # Error rows show what was produced: no schema id.
+        return dataclasses.replace(rejects, schema_ids=np.full(len(rejects), NO_SCHEMA_ID, np.int64))
 
     def _judge(self, chunk: Chunk, rejects: Rejects, position: int) -> None:
         if not len(rejects):
@@ -135,24 +169,33 @@ class WindowWriter:
         null = np.isin(rejects.reasons, _TOMBSTONES)
         tally.bad += int((~null).sum())
         to_errors = np.where(null, settings.tombstones == "error_table", settings.errors == "error_table")
+        to_errors |= np.isin(rejects.reasons, _PLACELESS)
         if self.first < self._unit.accept_errors_until:
             to_errors |= ~null
         else:
             self._refuse(chunk, rejects, null, position)
+        if self._error_copies is not None and self._error_copies.are_dropped:
+            to_errors[:] = False
         tally.errors += int(to_errors.sum())
         tally.skipped += int((~to_errors).sum())
-        self._errors.add(chunk, rejects.take(to_errors))
+        self._add_errors(chunk, rejects.take(to_errors))
+
+    def _add_errors(self, chunk: Chunk, rejects: Rejects) -> None:
+        if self._error_copies is not None:
+            chunk = self._error_copies.of_records(chunk, rejects.rows, self._unit.range.topic_partition)
+        self._errors.add(chunk, rejects)
 
     def _refuse(self, chunk: Chunk, rejects: Rejects, null: np.ndarray, position: int) -> None:
         """Stop for what no policy may turn into error rows."""
-        problem = np.isin(rejects.reasons, _SCHEMA_PROBLEMS)
-        fatal = problem if self._unit.settings.errors != "fail" else ~null
+        of_schema = np.isin(rejects.reasons, _SCHEMA_PROBLEMS)
+        own = null | np.isin(rejects.reasons, _PLACELESS)
+        fatal = of_schema if self._unit.settings.errors != "fail" else ~own
         if not fatal.any():
             return
         index = int(np.argmax(fatal))
         offset = int(chunk.offsets[rejects.rows[index]])
         reason = Reason(int(rejects.reasons[index]))
-        kind = reason.name.lower() if problem[index] else "bad_record"
+        kind = reason.name.lower() if of_schema[index] else "bad_record"
         self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
 
     def _check_error_share(self) -> None:
@@ -182,19 +225,14 @@ class WindowWriter:
             gaps=positions - tally.records,
             skipped=tally.skipped,
             errors=tally.errors,
+            event_time_fallbacks=sum(file.event_time_fallbacks for file in self._finished),
             rows=rows,
         )
 
     def _resolve(self, schema_id: int) -> Route | Problem:
-        route = self._routes.resolve(schema_id)
-        return route if isinstance(route, Problem) else self._remembered(route)
-
-    def _remember(self, route: Route | None) -> Route | None:
-        return None if route is None else self._remembered(route)
-
-    def _remembered(self, route: Route) -> Route:
-        self._schemas[route.schema.fingerprint] = route.schema.json
-        return route
+        return (self._translator.problem(schema_id) if self._translator else None) or self._routes.resolve(
+            schema_id
+        )
 
     def _path(self, file: NewFile | EncodedFile) -> str:
         table = TableReference.parse(file.table)
@@ -223,6 +261,9 @@ class WindowWriter:
             fingerprint=file.fingerprint,
             dates=tuple(sorted(file.event_dates)),
             oldest_ms=self._tally.oldest_ms,
+            event_hours=file.event_hours,
+            newest_event_ms=file.newest_event_ms,
+            event_time_fallbacks=file.event_time_fallbacks,
         )
 
     def _until(self, file: EncodedFile) -> int:
@@ -232,7 +273,10 @@ class WindowWriter:
         return min((first for first in following if first > file.first_offset), default=self.position)
 
     def _write_schema(self, fingerprint: str) -> None:
+        schema = (
+            error_schema_json() if fingerprint == ERROR_FINGERPRINT else self._routes.schemas[fingerprint]
+        )
         try:
-            self._store.create(schema_path(fingerprint), self._schemas[fingerprint].encode())
+            self._store.create(schema_path(fingerprint), schema.encode())
         except PreconditionFailed:
             return  # content-addressed: what is there is the same

@@ -17,11 +17,13 @@ from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
 from kbq_assets.adapters.clock import SystemClock
-from kbq_assets.core.errors import JobAlreadyExists, JobFailed, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, JobFailed, UnknownOutcome
+from kbq_assets.core.google_permissions import SET_CATEGORY
 from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.core.tables import Column, TableOptions, columns_of
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
 from kbq_assets_tests.contracts.warehouse import (
+    POLICY_TAG,
     SCHEMA,
     TABLE,
     Opener,
@@ -187,3 +189,24 @@ class TestBigQueryWarehouse(SharedWarehouseContract):
         )
         assert (found.clustering_fields, found.labels) == (["id"], {"owner": "sales"})
         assert found.require_partition_filter
+
+    def test_a_table_is_rather_not_created_than_left_unprotected(
+        self, warehouse: Warehouse, stage: Stage, bigquery_server: BigQueryServer
+    ) -> None:
+        columns = (*columns_of(SCHEMA), Column("email", "STRING", policy_tag=POLICY_TAG))
+        bigquery_server.denied.add(SET_CATEGORY)
+        try:
+            with pytest.raises(ConfigurationError, match=r"grant bigquery\.tables\.create, .*setCategory"):
+                warehouse.create_table(TABLE, columns, TableOptions())
+            assert warehouse.columns(TABLE) is None
+            warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+            with pytest.raises(ConfigurationError, match=r"taxonomies\.get"):
+                warehouse.update_columns(TABLE, columns)
+            assert warehouse.columns(TABLE) == columns_of(SCHEMA)
+        finally:
+            bigquery_server.denied.clear()
+        warehouse.update_columns(TABLE, columns)
+        assert warehouse.columns(TABLE) == columns
+        record_ = Column("home", "STRUCT", "NULLABLE", (Column("zip", "STRING"),), policy_tag=POLICY_TAG)
+        with pytest.raises(ConfigurationError, match="home cannot have these"):
+            warehouse.update_columns(TABLE, (*columns, record_))

@@ -17,7 +17,7 @@ from kbq_assets.core.tables import TableOptions, columns_of
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
 
-KILLS = 24
+KILLS = 12
 ROWS = 60_000
 #: Loads one job after the other, saying when each begins and ends.
 LOADER = """

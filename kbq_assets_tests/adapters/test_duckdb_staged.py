@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import fastavro
 import pytest
@@ -21,6 +21,7 @@ from kbq_assets.ports.object_store import ObjectWriter
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.assemble import Source
 from kbq_assets.wire.chunk import Chunk, Message
+from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.encode import NewFile, Route, ValueFormat, WindowEncoder
 from kbq_assets.wire.error_rows import ErrorRows, error_schema_json
 from kbq_assets.wire.schema import (
@@ -126,6 +127,21 @@ def test_records_keys_headers_and_metadata_are_loaded(stage: Stage) -> None:
         "_kafka_headers": [{"key": "h", "value": b"\x01"}, {"key": "none", "value": None}],
         "event_date": date(2023, 11, 14),
     }
+
+
+@pytest.mark.parametrize("codec", get_args(Codec))
+def test_files_of_every_codec_are_loaded_whole(stage: Stage, codec: Codec) -> None:
+    writer = {"type": "record", "name": "r", "fields": [{"name": "text", "type": "string"}]}
+    staged = staged_schema(json.dumps(writer), MetadataColumns())
+    encoding = encoder(stage, lambda _: route(staged), codec=codec, block_bytes=4_096)
+    texts = [f"{n} repeats itself, repeats itself {'é' * (n % 90)}" for n in range(2_000)]
+    values = (confluent(writer, {"text": text}) for text in texts)
+    assert not len(encoding.add(Chunk.from_messages(Message(v, i, NOON) for i, v in enumerate(values))))
+    encoding.finish()
+    rows = stage.load(staged.json)
+    assert [(row["text"], row["_kafka_offset"]) for row in rows] == list(
+        zip(texts, range(2_000), strict=True)
+    )
 
 
 def test_json_and_its_tombstones_are_loaded(stage: Stage) -> None:

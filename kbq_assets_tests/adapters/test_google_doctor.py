@@ -23,6 +23,7 @@ from kbq_assets.core.google_permissions import (
     GET_DATASET,
     LIST_TABLES,
     RUN_JOBS,
+    SET_CATEGORY,
     TABLE_PERMISSIONS,
 )
 from kbq_assets.core.names import TableReference
@@ -109,7 +110,7 @@ def test_a_loader_with_its_permissions_has_them_all(bigquery: BigQueryServer) ->
     assert questions.job_identity()
     assert questions.dataset_location(dataset) == "US"
     assert questions.may_list(dataset)
-    assert questions.table_permissions(dataset) == set(TABLE_PERMISSIONS)
+    assert questions.table_permissions(dataset) == {*TABLE_PERMISSIONS, SET_CATEGORY}
     assert list(bigquery.client().list_tables(dataset)) == []
 
 
@@ -117,14 +118,16 @@ def test_a_loader_with_its_permissions_has_them_all(bigquery: BigQueryServer) ->
 def test_a_table_permission_that_is_taken_away_is_missed(bigquery: BigQueryServer, permission: str) -> None:
     dataset = bigquery.new_dataset()
     bigquery.denied.add(permission)
-    assert warehouse_questions(bigquery).table_permissions(dataset) == set(TABLE_PERMISSIONS) - {permission}
+    assert warehouse_questions(bigquery).table_permissions(dataset) == {*TABLE_PERMISSIONS, SET_CATEGORY} - {
+        permission
+    }
 
 
 def test_a_scratch_table_that_may_not_be_deleted_expires(bigquery: BigQueryServer) -> None:
     dataset = bigquery.new_dataset()
     bigquery.denied.add("bigquery.tables.delete")
     granted = warehouse_questions(bigquery).table_permissions(dataset)
-    assert granted == set(TABLE_PERMISSIONS) - {"bigquery.tables.delete"}
+    assert granted == {*TABLE_PERMISSIONS, SET_CATEGORY} - {"bigquery.tables.delete"}
     assert int(bigquery.requested("tables.insert")[-1].json["expirationTime"]) > 0
 
 

@@ -90,7 +90,9 @@ def test_a_schema_that_is_not_avro_says_so(server: RegistryServer, kind: str) ->
     reference = {"name": "other", "subject": "other", "version": 1}
     body = {"schema": "syntax = …", "schemaType": kind, "references": [reference]}
     server.answers["/schemas/ids/8"] = Answer.of(body)
+    server.answers["/subjects/other/versions/1?deleted=true"] = Answer.of({"schema": "the other"})
     found = ConfluentSchemaRegistry(server.url).schema(8)
+    assert found.references == (("other", "the other"),)
     assert (found.schema, found.schema_type) == ("syntax = …", kind)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import os
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -22,13 +23,14 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.settings import SparkSettings
 
 PACKAGE = Path(kbq_assets.__file__).parent
-#: What runs in workers.
+#: What runs in workers; the catalogue is read by drivers.
+DRIVERS = {"catalog_files.py"}
 SHIPPED = [
     *(path for name in ("core", "ports", "wire", "worker") for path in (PACKAGE / name).rglob("*.py")),
-    *(PACKAGE / "adapters").glob("*.py"),
+    *(path for path in (PACKAGE / "adapters").glob("*.py") if path.name not in DRIVERS),
     *(
         path
-        for name in ("gcs", "kafka", "local_store", "registry")
+        for name in ("gcs", "kafka", "local_store", "protobuf", "registry")
         for path in (PACKAGE / "adapters" / name).rglob("*.py")
     ),
 ]
@@ -110,3 +112,21 @@ def test_slots_follow_the_executors_that_are_there() -> None:
     assert engine.idle_slots == 2
     context.defaultParallelism = 100
     assert engine.idle_slots == 100
+
+
+_RUN = """
+import sys
+from pathlib import Path
+from kbq_assets.adapters.spark.session import spark_context
+from kbq_assets.core.settings import SparkSettings
+with spark_context(SparkSettings("local[1]"), Path(sys.argv[1])) as context:
+    assert context.parallelize([1], 1).map(str).collect() == ["1"]
+print(sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules)))
+"""
+
+
+def test_a_driver_imports_nothing_for_numbers_it_does_not_have(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -90,6 +90,13 @@ def test_help_is_quick_because_it_imports_next_to_nothing() -> None:
     assert min(run["cpu"] for run in runs) < 0.5
 
 
+def test_a_driver_imports_no_kernels() -> None:
+    """Half a second, and 80 MB, of every run: the workers' business."""
+    code = "import sys, kbq_assets.pipelines.platform, kbq_assets.cli.run\nprint({'numba', 'numpy'} & {*sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
+
+
 def tree(cls: type[KbqError]) -> Iterator[type[KbqError]]:
     yield cls
     for child in cls.__subclasses__():

@@ -22,6 +22,7 @@ from kbq_assets.core.google_permissions import (
     BUCKET_PERMISSIONS,
     CREATES_IN,
     DELETES_IN,
+    SET_CATEGORY,
     TABLE_PERMISSIONS,
     Side,
 )
@@ -127,8 +128,8 @@ def test_what_a_condition_grants_in_a_sides_own_folders_is_enough() -> None:
     bucket = FakeBucket(frozenset(conditions), conditions)
     assert outcomes(bucket_checks(Side.LOAD, bucket)) == {Outcome.OK}
     assert [c.found for c in bucket_checks(Side.EXTRACT, bucket) if c.outcome is Outcome.FAIL] == [
-        "no storage.objects.create on gs://kbq-bucket in backlog/ commits/ costs/ done/ schemas/ staging/",
-        "no storage.objects.delete on gs://kbq-bucket in commits/",
+        "no storage.objects.create on gs://kbq-bucket in backlog/ commits/ costs/ done/ shapes/",
+        "no storage.objects.delete on gs://kbq-bucket in commits/ shapes/",
     ]
 
 
@@ -259,3 +260,17 @@ def test_a_local_platform_has_nothing_to_examine(run: Shell) -> None:
     result = run("doctor", "--gcp", "--json")
     assert result.exit_code == 1
     assert "set KBQ_STAGING=gs://bucket/prefix" in result.stdout
+
+
+def test_policy_tags_are_asked_for_where_the_catalogue_has_some() -> None:
+    """A table is not created unprotected: without this permission its load waits."""
+    wanted = (*TABLE_PERMISSIONS, SET_CATEGORY)
+    checks = list(examine_warehouse(EU, ["shop"], FakeBucket, FakeBigQuery, wanted))
+    (failed,) = (check for check in checks if check.outcome is Outcome.FAIL)
+    assert failed.found == "no bigquery.tables.setCategory on shop"
+    assert "--permissions=bigquery.tables.setCategory,datacatalog.taxonomies.get" in failed.mend
+    assert f"--member=serviceAccount:{EMAIL} --role=projects/{EU.project}/roles/kbqPolicyTags" in failed.mend
+    granted = FakeBigQuery(tables=frozenset(wanted))
+    assert outcomes(list(examine_warehouse(EU, ["shop"], FakeBucket, lambda: granted, wanted))) == {
+        Outcome.OK
+    }

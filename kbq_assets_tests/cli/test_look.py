@@ -68,6 +68,18 @@ def test_status_says_how_what_is_stopped_or_parked_goes_on(world: FakePlatform, 
     }
 
 
+def test_status_and_plan_say_when_a_stop_is_tried_again(world: FakePlatform, loaded: Shell) -> None:
+    world.produce(value=UNKNOWN_SCHEMA)
+    loaded("extract")
+    (stop,) = loaded.json("status")["stops"]
+    assert (stop["tries"], stop["next_try_ms"]) == (0, pytest.approx(world.store.now_ms() + 60_000, abs=100))
+    world.store.time_ms += 60_000
+    loaded("extract")
+    for command in ("status", "plan"):
+        assert "  is tried again after " in loaded.done(command)
+        assert "; a try failed" in loaded.done(command)
+
+
 def test_a_topic_that_stops_as_a_whole_has_no_partition(world: FakePlatform, loaded: Shell) -> None:
     world.kafka.recreate_topic(TOPIC)
     (stop,) = loaded.json("status")["stops"]

@@ -21,8 +21,10 @@ from typing import Any, TypeAlias
 import fastavro
 import pytest
 
+from kbq_assets.core.completeness import HOUR_SCHEMA, HourRow
 from kbq_assets.core.errors import JobAlreadyExists
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.names import COMPLETENESS_TABLE, TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes
 from kbq_assets.core.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
@@ -35,12 +37,14 @@ from kbq_assets.ports.warehouse import (
     Warehouse,
 )
 from kbq_assets.wire.error_rows import error_schema_json
+from kbq_assets.wire.hour_rows import hour_file
 
 #: Writes an object of this name with these bytes where the warehouse can read it; returns its URI.
 Stage: TypeAlias = Callable[[str, bytes], str]
 Opener: TypeAlias = Callable[[], Warehouse]
 
 TABLE = TableReference("shop", "orders-v1")
+POLICY_TAG, OTHER_TAG = (f"projects/p/locations/us/taxonomies/1/policyTags/{n}" for n in (2, 3))
 METADATA: tuple[tuple[str, Any], ...] = (
     ("_kafka_topic", "string"),
     ("_kafka_partition", "int"),
@@ -200,6 +204,40 @@ class WarehouseContract:
             assert self.run(warehouse, load_job(job_id, uri)).output_rows == 2
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {5: 2, 6: 2}
 
+    def test_a_job_that_replaces_leaves_its_own_rows_alone(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        first, second = (stage(f"{n}.avro", avro_file(records(range(n)))) for n in (5, 2))
+        self.run(warehouse, load_job("j1", first))
+        self.run(warehouse, load_job("j2", first))
+        assert self.run(warehouse, replace(load_job("j3", second), replace=True)).output_rows == 2
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1}
+        self.run(warehouse, replace(load_job("j4", stage("none.avro", avro_file([]))), replace=True))
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {}
+
+    def test_a_job_that_fails_replaces_nothing(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0, 1])))))
+        bad = self.run(warehouse, replace(load_job("j2", stage("b.avro", b"not Avro")), replace=True))
+        assert bad.error is not None
+        assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1}
+
+    def test_the_table_of_hours_is_created_and_replaced(self, warehouse: Warehouse, stage: Stage) -> None:
+        table = TableReference(TABLE.dataset, COMPLETENESS_TABLE)
+        columns = plan_table_change(HOUR_SCHEMA, warehouse.columns(table)).columns
+        warehouse.create_table(table, columns, TableOptions())
+        rows = [
+            HourRow("t", 472_222, True, 1_700_000_000_123, 5, 1),
+            HourRow("t", 472_223, False, None, 7, 0),
+        ]
+        for number in (1, 2):
+            uri = stage(f"h{number}.avro", hour_file(rows[:number]))
+            job = replace(load_job(f"h{number}", uri), table=table, schema=HOUR_SCHEMA, replace=True)
+            assert self.run(warehouse, job).output_rows == number
+        assert not plan_table_change(HOUR_SCHEMA, warehouse.columns(table))
+        assert table not in warehouse.tables()
+
     def test_a_file_without_records_loads_none(
         self, warehouse: Warehouse, table: TableReference, stage: Stage
     ) -> None:
@@ -342,20 +380,43 @@ class WarehouseContract:
     ) -> None:
         self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0])))))
         inner = {"type": "record", "name": "i", "fields": [{"name": "x", "type": "int"}]}
-        schema = schema_of(
-            ("id", ["null", "long"]), ("more", inner), ("tags", {"type": "array", "items": "string"})
-        )
+        tags, marks = ({"type": "array", "items": item} for item in ("string", "long"))
+        schema = schema_of(("id", ["null", "long"]), ("tags", tags), ("more", inner), ("marks", marks))
         change = plan_table_change(schema, warehouse.columns(table))
-        assert (change.added, change.relaxed) == (("more", "tags"), ("id",))
+        assert (change.added, change.relaxed) == (("tags", "more", "marks"), ("id",))
         for _ in range(2):
             warehouse.update_columns(table, change.columns)
             assert warehouse.columns(table) == change.columns
-        row = record(1, more={"x": 7}, tags=["a", "b"]) | {"id": None}
+        row = record(1, more={"x": 7}, tags=["a", "b"], marks=[]) | {"id": None}
         uri = stage("b.avro", avro_file([row], schema))
         assert self.run(warehouse, load_job("j2", uri, schema=schema)).error is None
         old = stage("c.avro", avro_file(records([2])))
         assert self.run(warehouse, load_job("j3", old)).error is None
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 1}
+
+    def test_what_is_said_of_a_table_stays_with_it(self, warehouse: Warehouse, stage: Stage) -> None:
+        inner = Column("street", "STRING", description="With 'number'.", policy_tag=POLICY_TAG)
+        home = Column("home", "STRUCT", "NULLABLE", (inner, Column("zip", "STRING")), "Where it goes.")
+        columns = (*columns_of(SCHEMA), home)
+        notes = TableNotes("Orders of the shop.", {"owner": "sales"})
+        warehouse.create_table(TABLE, columns, TableOptions(labels={"kbq": "v1"}, notes=notes))
+        labels = {"kbq": "v1", "owner": "sales"}
+        assert warehouse.find_table(TABLE) == StoredTable(columns, "Orders of the shop.", labels)
+        uri = stage("a.avro", avro_file(records([0])))
+        assert self.run(warehouse, load_job("j1", uri)).error is None
+
+        zip_code = Column("zip", "STRING", description="Five digits.", policy_tag=OTHER_TAG)
+        silent = (Column("home", "STRUCT", "NULLABLE", (Column("street", "STRING"), zip_code)),)
+        said = TableNotes("Orders, as they come.", {"owner": "shop", "domain": "sales"})
+        for _ in range(2):
+            warehouse.update_columns(TABLE, (*columns[:-1], *silent), said)
+            after = (*columns[:-1], replace(home, fields=(inner, zip_code)))
+            labels = {"kbq": "v1", "owner": "shop", "domain": "sales"}
+            assert warehouse.find_table(TABLE) == StoredTable(after, "Orders, as they come.", labels)
+        warehouse.update_columns(TABLE, after)
+        assert warehouse.find_table(TABLE) == StoredTable(after, "Orders, as they come.", labels)
+        uri = stage("b.avro", avro_file(records([1])))
+        assert self.run(warehouse, load_job("j2", uri)).error is None
 
     def test_nested_fields_are_added_as_planned(self, warehouse: Warehouse, stage: Stage) -> None:
         def nested(*names: str) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
-from kbq_assets.core import commits
-from kbq_assets.core.commits import Commit, Counts, PartitionCommit, Stop, Window
+from kbq_assets.core import codec, commits
+from kbq_assets.core.commits import Commit, Counts, PartitionCommit, StagedFile, Stop, Window
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets_tests.strategies import staged_file, window
 
@@ -115,3 +116,14 @@ def test_counts_add_up_per_table() -> None:
 def test_files_covers_are_named_by_their_done_files() -> None:
     file = dataclasses.replace(staged_file(10, 15, schema_id=4), until=20)
     assert file.done.format() == "done/t.0.d.t.4.10.19.done"
+
+
+def test_files_of_older_versions_have_no_hours_and_new_ones_keep_theirs() -> None:
+    path = "staging/0-a/t.0.d.t.1.5.avro"
+    new = StagedFile(path, 5, 9, 4, 1, 1, "c", "f", (20_000,), 1, {480_000: 3}, 1_728_000_000_123, 1)
+    assert codec.loads(StagedFile, codec.dumps(new), "x") == new
+    stored = json.loads(codec.dumps(new))
+    for name in ("event_hours", "newest_event_ms", "event_time_fallbacks"):
+        del stored[name]
+    old = codec.loads(StagedFile, json.dumps(stored).encode(), "x")
+    assert (old.event_hours, old.newest_event_ms, old.event_time_fallbacks) == ({}, 0, 0)

@@ -34,6 +34,7 @@ def test_defaults_are_the_callers() -> None:
     [
         ("t datset=x", "did you mean 'dataset'"),
         ("t errors=maybe", "fail, skip, error_table"),
+        ("t format=json_columns route=record_name", "JSON records have no names"),
         ("t keys=yes", "true or false"),
         ("t error_share=lots", "expected float"),
         ("t max_record_bytes=1.5", "expected int"),

@@ -137,6 +137,14 @@ def test_no_task_starts_for_a_topic_whose_seconds_are_used_up() -> None:
     assert (turns.next_task(1), turns.unfinished) == ((), 1)
 
 
+def test_a_slice_is_told_what_is_left_of_the_runs_time_and_its_topics() -> None:
+    turns = Turns([unit(0, 50, topic="dear", max_seconds=10), unit(1, 5)], LIMITS)
+    [first] = turns.next_task(1, 7.0)
+    assert first.seconds == 7.0
+    turns.take(outcome(first, seconds=4.0))
+    assert sorted(slice_.seconds for _ in range(2) for slice_ in turns.next_task(1, 8.0)) == [6.0, 8.0]
+
+
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=6),
     st.integers(1, 4),

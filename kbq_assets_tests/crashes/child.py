@@ -15,6 +15,8 @@ from typing import Any, Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import load
+from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.reader import FetchOrOther
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.turns import SliceLimits
@@ -98,8 +100,9 @@ def _platform(order: Order, probe: Probe) -> Platform:
     setattr(duckdb, "connect", probed_connect)  # noqa: B010 - the process ends after this run
 
     def probed(port: Any, name: str) -> Any:
-        if isinstance(port, KafkaSource):
-            port = KafkaSource(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=_BATCH_RECORDS)
+        if isinstance(port, FetchOrOther | KafkaSource):
+            kind = KafkaSource if isinstance(port, KafkaSource) else FetchSource
+            port = kind(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=_BATCH_RECORDS)
         return ProbedPort(port, name, probe)
 
     platform = open_platform(order.environ, wrap=probed)

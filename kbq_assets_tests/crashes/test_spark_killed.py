@@ -24,7 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 PARTITIONS, RECORDS = 24, 30_000
 #: Two tasks at a time, many to come: a run has a middle, however fast a task is.
-ENVIRON = {"KBQ_SPARK_MASTER": "local[2]", "KBQ_WINDOW_RECORDS": "5000"}
+ENVIRON = {
+    "KBQ_SPARK_MASTER": "local[2]",
+    "KBQ_WINDOW_RECORDS": "5000",
+    # The slower reader: tasks are still at work when something is staged.
+    "KBQ_READER": "librdkafka",
+}
 KBQ = "from kbq_assets.definitions import main; main()"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -74,10 +79,18 @@ class SparkRun:
         self._family = {p.pid: p for p in psutil.Process(self.process.pid).children(recursive=True)}
         assert len(self._family) >= 3, "a JVM, a daemon and a worker"
 
-    def workers(self) -> list[psutil.Process]:
-        """The children of PySpark's daemon."""
+    def wait_for_workers(self) -> list[psutil.Process]:
+        """The children of PySpark's daemon, as soon as there are some: reading is a matter of tenths of a second."""
+        deadline = time.monotonic() + 120
+        while not (found := self._workers()):
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.01)
+        return found
+
+    def _workers(self) -> list[psutil.Process]:
         found: list[psutil.Process] = []
-        for process in self._family.values():
+        for process in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended, waited for or not
                 if "pyspark.worker" in process.cmdline() and process.children():
                     found.extend(process.children())
@@ -133,12 +146,12 @@ def test_a_killed_driver_loses_and_doubles_nothing(
 
 
 def test_a_killed_worker_fails_its_windows_and_the_next_run_reads_them(world: World, run: SparkRun) -> None:
-    run.wait_until(something_is_staged)
-    workers = run.workers()
-    assert workers
+    workers = run.wait_for_workers()
+    while not something_is_staged(world):
+        assert run.process.poll() is None, run.said
     for worker in workers:
         worker.kill()
-    assert run.process.wait(120) != 0
+    assert run.process.wait(120) != 0, run.said
     assert "the Spark task failed" in run.said
     _check(world)
 

@@ -106,10 +106,11 @@ def test_jobs_carry_the_tags_that_are_limited(world: PlatformWorld) -> None:
 def test_the_lineage_goes_from_topics_over_files_to_tables(world: PlatformWorld) -> None:
     graph = world.definitions.resolve_asset_graph()
     staged, tables = dg.AssetKey("staged_files"), dg.AssetKey("warehouse_tables")
-    topics = {dg.AssetKey(["kafka", TOPIC]), dg.AssetKey(["kafka", "other._"])}
+    topics = {dg.AssetKey(["kafka", TOPIC]), dg.AssetKey(["kafka", "other.any"])}
     assert graph.get(staged).parent_keys == topics
     assert graph.get(tables).parent_keys == {staged}
-    assert graph.external_asset_keys == topics
+    pages = {dg.AssetKey(["nyc", "flights"]), dg.AssetKey(["nyc", "kbq_errors"])}
+    assert graph.external_asset_keys == topics | pages | {dg.AssetKey("complete_hours")}
 
 
 def test_a_table_depends_on_every_staged_partition(world: PlatformWorld) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -10,8 +11,10 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import psutil
@@ -20,7 +23,7 @@ import pytest
 import kbq_assets.defs
 from kbq_assets.core.errors import ConfigurationError, NotFound
 from kbq_assets.defs.orchestrator import DagsterOrchestrator
-from kbq_assets.defs.processes import HomeLock, Processes
+from kbq_assets.defs.processes import HomeLock, Processes, is_alive, rotate
 from kbq_assets_tests.defs import served
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
 
@@ -60,7 +63,15 @@ def run_through(orchestrator: DagsterOrchestrator, run_id: str) -> list[str]:
     return [f"{line.level} {line.message}" for line in orchestrator.follow(run_id)]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 90) -> None:
+def ask(url: str, query: str) -> Any:
+    """A UI's answer to a GraphQL query."""
+    body = json.dumps({"query": query}).encode()
+    request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as reply:
+        return json.load(reply)["data"]
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
@@ -204,6 +215,24 @@ def test_the_ui_is_served_until_interrupted(home: Path) -> None:
     assert processes_of(home) == []
 
 
+def test_a_read_only_ui_looks_and_starts_nothing(home: Path) -> None:
+    [port] = free_ports(1)
+    seen: list[object] = []
+
+    def look(url: str) -> None:
+        seen.append(ask(url, "{ permissions { permission value } }"))
+        seen.extend("dagster._daemon" in process.cmdline() for process in processes_of(home))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        orchestrator_of(home).serve(port, look, read_only=True)
+    permissions, *daemons = seen
+    assert isinstance(permissions, dict)
+    assert {p["permission"] for p in permissions["permissions"] if p["value"]} == set()
+    assert daemons
+    assert not any(daemons)
+
+
 def test_a_run_that_nobody_submitted_is_not_found(home: Path) -> None:
     orchestrator = orchestrator_of(home)
     orchestrator.submit("says")
@@ -243,3 +272,37 @@ def test_processes_of_a_home_are_known_by_their_command_line(
             assert (process.pid in pids) == found
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(("place", "found"), [("dagster", True), ("another", False)])
+def test_a_run_worker_is_known_by_its_environment(tmp_path: Path, place: str, found: bool) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)", "--multiprocessing-fork"]
+    environ = {**os.environ, "DAGSTER_HOME": str(tmp_path / place)}
+    with subprocess.Popen(command, env=environ) as process:
+        try:
+            assert (process.pid in [p.pid for p in processes_of(tmp_path)]) == found
+        finally:
+            process.kill()
+
+
+def test_a_process_lives_until_it_has_ended_and_no_other_takes_its_id() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        now = time.time()
+        assert is_alive(process.pid, now)
+        assert not is_alive(process.pid, now - 3600), "one that began later is another"
+        process.kill()
+        wait_for(lambda: not is_alive(process.pid, now))
+    assert not is_alive(process.pid, now)
+
+
+def test_a_large_log_is_begun_anew_by_those_who_write_it(tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"old")
+        rotate(log, size=3)
+        assert not log.with_name("daemon.log.1").exists()
+        writer.write(b"er")
+        rotate(log, size=3)
+        writer.write(b"new")
+    assert log.read_bytes() == b"new"
+    assert log.with_name("daemon.log.1").read_bytes() == b"older"

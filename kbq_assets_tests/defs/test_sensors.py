@@ -166,13 +166,48 @@ def test_files_that_a_load_left_are_asked_for_again_ever_more_slowly(
     waits = []
     for _ in range(7):
         add_run(instance, dg.DagsterRunStatus.FAILURE, {sensors.PENDING_TAG: digest})
-        waits.append(sensors.tries_and_wait(instance, digest, now.timestamp())[1])
+        waits.append(sensors.find_tries(instance, digest, now.timestamp()).wait)
     assert "pending; the next in" in reason(evaluate(world, "done_file_sensor", instance))
     assert waits == sorted(waits)
     assert 25 < waits[0] < 35
     assert 590 < waits[-1] < 610
     later = (now + timedelta(hours=1)).timestamp()
-    assert sensors.tries_and_wait(instance, digest, later) == (7, 0.0)
+    assert sensors.find_tries(instance, digest, later).wait == 0
+
+
+def test_deleting_old_runs_brings_no_run_key_back(
+    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "FIRST_RETRY_SECONDS", 0.0)
+    world.produce(1)
+    world.run("extract_job", instance)
+    keys = []
+    for _ in range(4):
+        [request] = evaluate(world, "done_file_sensor", instance).run_requests or ()
+        keys.append(request.run_key)
+        add_run(instance, dg.DagsterRunStatus.FAILURE, dict(request.tags))
+        [*_, oldest] = instance.get_run_records(dg.RunsFilter(tags=request.tags))
+        if len(keys) > 1:
+            instance.delete_run(oldest.dagster_run.run_id)
+    # Dagster drops a request whose key any run has had.
+    assert len(set(keys)) == 4
+
+
+@pytest.mark.parametrize(
+    "cursor", [None, "", "another", "commits/zzz.json", "0123456789abcdef zzz", "\x00 \x00"]
+)
+def test_a_lost_or_wrong_cursor_changes_nothing(
+    world: PlatformWorld, instance: dg.DagsterInstance, cursor: str | None
+) -> None:
+    assert evaluate(world, "extraction_sensor", instance, cursor).run_requests
+    world.produce(3)
+    world.run("extract_job", instance)
+    assert "broker's end" in reason(evaluate(world, "extraction_sensor", instance, cursor))
+    assert evaluate(world, "done_file_sensor", instance, cursor).run_requests
+    world.run("load_job", instance)
+    assert "is loaded" in reason(evaluate(world, "done_file_sensor", instance, cursor))
+    world.produce(1)
+    assert evaluate(world, "extraction_sensor", instance, cursor).run_requests
 
 
 def test_a_flight_that_a_dead_run_left_is_landed_by_the_next(

@@ -10,16 +10,24 @@ from hypothesis import strategies as st
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.settings import parse_settings
+from kbq_assets.core.tables import Column
 from kbq_assets.core.topics import parse_source_list
-from kbq_assets.defs.translator import StagedKey, Translator
+from kbq_assets.defs.translator import StagedKey, Translator, column_schema
 from kbq_assets_tests.strategies import tables, topic_partitions
 
-keys = st.builds(StagedKey, topic_partitions, tables)
+fine_keys = st.builds(StagedKey, topic_partitions, tables)
+keys = st.one_of(fine_keys, fine_keys.map(lambda key: key.of_topic))
 
 
 def test_the_key_names_topic_partition_and_table() -> None:
     key = StagedKey(TopicPartition("nyc.flights.v1", 3), TableReference("nyc", "flights"))
     assert key.format() == "nyc.flights.v1/3/nyc.flights"
+
+
+def test_a_coarser_key_names_topic_and_table() -> None:
+    key = StagedKey(TopicPartition("nyc.flights.v1", 3), TableReference("nyc", "flights")).of_topic
+    assert (key.format(), key.is_of_topic) == ("nyc.flights.v1/nyc.flights", True)
 
 
 @given(keys)
@@ -43,7 +51,9 @@ def test_dagster_accepts_every_key(some: list[StagedKey]) -> None:
         assert set(instance.get_dynamic_partitions("staged_files")) == names
 
 
-@pytest.mark.parametrize("text", ["", "t/0", "t/x/d.t", "t/0/d.t/1", "t/0/nodot", "a b/0/d.t", "../0/d.t"])
+@pytest.mark.parametrize(
+    "text", ["", "t/0", "t", "t/x/d.t", "t/-1/d.t", "t/0/d.t/1", "t/0/nodot", "a b/0/d.t", "../0/d.t"]
+)
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         StagedKey.parse(text)
@@ -52,10 +62,50 @@ def test_what_is_no_key_is_refused(text: str) -> None:
 def test_every_line_of_the_source_list_is_an_external_asset() -> None:
     entries = parse_source_list("a.b dataset=d table=x\naudit-* route=record_name dataset=d\n", "list")
     specs = Translator().topic_specs(entries)
-    assert [spec.key for spec in specs] == [dg.AssetKey(["kafka", "a.b"]), dg.AssetKey(["kafka", "audit-_"])]
+    assert [spec.key for spec in specs] == [
+        dg.AssetKey(["kafka", "a.b"]),
+        dg.AssetKey(["kafka", "audit-any"]),
+    ]
     assert "d.x" in (specs[0].description or "")
 
 
 def test_patterns_that_look_alike_make_one_asset() -> None:
-    specs = Translator().topic_specs(parse_source_list("a*\na?\n", "list"))
+    specs = Translator().topic_specs(parse_source_list("a?\na_\n", "list"))
     assert len(specs) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "shown"),
+    [("growth", "team:growth"), ("team:growth", "team:growth"), ("ada@example.org", "ada@example.org")],
+)
+def test_owners_of_the_source_list_own_their_topics(owner: str, shown: str) -> None:
+    [spec] = Translator().topic_specs(
+        parse_source_list(f"a dataset=d owner={owner} cost_center=4711/b\n", "list")
+    )
+    assert (spec.owners, spec.tags["kbq/cost_center"]) == ([shown], "4711_b")
+
+
+def test_a_topic_is_shown_at_the_line_that_decides_about_it() -> None:
+    entries = parse_source_list("a.b\na.*\n", "list")
+    assert Translator().topic_assets(entries, ["a.b", "a.c", "b"]) == {
+        "a.b": dg.AssetKey(["kafka", "a.b"]),
+        "a.c": dg.AssetKey(["kafka", "a.any"]),
+    }
+
+
+def test_error_tables_are_apart_and_their_columns_known() -> None:
+    translator = Translator()
+    assert translator.asset_of(TableReference("d", "kbq_errors")) == translator.error_tables
+    assert translator.asset_of(TableReference("d", "t")) == translator.warehouse_tables
+    schema = translator.errors_spec(parse_settings({})).metadata["dagster/column_schema"]
+    assert {"reason", "_kafka_offset"} <= {column.name for column in schema.columns}
+
+
+def test_fields_of_records_are_columns_by_their_path() -> None:
+    inner = Column("city", "STRING", "REQUIRED")
+    columns = column_schema([Column("a", "INT64"), Column("to", "STRUCT", "REPEATED", (inner,))]).columns
+    assert [(c.name, c.type, c.constraints.nullable) for c in columns] == [
+        ("a", "INT64", True),
+        ("to", "ARRAY<STRUCT>", True),
+        ("to.city", "STRING", False),
+    ]

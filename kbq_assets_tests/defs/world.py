@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -13,7 +15,8 @@ from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.settings import Settings, parse_settings
 from kbq_assets.defs import build_definitions
 from kbq_assets.defs.engine import ENGINE
-from kbq_assets.pipelines.platform import Openers, Platform
+from kbq_assets.pipelines.openers import Openers
+from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
@@ -35,7 +38,7 @@ class PlatformWorld:
 
     def __init__(self, folder: Path, partitions: int = 2, chunk_records: int = 500, **environ: str) -> None:
         (folder / "topics.txt").write_text(SOURCES)
-        home = {"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(folder / "topics.txt")}
+        self._home = {"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(folder / "topics.txt")}
         self.kafka = FakeKafka(chunk_records=chunk_records)
         self.kafka.create_topic(TOPIC, partitions)
         self.store = FaultyMemoryStore()
@@ -43,8 +46,11 @@ class PlatformWorld:
         self.registry = FakeRegistry({1: SCHEMA})
         self.clock = FakeClock()
         self.engine = InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
+        self._open(environ)
+
+    def _open(self, environ: Mapping[str, str]) -> None:
         self.platform = Platform(
-            parse_settings({**home, **environ}),
+            parse_settings({**self._home, **environ}),
             Openers(
                 store=lambda settings: self.store,
                 offsets=lambda settings: self.kafka,
@@ -58,17 +64,29 @@ class PlatformWorld:
         engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
         self.definitions = build_definitions(self.platform, resources={ENGINE: engine})
 
+    def reopened(self, **environ: str) -> PlatformWorld:
+        """The same world under other settings."""
+        other = copy.copy(self)
+        other._open(environ)
+        return other
+
     def produce(self, count: int, partition: int = 0, topic: str = TOPIC) -> None:
         """Append good records."""
         for _ in range(count):
             self.kafka.produce(TopicPartition(topic, partition), RECORD)
 
     def run(
-        self, job: str, instance: dg.DagsterInstance, tags: Mapping[str, str] | None = None
+        self,
+        job: str,
+        instance: dg.DagsterInstance,
+        tags: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> dg.ExecuteInProcessResult:
         """Run a job in this process."""
         definition = self.definitions.resolve_job_def(job)
-        return definition.execute_in_process(instance=instance, raise_on_error=False, tags=tags)
+        return definition.execute_in_process(
+            run_config=config, instance=instance, raise_on_error=False, tags=tags
+        )
 
 
 def _no_engine(settings: Settings) -> AbstractContextManager[ExtractionEngine]:

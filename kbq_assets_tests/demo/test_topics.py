@@ -14,8 +14,9 @@ from typing import Any
 import fastavro
 import pytest
 
+from kbq_assets.adapters.catalog_files import CatalogFolder
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics import TopicSettings, parse_source_list, select_topics
+from kbq_assets.core.topics import TopicSettings, select_topics
 from kbq_assets.demo.data import read_flights, read_rows
 from kbq_assets.demo.poison import POISON, PREFIX_BYTES
 from kbq_assets.demo.topics import (
@@ -28,6 +29,7 @@ from kbq_assets.demo.topics import (
     DemoTopic,
     Record,
 )
+from kbq_assets.pipelines.catalog import read_catalog, sources
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = [topic for topic in TOPICS if topic.name != FLIGHTS]
@@ -44,8 +46,8 @@ def committed(topic: DemoTopic, count: int = 0) -> Iterator[Record]:
 
 
 def settings_of(topic: DemoTopic) -> TopicSettings:
-    entries = parse_source_list((EXAMPLES / "source-topics.txt").read_text("utf-8"), "source-topics.txt")
-    return select_topics(entries, [topic.name])[topic.name]
+    catalog = read_catalog(CatalogFolder(EXAMPLES / "catalog").read())
+    return select_topics(sources(catalog, "demo", "examples"), [topic.name])[topic.name]
 
 
 def decoded(value: bytes, schema: Mapping[str, Any]) -> Any:

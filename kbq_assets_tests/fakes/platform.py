@@ -10,16 +10,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from kbq_assets.adapters.catalog_files import CatalogFolder
+from kbq_assets.adapters.protobuf import fields_of
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.settings import Settings, parse_settings
-from kbq_assets.pipelines.platform import Openers, Platform
+from kbq_assets.pipelines.openers import Openers
+from kbq_assets.pipelines.platform import Platform
 from kbq_assets.pipelines.reconcile import Expected
+from kbq_assets.ports.notifier import Notifier
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.topic_admin import FakeSubjects, FakeTopicAdmin
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
 TOPIC = "shop.orders.v1"
@@ -60,8 +65,10 @@ class FakePlatform:
         self.store = FaultyMemoryStore()
         self.warehouse = FakeWarehouse(self.store, self.store.path_of, keep_records=keep_records)
         self.registry = FakeRegistry(SCHEMAS)
+        self.topic_admin, self.subjects = FakeTopicAdmin(), FakeSubjects()
         self.clock = FakeClock()
         self.expected: dict[TopicPartition, Expected] = {}
+        self.notifiers: list[Notifier] = []
         self.engines_opened = 0
         self.platform = self.reopened()
 
@@ -77,6 +84,11 @@ class FakePlatform:
                 engine=self._engine,
                 clock=self.clock,
                 expected=lambda settings: self.expected.get,
+                notifiers=lambda settings: tuple(self.notifiers),
+                catalog=lambda folder: CatalogFolder(folder).read,
+                topic_admin=lambda settings: self.topic_admin,
+                subjects=lambda settings: self.subjects,
+                protobuf_fields=fields_of,
             ),
         )
 

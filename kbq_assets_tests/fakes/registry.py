@@ -10,15 +10,22 @@ from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
 
 class FakeRegistry:
-    """The `SchemaRegistry` port. ``down``: every call raises Unavailable."""
+    """The `SchemaRegistry` port. ``documents`` are JSON Schemas, ``messages``
+    Protobuf's. ``down``: every call raises Unavailable."""
 
     def __init__(self, schemas: Mapping[int, str]) -> None:
         self.schemas = dict(schemas)
+        self.documents: dict[int, str] = {}
+        self.messages: dict[int, str] = {}
         self.down = False
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         if self.down:
             raise Unavailable("the registry is down", next_step="start it")
+        if schema_id in self.documents:
+            return RegisteredSchema(schema_id, self.documents[schema_id], "JSON")
+        if schema_id in self.messages:
+            return RegisteredSchema(schema_id, self.messages[schema_id], "PROTOBUF")
         if schema_id not in self.schemas:
             raise NotFound(f"schema {schema_id} is not in the registry", next_step="check the registry's URL")
         return RegisteredSchema(schema_id, self.schemas[schema_id])

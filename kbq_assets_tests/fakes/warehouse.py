@@ -30,7 +30,8 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 from kbq_assets.core.loading import LoadLimits
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.names import COMPLETENESS_TABLE, TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes
 from kbq_assets.core.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.topics import ERROR_TABLE
 from kbq_assets.ports.warehouse import (
@@ -81,6 +82,8 @@ class FakeTable:
 
     columns: tuple[Column, ...]
     options: TableOptions
+    description: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     dates: dict[Row, date] = field(default_factory=dict)
@@ -162,6 +165,9 @@ class FakeWarehouse:
         if job.load is not None and error is None:
             loaded, error = self._load(job.load)
         if job.load is not None and error is None:
+            if job.load.replace:
+                self.stored[job.load.table].rows.clear()
+                self.stored[job.load.table].records.clear()
             self._append(job.load.table, loaded)
         job.status = replace(
             job.status,
@@ -225,14 +231,25 @@ class FakeWarehouse:
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         return self.stored[table].columns if table in self.stored else None
 
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        if (found := self.stored.get(table)) is None:
+            return None
+        return StoredTable(found.columns, found.description, dict(found.labels))
+
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         if table not in self.stored:
-            self.stored[table] = FakeTable(tuple(columns), options)
+            labels = {**options.labels, **options.notes.labels}
+            self.stored[table] = FakeTable(tuple(columns), options, options.notes.description, labels)
 
-    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
         if table not in self.stored:
             raise NotFound(f"table {table} does not exist", next_step="create it first")
-        self.stored[table].columns = _updated(self.stored[table].columns, tuple(columns))
+        found, notes = self.stored[table], notes or TableNotes()
+        found.columns = _updated(found.columns, tuple(columns))
+        found.description = notes.description or found.description
+        found.labels |= notes.labels
 
     def tables(self) -> tuple[TableReference, ...]:
         wanted = {"_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"}
@@ -341,7 +358,7 @@ class FakeWarehouse:
             (row, r["event_date"]) for row, r in zip(rows, records, strict=False) if "event_date" in r
         )
         self.log.extend((table, row) for row in rows)
-        if self.keep_records or table.table == ERROR_TABLE:
+        if self.keep_records or table.table in (ERROR_TABLE, COMPLETENESS_TABLE):
             self.stored[table].records.extend(records)
 
 
@@ -389,12 +406,17 @@ class WarehouseView:
             lambda: self._warehouse.create_table(table, wanted, options),
         )
 
-    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        return self._read("find_table", str(table), lambda: self._warehouse.find_table(table))
+
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
         wanted = tuple(columns)
         self._write(
             "update_columns",
             str(table),
-            lambda: self._warehouse.update_columns(table, wanted),
+            lambda: self._warehouse.update_columns(table, wanted, notes),
         )
 
     def tables(self) -> tuple[TableReference, ...]:
@@ -499,4 +521,10 @@ def _updated(existing: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[
 
 def _relaxed(existing: Column, wanted: Column) -> Column:
     mode = "NULLABLE" if existing.mode == "REQUIRED" and wanted.mode == "NULLABLE" else existing.mode
-    return replace(existing, mode=mode, fields=_updated(existing.fields, wanted.fields))
+    return replace(
+        existing,
+        mode=mode,
+        fields=_updated(existing.fields, wanted.fields),
+        description=wanted.description or existing.description,
+        policy_tag=wanted.policy_tag or existing.policy_tag,
+    )

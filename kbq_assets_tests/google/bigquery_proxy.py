@@ -18,11 +18,12 @@ from kbq_assets_tests.google.bigquery_methods import METHODS
 from kbq_assets_tests.google.faults import Fault
 from kbq_assets_tests.google.ledger import JobKey, Ledger, new_job, shown
 from kbq_assets_tests.google.load_jobs import LoadJobs
-from kbq_assets_tests.google.permissions import NEEDS, denied_message
+from kbq_assets_tests.google.permissions import NEEDS, SET_CATEGORY, denied_message
 from kbq_assets_tests.google.reverse_proxy import Exchange, Reply, Upstream
-from kbq_assets_tests.google.table_rules import kind_of, mode_of, patch_objection
+from kbq_assets_tests.google.table_rules import has_tags, kind_of, mode_of, patch_objection, tag_objection
 
 MAX_URIS = 10_000
+WRITES = ("WRITE_APPEND", "WRITE_TRUNCATE")
 _REASONS = {
     400: "invalid",
     401: "authError",
@@ -64,11 +65,13 @@ class BigQueryJudge:
         self.denied: set[str] = set()
         self._creating = threading.Lock()
         self._answers = {
-            "datasets.insert": self._create_dataset,
+            "datasets.insert": self._one_at_a_time,
             "jobs.get": self._get_job,
             "jobs.cancel": self._cancel_job,
             "jobs.query": self._query,
             "jobs.getQueryResults": self._in_its_location,
+            "tables.get": self._one_at_a_time,
+            "tables.insert": self._one_at_a_time,
             "tables.patch": self._change_table,
             "tables.update": self._change_table,
             "tables.testIamPermissions": self._test_permissions,
@@ -94,6 +97,8 @@ class BigQueryJudge:
         if needed in self.denied:
             return refused(403, "accessDenied", "Access Denied: " + denied_message(needed, request.path))
         try:
+            if request.method in ("tables.insert", "tables.patch", "tables.update"):
+                self._check_tags(exchange)
             if request.method == "jobs.insert":
                 return self._insert_job(exchange, fault)
             return self._answers.get(request.method, self._upstream.forward)(exchange)
@@ -188,10 +193,21 @@ class BigQueryJudge:
         self._found(exchange, _project(exchange), job_id)
         return self._upstream.forward(exchange)
 
-    def _create_dataset(self, exchange: Exchange) -> Reply:
-        """local-bigquery answers 400 to one of two who create the same dataset at once."""
+    def _one_at_a_time(self, exchange: Exchange) -> Reply:
+        """local-bigquery answers 400 to one of two who create a dataset, and shows a table that is being created
+        without its columns.
+        """
         with self._creating:
             return self._upstream.forward(exchange)
+
+    def _check_tags(self, exchange: Exchange) -> None:
+        """local-bigquery keeps any policy tag of anybody's."""
+        fields = ((exchange.request.json or {}).get("schema") or {}).get("fields") or []
+        if has_tags(fields) and SET_CATEGORY in self.denied:
+            message = denied_message(SET_CATEGORY, exchange.request.path)
+            raise Refused(403, "accessDenied", f"Access Denied: {message}")
+        if objection := tag_objection(fields):
+            raise Refused(400, "invalid", objection)
 
     def _change_table(self, exchange: Exchange) -> Reply:
         wanted = ((exchange.request.json or {}).get("schema") or {}).get("fields")
@@ -274,7 +290,7 @@ def _check_load(load: Mapping[str, Any]) -> None:
         raise Refused(400, "invalid", f"partition decorators are not known to this test server: {table}")
     unsupported = {
         "sourceFormat": load.get("sourceFormat") != "AVRO",
-        "writeDisposition": load.get("writeDisposition", "WRITE_APPEND") != "WRITE_APPEND",
+        "writeDisposition": load.get("writeDisposition", "WRITE_APPEND") not in WRITES,
         "createDisposition": load.get("createDisposition") != "CREATE_NEVER",
         "schemaUpdateOptions": bool(load.get("schemaUpdateOptions")),
         "maxBadRecords": bool(load.get("maxBadRecords")),

@@ -134,9 +134,9 @@ class LoadJobs:
         }
         before = self._ledger.document(key)["statistics"]
         self._ledger.update(key, statistics={**before, "startTime": now_ms(), "load": statistics})
-        if rows.num_rows:
+        if rows.num_rows or load.get("writeDisposition") == "WRITE_TRUNCATE":
             self._ledger.note_rows_before(key, self._row_count(load))
-            self._land(rows, load["destinationTable"])
+            self._land(rows, load)
         self._finish(key, None)
 
     def _table(self, reference: Mapping[str, str]) -> dict[str, Any]:
@@ -171,8 +171,9 @@ class LoadJobs:
             raise JobEnds("notFound", f"Not found: URI {uri}", uri)
         return data
 
-    def _land(self, rows: pa.Table, reference: Mapping[str, str]) -> None:
-        """Append the rows, by a job of local-bigquery that no client knows of."""
+    def _land(self, rows: pa.Table, told: Mapping[str, Any]) -> None:
+        """Append the rows, or put them in place of others, by a job of local-bigquery that no client knows of."""
+        reference = told["destinationTable"]
         inner = f"landing-{uuid.uuid4().hex}"
         path = self._folder / f"{inner}.parquet"
         parquet.write_table(rows, path)
@@ -180,7 +181,7 @@ class LoadJobs:
             "sourceUris": [f"file://{path}"],
             "sourceFormat": "PARQUET",
             "destinationTable": reference,
-            "writeDisposition": "WRITE_APPEND",
+            "writeDisposition": told.get("writeDisposition", "WRITE_APPEND"),
             "createDisposition": "CREATE_NEVER",
         }
         jobs = f"/bigquery/v2/projects/{reference['projectId']}/jobs"

@@ -28,6 +28,9 @@ NEEDS = {
     "objects.delete": "storage.objects.delete",
 }
 
+#: Setting policy tags, beside changing or creating the table.
+SET_CATEGORY = "bigquery.tables.setCategory"
+
 
 def denied_message(permission: str, resource: str) -> str:
     """What Google says to a caller who may not."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from kbq_assets.core.completeness import HOUR_SCHEMA
+from kbq_assets.core.names import COMPLETENESS_TABLE
 from kbq_assets.core.tables import columns_of
 from kbq_assets_tests.contracts.warehouse import SCHEMA
 from kbq_assets_tests.google.faults import Request
@@ -22,11 +24,13 @@ _NAME = r"[A-Za-z0-9_-]+"
 _IN_TABLE = rf"{_PATH}/datasets/{_NAME}/tables"
 _TYPES = {"INT64": "INTEGER", "FLOAT64": "FLOAT", "BOOL": "BOOLEAN", "STRUCT": "RECORD"}
 _JOB_ID = re.compile(r"kbq-[0-9a-f]{16}-[1-9][0-9]*")
+_HOURS_ID = re.compile(r"kbq-[0-9a-f]{16}-completeness-[1-9][0-9]*")
 _PROBE_ID = re.compile(r"kbq-probe-[0-9a-f]{32}")
 _PROBE_TABLE = re.compile(r"_kbq_probe_[0-9a-f]{32}")
 _ANY_TABLE = re.compile(_NAME)
 _US = {"location": "US"}
-_LABELS = {"kbq": "v1", "topic": "t"}
+_OURS = {"kbq": "v1"}
+_LABELS = {**_OURS, "topic": "t"}
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,18 @@ class Said:
     json: Shape = None
 
 
-def _fields() -> list[dict[str, str]]:
+def _fields(schema: str = SCHEMA) -> list[dict[str, Shape]]:
     return [
         {"name": column.name, "type": _TYPES.get(column.type, column.type), "mode": column.mode}
-        for column in columns_of(SCHEMA)
+        for column in columns_of(schema)
+    ]
+
+
+def _described(fields: list[dict[str, Shape]]) -> list[dict[str, Shape]]:
+    """KBQ's own columns tell what they are."""
+    ours = re.compile("_kafka_.*|_kbq_.*|event_date")
+    return [
+        each | {"description": re.compile(".+")} if ours.fullmatch(each["name"]) else each for each in fields
     ]
 
 
@@ -86,19 +98,36 @@ def _parameter(name: str, kind: str, value: str) -> Shape:
     return {"name": name, "parameterType": {"type": kind}, "parameterValue": {"value": value}}
 
 
+def _replacement() -> Shape:
+    """The load of `_kbq_completeness`: all of its rows, in place of those before."""
+    shape = _load(_HOURS_ID, COMPLETENESS_TABLE, "21600000")
+    load = shape["configuration"]["load"] | {
+        "sourceUris": [re.compile(r"gs://[^/]+/.+/completeness/[^/]+/[^/]+\.avro")],
+        "writeDisposition": "WRITE_TRUNCATE",
+    }
+    return shape | {"configuration": shape["configuration"] | {"load": load, "labels": _OURS}}
+
+
 _BURN = {
     "jobReference": {"projectId": PROJECT, "jobId": _JOB_ID, **_US},
     "configuration": {"labels": {"kbq": "burned"}, "query": {"query": "SELECT 1", "useLegacySql": False}},
 }
 _NEW_TABLE = {
     "tableReference": _table(_ANY_TABLE),
-    "schema": {"fields": _fields()},
+    "schema": {"fields": _described(_fields())},
     "timePartitioning": {"type": "DAY", "field": "event_date"},
     "requirePartitionFilter": False,
     "labels": _LABELS,
 }
+#: Created by somebody else, who says nothing of its columns.
+_BARE_TABLE = _NEW_TABLE | {"schema": {"fields": _fields()}}
+_HOURS_TABLE = {
+    "tableReference": _table(COMPLETENESS_TABLE),
+    "schema": {"fields": _fields(HOUR_SCHEMA)},
+    "labels": _OURS,
+}
 _SCRATCH = {
-    **{name: value for name, value in _NEW_TABLE.items() if name != "requirePartitionFilter"},
+    **{name: value for name, value in _BARE_TABLE.items() if name != "requirePartitionFilter"},
     "tableReference": _table(_PROBE_TABLE),
     "labels": {},
     "expirationTime": re.compile(r"[0-9]{13}"),
@@ -126,7 +155,12 @@ SHAPES: Mapping[str, Said] = {
     "jobs.insert": Said(
         rf"{_PATH}/jobs",
         json=Either(
-            (_load(_JOB_ID, _ANY_TABLE, "21600000"), _load(_PROBE_ID, _PROBE_TABLE, "1800000"), _BURN)
+            (
+                _load(_JOB_ID, _ANY_TABLE, "21600000"),
+                _load(_PROBE_ID, _PROBE_TABLE, "1800000"),
+                _replacement(),
+                _BURN,
+            )
         ),
     ),
     "jobs.get": Said(rf"{_PATH}/jobs/kbq-{_NAME}", {"projection": "full", **_US}),
@@ -134,7 +168,7 @@ SHAPES: Mapping[str, Said] = {
     "jobs.query": Said(rf"{_PATH}/queries", json=_POSITIONS),
     "datasets.get": Said(rf"{_PATH}/datasets/{_NAME}"),
     "tables.get": Said(rf"{_IN_TABLE}/{_NAME}"),
-    "tables.insert": Said(_IN_TABLE, json=Either((_NEW_TABLE, _SCRATCH))),
+    "tables.insert": Said(_IN_TABLE, json=Either((_NEW_TABLE, _BARE_TABLE, _HOURS_TABLE, _SCRATCH))),
     "tables.delete": Said(rf"{_IN_TABLE}/{_PROBE_TABLE.pattern}"),
 }
 

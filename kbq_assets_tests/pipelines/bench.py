@@ -7,16 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbq_assets.adapters.routes import find_route
 from kbq_assets.core.commits import Commit
 from kbq_assets.core.cost import CostFunction, core_seconds
+from kbq_assets.core.destinations import PythonRoute
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.personal import Pseudonyms
 from kbq_assets.core.topics import SourceEntry, TopicSettings
 from kbq_assets.core.units import WindowLimits
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.extract import ExtractionLimits, ExtractionPorts, ExtractionReport, extract
 from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.reconcile import ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.wire.sealing import SealKey
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -65,6 +69,9 @@ class Bench:
     partitions: int = 1
     auto_run: bool = True
     faults: Callable[[Call], Outcome] = lambda call: Outcome.OK
+    pseudonyms: Pseudonyms | None = None
+    seal_key: SealKey | None = None
+    find_route: Callable[[str], PythonRoute] = find_route
 
     def __post_init__(self) -> None:
         def ask(call: Call) -> Outcome:
@@ -93,7 +100,16 @@ class Bench:
     ) -> ExtractionReport:
         """One run, whose calls may fail. ``choose`` says which of the open tasks ends next."""
         store, kafka = self.store.view("extractor"), self.kafka.view("extractor")
-        engine = InProcessEngine(WorkerPorts(store, kafka, self.registry, self.clock), choose=choose)
+        worker = WorkerPorts(
+            store,
+            kafka,
+            self.registry,
+            self.clock,
+            pseudonyms=lambda: self.pseudonyms,
+            seal_key=lambda: self.seal_key,
+            find_route=self.find_route,
+        )
+        engine = InProcessEngine(worker, choose=choose)
         ports = ExtractionPorts(store, kafka, engine, self.clock, cost)
         return extract(
             ports,

@@ -91,17 +91,29 @@ def test_a_topic_whose_seconds_are_used_up_goes_on_in_the_next_run() -> None:
     bench.faults = Script("read", before=slow)
     limits = ExtractionLimits(slices=SliceLimits(positions=3, ahead=0))
     report = bench.extract(limits)
-    assert (report.totals.records, report.unfinished) == (3, 1)
+    assert (report.totals.records, report.unfinished) == (2, 1)
     bench.extract(limits)
     assert bench.commit().partitions[0].next == 9
 
 
-def test_no_task_starts_after_the_runs_time_and_what_was_read_is_published() -> None:
+def test_a_slice_ends_with_the_runs_time_and_what_was_read_is_published() -> None:
     bench = Bench()
     bench.produce(*[1] * 9)
     bench.faults = Script("read", before=lambda: bench.clock.sleep(1000))
-    report = bench.extract(ExtractionLimits(seconds=600, slices=SliceLimits(positions=3, ahead=0)))
-    assert (report.totals.records, report.unfinished, bench.commit().partitions[0].next) == (3, 1, 3)
+    report = bench.extract(ExtractionLimits(seconds=600, slices=SliceLimits(positions=5, ahead=0)))
+    assert (report.totals.records, report.unfinished, bench.commit().partitions[0].next) == (2, 1, 2)
+    assert bench.extract().totals.records == 7
+
+
+def test_slices_read_ahead_of_one_that_the_runs_time_cut_are_read_again_once() -> None:
+    bench = Bench()
+    bench.produce(*[1] * 9)
+    bench.faults = Script("read", before=lambda: bench.clock.sleep(1000))
+    report = bench.extract(ExtractionLimits(seconds=600, slices=SliceLimits(positions=3, least=1, ahead=2)))
+    assert (report.totals.records, bench.commit().partitions[0].next) == (2, 2)
+    assert bench.extract().totals.records == 7
+    bench.load()
+    assert bench.offsets(A) == list(range(9))
 
 
 def test_a_run_keeps_what_each_topic_cost() -> None:

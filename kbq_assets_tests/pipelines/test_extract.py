@@ -263,13 +263,21 @@ def test_slices_of_a_long_partition_are_published_as_they_end() -> None:
     assert bench.commit().partitions[0].next == 7
 
 
-@pytest.mark.parametrize(("field", "dates"), [("on", (3,)), ("", (0,))])
-def test_event_dates_come_from_the_named_field_or_the_kafka_time(field: str, dates: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("field", "dates", "fallbacks"),
+    [("on", (3,), 0), ("auto", (3,), 0), ("gone|on", (3,), 0), ("gone", (0,), 1), ("", (0,), 0)],
+)
+def test_event_dates_come_from_the_named_field_or_the_kafka_time(
+    field: str, dates: tuple[int, ...], fallbacks: int
+) -> None:
     bench = Bench(settings=dataclasses.replace(SETTINGS, event_date=field))
     bench.produce(7)
     bench.extract()
     [window] = bench.commit().partitions[0].windows
-    assert window.files[0].dates == dates
+    [file] = window.files
+    assert (file.dates, file.event_time_fallbacks) == (dates, fallbacks)
+    assert (list(file.event_hours.values()), file.newest_event_ms // 86_400_000) == ([1], dates[0])
+    assert bench.commit().totals.event_time_fallbacks == fallbacks
 
 
 def test_retention_loss_is_recorded_where_the_topic_says_so() -> None:

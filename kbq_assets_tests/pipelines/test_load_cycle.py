@@ -135,7 +135,9 @@ def test_a_state_that_was_parked_while_the_run_was_under_way_is_not_loaded_into(
     bench.load()
     bench.produce(1)
     bench.extract()
-    bench.faults = Script("columns", "d.A", before=lambda: operate.propose_park_table(bench.store, A).apply())
+    bench.faults = Script(
+        "find_table", "d.A", before=lambda: operate.propose_park_table(bench.store, A).apply()
+    )
     [report] = bench.load().tables
     assert (report.state, bench.offsets(A)) == ("parked", [0])
 

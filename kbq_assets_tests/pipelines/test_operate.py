@@ -10,7 +10,7 @@ from kbq_assets.pipelines import operate
 from kbq_assets.pipelines.clean import clean
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.pipelines.bench import ERRORS, TOPIC, TP, A, Bench
+from kbq_assets_tests.pipelines.bench import ERRORS, TOPIC, TP, A, Bench, value
 
 
 def _next(bench: Bench) -> int:
@@ -206,3 +206,39 @@ def test_nothing_stopped_is_nothing_to_resume() -> None:
         operate.propose_park_table(bench.store, A)
     with pytest.raises(NotFound):
         operate.propose_accept_gap(bench.store, bench.kafka, TopicPartition(TOPIC, 9))
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "line"),
+    [
+        ({"at": "offset", "offset": 1}, 1, "position 3 -> 1"),
+        ({"at": "timestamp", "timestamp_ms": 2000}, 2, "position 3 -> 2"),
+        ({"at": "latest"}, 4, "position 3 -> 4 gives up 1 positions unread"),
+    ],
+)
+def test_a_range_is_read_again_in_a_new_epoch(options: dict[str, object], first: int, line: str) -> None:
+    bench = Bench()
+    for timestamp in (0, 1000, 2000):
+        bench.kafka.produce(TP, value(1), timestamp=timestamp)
+    bench.extract()
+    bench.load()
+    bench.extract()
+    bench.kafka.produce(TP, value(1), timestamp=3000)
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, **options)  # type: ignore[arg-type]
+    assert proposal.lines == ("epoch 1 -> 2", f"{TOPIC}[0]: {line}")
+    proposal.apply()
+    bench.extract()
+    bench.load()
+    again = [(2, offset) for offset in range(first, 4)]
+    assert [(row.epoch, row.offset) for row in bench.warehouse.rows(A)] == [(1, 0), (1, 1), (1, 2), *again]
+    assert bench.reconcile().accounted
+
+
+def test_a_range_is_refused_where_the_broker_has_none() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    with pytest.raises(Refused, match="outside"):
+        operate.propose_reset(bench.store, bench.kafka, TOPIC, at="offset", offset=2)
+    assert bench.commit().epoch == 1

@@ -16,7 +16,8 @@ from kbq_assets.core import codec, commits, loading, planning
 from kbq_assets.core.commits import StagedFile
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.pipelines import load, publisher, state
-from kbq_assets.pipelines.load_table import GO_ON, TableLoader, Turn
+from kbq_assets.pipelines.load_ports import GO_ON, Turn
+from kbq_assets.pipelines.load_table import TableLoader
 from kbq_assets.worker import unit as worker_unit
 
 
@@ -59,11 +60,13 @@ def _reset_without_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mark_without_schema(file: StagedFile) -> str:
-    return f"{file.name.topic_partition}/{file.name.epoch}"
+    topic, partition = file.name.topic_partition
+    return f"{topic}/{partition}/{file.name.epoch}/0"
 
 
 def _mark_without_epoch(file: StagedFile) -> str:
-    return f"{file.name.topic_partition}/{file.name.schema_id}"
+    topic, partition = file.name.topic_partition
+    return f"{topic}/{partition}/1/{file.name.schema_id}"
 
 
 def _prune_if_any_loaded(commit: Any, is_loaded: Callable[[StagedFile], bool]) -> Any:
@@ -127,7 +130,7 @@ def _same_sequence(current: Any, flight: Any) -> Any:
     return dataclasses.replace(current, flight=flight)
 
 
-def _publish_listed_as_lost(commit: Any, outcomes: Any) -> Any:
+def _publish_listed_as_lost(commit: Any, outcomes: Any, now_ms: int, asked_ms: int) -> Any:
     for outcome in outcomes:
         tp = outcome.unit.range.topic_partition
         now = commit.partitions[tp.partition]

@@ -108,8 +108,41 @@ def check_highest_done_files(world: World) -> None:
                 )
 
 
+def check_counters(world: World) -> None:
+    """What metrics count is what happened, each once (docs/monitoring.md): rows staged, whatever was reset since, and
+    jobs that failed."""
+    for commit in world.commits():
+        totals, counted = commit.totals, commit.published.rows.sum
+        if counted != totals.staged + totals.errors:
+            raise PromiseBroken(f"COUNTERS: {counted} rows were counted as published of {totals}")
+    failed = {job.status.job_id for job in world.warehouse.jobs.values() if job.status.error is not None}
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        own = [job_id for job_id in failed if f"-{found.value.uuid}-" in job_id]
+        if found.value.ended.failed != len(own):
+            raise PromiseBroken(f"COUNTERS: {table} counted {found.value.ended.failed} failed jobs of {own}")
+
+
+def check_hours(world: World) -> None:
+    """Rows are counted once, for their hour of business time, and as late exactly when that was complete before."""
+    loaded: dict[TableReference, Counter[int]] = defaultdict(Counter)
+    for table, row in world.warehouse.log:
+        loaded[table][world.hour_of(row)] += 1
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        hours = found.value.hours
+        if sum(hours.rows.values()) + hours.older_rows != loaded[table].total():
+            raise PromiseBroken(f"HOURS: {table} counts {hours}, it holds {loaded[table]}")
+        if not world.recreated and dict(hours.rows) != dict(loaded[table]):
+            raise PromiseBroken(f"HOURS: {table} counts {hours.rows}, it holds {loaded[table]}")
+        if not world.recreated and hours.late_rows != world.late_rows[table]:
+            raise PromiseBroken(
+                f"HOURS: {table} counts {hours.late} as late, {world.late_rows[table]} rows were"
+            )
+
+
 def check_all(world: World) -> None:
     """All promises."""
+    check_counters(world)
+    check_hours(world)
     check_no_duplicate(world)
     check_order(world)
     check_no_loss(world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ class Chaos:
     job_error_rate: float = 0.1
     reset_rate: float = 0.3
     park_rate: float = 0.3
+    restart_rate: float = 0.0
     produce: float = 3.0
     extract: float = 3.0
     load: float = 3.0
@@ -34,6 +36,7 @@ class Chaos:
     lose_to_retention: float = 0.1
     recreate: float = 0.03
     elect_leader: float = 0.1
+    lose_placements: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -43,6 +46,8 @@ PARKING = Chaos(
     operate=3.0, reject=0.1, clean=2.0, run_job=6.0, spoil_a_file=0.05, recreate=0.0, lose_to_retention=0.0,
 )  # fmt: skip
 PROFILES = (ROUGH, PARKING)
+#: Half of the parkings are such that a load tries the table again by itself (core/restarts.py).
+RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
 
 
 class ScheduleFailed(AssertionError):
@@ -94,6 +99,7 @@ def _rage(world: World, chaos: Chaos) -> None:
     scheduler.fault_rate, scheduler.stall_rate = chaos.fault_rate, chaos.stall_rate
     world.job_error_rate = chaos.job_error_rate
     world.reset_rate, world.park_rate = chaos.reset_rate, chaos.park_rate
+    world.restart_rate = chaos.restart_rate
     events = _events(world, chaos)
     world.produce()
     for _ in range(chaos.steps):
@@ -125,6 +131,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.lose_to_retention, world.lose_to_retention),
         (chaos.recreate, world.recreate),
         (chaos.elect_leader, world.elect_leader),
+        (chaos.lose_placements, world.lose_placements),
     ]
 
 

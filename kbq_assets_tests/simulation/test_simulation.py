@@ -1,20 +1,30 @@
 """Thousands of schedules of crashes, late calls, zombies and operators keep the four promises; mutants do not.
 
-KBQ_TEST_SCHEDULES sets how many schedules run (6,000 by default; the long run is `make model`).
+KBQ_TEST_SCHEDULES sets how many schedules run (3,000 by default; the long run is `make model`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import pytest
 
 from kbq_assets.core.errors import KbqError
+from kbq_assets.core.evolution import VARIANT_COLUMN
+from kbq_assets.pipelines.restaging import is_copy
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.simulation.mutants import MUTANTS, Mutant
-from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule, run_two_loaders
+from kbq_assets_tests.simulation.schedule import (
+    RESTARTING,
+    ROUGH,
+    ScheduleFailed,
+    run_schedule,
+    run_two_loaders,
+)
+from kbq_assets_tests.simulation.world import Recipe
 
-SCHEDULES = int(os.environ.get("KBQ_TEST_SCHEDULES", "6000"))
+SCHEDULES = int(os.environ.get("KBQ_TEST_SCHEDULES", "3000"))
 CHUNKS = 20
 LOADER_STARTS = 1000
 
@@ -53,6 +63,25 @@ def test_two_loaders_without_the_intent_of_l2_break_a_promise(mutant: Mutant) ->
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in range(LOADER_STARTS):
             run_two_loaders(seed)
+
+
+@pytest.mark.slow
+def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
+    rows = 0
+    for seed in range(100):
+        rows += len(run_schedule(seed, RESTARTING).warehouse.log)
+    assert rows > 0
+
+
+@pytest.mark.slow
+def test_schemas_that_contradict_their_table_keep_the_promises_beside_each_other() -> None:
+    settings = dataclasses.replace(Recipe().settings, on_incompatible=VARIANT_COLUMN)
+    recipe, copies = Recipe("1122443gpt", settings=settings), 0
+    for seed in range(100):
+        world = run_schedule(seed, dataclasses.replace(ROUGH, lose_placements=0.5), recipe)
+        uris = [uri for job in world.warehouse.jobs.values() for uri in job.status.source_uris]
+        copies += sum(is_copy(world.store.path_of(uri)) for uri in uris)
+    assert copies > 0
 
 
 def test_a_seed_is_a_schedule() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 import struct
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from kbq_assets.core import loading
 from kbq_assets.core.commits import Commit
+from kbq_assets.core.completeness import HOUR_MS
 from kbq_assets.core.errors import KbqError, Refused
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.loading import TableState
+from kbq_assets.core.names import TableReference, table_state_path
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.topics import SourceEntry, TopicSettings
 from kbq_assets.core.turns import SliceLimits
@@ -28,6 +31,7 @@ from kbq_assets.pipelines.operate import (
     propose_resume,
     propose_resume_table,
 )
+from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
@@ -35,7 +39,7 @@ from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
-from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse
+from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -43,22 +47,29 @@ SCHEMAS = {
     1: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"}]}',
     2: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"},{"name":"y","type":["null","long"]}]}',
     3: '{"type":"record","name":"B","fields":[{"name":"x","type":"long"}]}',
+    4: '{"type":"record","name":"A","fields":[{"name":"x","type":"string"}]}',
 }
-TABLES = {1: TableReference("d", "A"), 2: TableReference("d", "A"), 3: TableReference("d", "B")}
+_A, _B = TableReference("d", "A"), TableReference("d", "B")
+TABLES = {1: _A, 2: _A, 3: _B, 4: _A}
 ERRORS = TableReference("d", "kbq_errors")
-_BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02"}
-_SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0)
+_BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x"}
+_SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0, complete_after_seconds=60)
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
 # The simulator's processes are greenlets of one thread.
 setattr(state, "_PARALLEL_FROM", sys.maxsize)  # noqa: B010 - a constant, to the type checker
 
 
 class YieldingClock(FakeClock):
-    """Waiting lets others run."""
+    """Waiting lets others run. The time of day is the store's."""
 
-    def __init__(self, pause: Callable[[], None]) -> None:
+    def __init__(self, pause: Callable[[], None], time_ms: Callable[[], int]) -> None:
         super().__init__()
         self._pause = pause
+        self._time_ms = time_ms
+
+    def now_ms(self) -> int:
+        """The store's time."""
+        return self._time_ms()
 
     def sleep(self, seconds: float) -> None:
         """Move the clock and yield."""
@@ -68,12 +79,22 @@ class YieldingClock(FakeClock):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a world is made of."""
+    """What a world is made of. ``kinds`` are what is produced, by schema id: gaps, poison and tombstones beside."""
 
+    kinds: str = "1122333gpt"
     partitions: int = 2
     settings: TopicSettings = _SETTINGS
     window_records: int = 4
     chunk_records: int = 2
+
+
+def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
+    """Park a table as a load does whose jobs fail: a later load tries it again by itself."""
+
+    def park(now: TableState) -> TableState:
+        return now if now.flight or now.parked else loading.park(now, "load_failed", "no job", store.now_ms())
+
+    state.change(store, TableState, table_state_path(table), park)
 
 
 class World:
@@ -88,7 +109,7 @@ class World:
         self.store = FaultyMemoryStore(faults=decide)
         self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=False, faults=decide)
         self.registry = FakeRegistry(SCHEMAS)
-        self.clock = YieldingClock(self.scheduler.pause)
+        self.clock = YieldingClock(self.scheduler.pause, lambda: self.store.time_ms)
         self.warehouse.job_errors = self._job_error
         self.job_error_rate = 0.0
         self.rejecting: TableReference | None = None
@@ -99,7 +120,10 @@ class World:
         self.recreated = False
         self.reset_rate = 0.0
         self.park_rate = 0.0
+        self.restart_rate = 0.0
         self._attempts = 0
+        self._produced = 0
+        self.late_rows = Counter[TableReference]()
 
     # What happens on its own ------------------------------------------------------------------------------------
 
@@ -107,30 +131,50 @@ class World:
         """Append a few records, of any schema, poison and gaps among them."""
         for _ in range(self.random.randint(1, 4)):
             tp = TopicPartition(TOPIC, self.random.randrange(self.partitions))
-            self._produce(tp, self.random.choice("1122333gpt"))
+            self._produce(tp, self.random.choice(self.recipe.kinds))
 
     def _produce(self, tp: TopicPartition, kind: str) -> None:
         if kind == "g":
             self.kafka.gap(tp)
             return
         tombstones = self.recipe.settings.tombstones
+        when = self._when()
         if kind == "t":
-            offset = self.kafka.produce(tp, None, key=b"k")
+            offset = self.kafka.produce(tp, None, key=b"k", timestamp=when)
             table = ERRORS if tombstones == "error_table" else None
         elif kind == "p":
-            offset, table = self.kafka.produce(tp, b"\x01poison"), ERRORS
+            offset, table = self.kafka.produce(tp, b"\x01poison", timestamp=when), ERRORS
         else:
             schema_id = int(kind)
             value = struct.pack(">bI", 0, schema_id) + _BODIES[schema_id]
-            offset, table = self.kafka.produce(tp, value), TABLES[schema_id]
+            offset, table = self.kafka.produce(tp, value, timestamp=when), TABLES[schema_id]
         self.expected[tp, self.topic_id][offset] = table
         self.schema_ids[tp, offset] = kind
+
+    def _when(self) -> int:
+        """The time of a record: now, or some hours ago. Of no random choice, so that seeds stay schedules."""
+        self._produced += 1
+        return self.store.time_ms - (0 if self._produced % 3 else self._produced * 7919 % 300 * 60_000)
 
     def run_job(self) -> None:
         """Let one pending job of the warehouse run."""
         if self.warehouse.pending:
-            job_id = self.random.choice(self.warehouse.pending)
+            job_id, before = self.random.choice(self.warehouse.pending), len(self.warehouse.log)
             self.scheduler.trace.append(f"warehouse: {self.warehouse.run_pending(job_id)}"[:200])
+            self._note_late(self.warehouse.log[before:])
+
+    def hour_of(self, row: Row) -> int:
+        """The hour of a row's record; -1 where the topic was recreated since."""
+        message = self.kafka.log(TopicPartition(row.topic, row.partition)).history.get(row.offset)
+        return message.timestamp // HOUR_MS if message else -1
+
+    def _note_late(self, rows: Iterable[tuple[TableReference, Row]]) -> None:
+        """Rows that become visible of an hour that is complete. A flight holds its hours until it has landed, so it is
+        all the same when it does."""
+        states = state.read_table_states(self.store, state.table_registry(self.store))
+        for table, row in rows:
+            if self.hour_of(row) < states[table].value.hours.until:
+                self.late_rows[table] += 1
 
     def land_late_call(self) -> None:
         """Let one call arrive that its caller gave up."""
@@ -152,6 +196,11 @@ class World:
         """Let a table refuse every job for a while, so that it is parked; or let it accept again."""
         tables = (*sorted(set(TABLES.values())), ERRORS)
         self.rejecting = None if self.rejecting else self.random.choice(tables)
+
+    def lose_placements(self) -> None:
+        """Somebody deletes what says which columns tables were given."""
+        for entry in list(self.store.list("placements/")):
+            self.store.delete(entry.path)
 
     def lose_to_retention(self) -> None:
         """Delete the oldest records of a partition."""
@@ -182,7 +231,8 @@ class World:
     # Processes --------------------------------------------------------------------------------------------------
 
     def extract(self, name: str) -> ExtractionReport:
-        """One extraction, as a process of this name."""
+        """One extraction, as a process of this name, a minute after the last run: pauses end (core/restarts.py)."""
+        self.store.time_ms += 60_000
         store, kafka = self.store.view(name), self.kafka.view(name)
         worker = WorkerPorts(
             store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt
@@ -204,9 +254,14 @@ class World:
         return self.random.randrange(tasks)
 
     def load(self, name: str) -> None:
-        """One load; sometimes it does not wait for its jobs (L8)."""
+        """One load, a minute after the last run; sometimes it does not wait for its jobs (L8)."""
+        self.store.time_ms += 60_000
         ports = LoadPorts(self.store.view(name), self.warehouse.view(name), self.clock, self._attempt)
-        load(ports, LoadOptions(wait_seconds=self.random.choice([0.0, 1000.0]), poll_seconds=100.0))
+        wait_seconds = self.random.choice([0.0, 1000.0])
+        load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics))
+
+    def _topics(self, topics: Collection[str]) -> dict[str, TopicSettings]:
+        return dict.fromkeys(topics, self.recipe.settings)
 
     def clean(self, name: str) -> None:
         """One clean-up."""
@@ -219,7 +274,11 @@ class World:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
             return
         if self.random.random() < self.park_rate:
-            propose_park_table(store, self.random.choice((*sorted(set(TABLES.values())), ERRORS))).apply()
+            table = self.random.choice((*sorted(set(TABLES.values())), ERRORS))
+            if self.restart_rate and self.random.random() < self.restart_rate:
+                _park_as_loader(store, table)
+            else:
+                propose_park_table(store, table).apply()
             return
         repairs = list(self._repairs(store, kafka))
         for propose in self.random.sample(repairs, len(repairs)):

@@ -282,9 +282,7 @@ def test_tombstones_of_an_avro_topic_are_rows_of_a_file_of_their_own() -> None:
 
 def test_the_file_facts_are_those_of_its_bytes() -> None:
     sinks = Sinks()
-    encoder = window(
-        sinks, {1: staged(("when", "string"), metadata=MetadataColumns(event_date_field="when"))}
-    )
+    encoder = window(sinks, {1: staged(("when", "string"), metadata=MetadataColumns(event_date="when"))})
     encoder.add(
         chunk_of(
             *(framed(encode_bytes(text)) for text in (b"2026-01-02", b"1970-01-03", b"no date")),
@@ -294,7 +292,12 @@ def test_the_file_facts_are_those_of_its_bytes() -> None:
     assert encoder.bytes_written < encoder.open_files[0].bytes_written + encoder.open_files[0].bytes_buffered
     (file,) = encoder.finish()
     data = next(iter(sinks.files.values())).getvalue()
-    schema = staged(("when", "string"))
+    schema = staged(("when", "string"), metadata=MetadataColumns(event_date="when"))
+    assert [row["_event_time"].isoformat() for row in read_rows(data)] == [
+        "2026-01-02T00:00:00+00:00",
+        "1970-01-03T00:00:00+00:00",
+        "2026-01-01T00:00:00.007000+00:00",  # Kafka's
+    ]
     raw = sum(len(avro_body(json.loads(schema.json), row)) for row in read_rows(data))
     assert file == EncodedFile(
         TABLE,
@@ -306,6 +309,8 @@ def test_the_file_facts_are_those_of_its_bytes() -> None:
         5,
         7,
         frozenset({DAY + 1, 2, DAY}),
+        {48: 1, 24 * DAY: 1, 24 * DAY + 24: 1},
+        (DAY + 1) * 86_400_000,
         1,
         google_crc32c.value(data),
     )

@@ -69,14 +69,15 @@ def test_decorating_leaves_numbas_own_setting_alone() -> None:
 def test_warming_up_compiles_every_kernel() -> None:
     # What a first window would compile is compiled before it: no kernel gets a second signature.
     warm_up()
-    from kbq_assets.wire import assemble, validate
+    from kbq_assets.wire import assemble, event_time, validate
 
     kernels: list[Any] = [
         assemble._append,
         validate._split_prefix,
         validate._validate_avro,
         validate._validate_json,
-        validate._event_days,
+        event_time._event_times,
+        event_time._count_hours,
     ]
     assert {kernel.__name__: len(kernel.signatures) for kernel in kernels} == {
         kernel.__name__: 1 for kernel in kernels

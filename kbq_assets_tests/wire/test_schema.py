@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.core.errors import KbqError
+from kbq_assets.core.tables import Column, columns_of
 from kbq_assets.wire import avro
 from kbq_assets.wire.errors import UnstageableSchema
 from kbq_assets.wire.schema import (
@@ -166,14 +167,29 @@ def test_a_type_in_two_coats_is_unwrapped() -> None:
 )
 def test_an_event_date_field_must_be_a_date_or_time(kind: Any) -> None:
     with pytest.raises(UnstageableSchema, match="event date"):
-        staged_schema(record_of(("when", kind)), MetadataColumns(event_date_field="when"))
+        staged_schema(record_of(("when", kind)), MetadataColumns(event_date="when"))
 
 
-def test_a_plain_long_is_an_event_date_only_on_request() -> None:
+def test_a_plain_number_is_no_rfc3339() -> None:
     writer = record_of(("when", ["null", "long"]))
-    with pytest.raises(UnstageableSchema, match="without a logical type"):
-        staged_schema(writer, MetadataColumns(event_date_field="when"))
-    staged_schema(writer, MetadataColumns(event_date_field="when", plain_long_is_millis=True))
+    with pytest.raises(UnstageableSchema, match="is a number"):
+        staged_schema(writer, MetadataColumns(event_date="when:rfc3339"))
+    assert staged_schema(writer, MetadataColumns(event_date="when:epoch_ms")).event_unit == 2
+
+
+def test_a_business_time_has_a_column_unless_the_record_has_one() -> None:
+    metadata = MetadataColumns(event_date="auto")
+    staged = staged_schema(record_of(("at", "int"), ("happenedAt", "string")), metadata)
+    assert (staged.event_field, staged.columns[-2:]) == ("happenedAt", ("_event_time", "event_date"))
+    told = "The record's business time, from happenedAt (text, by its name); else its time in Kafka."
+    assert columns_of(staged.json)[-2:] == (
+        Column("_event_time", "TIMESTAMP", "REQUIRED", description=told),
+        Column("event_date", "DATE", "REQUIRED"),
+    )
+    own = staged_schema(record_of(("_Event_Time", "string")), metadata)
+    assert (own.event_field, own.columns.count("_event_time")) == ("_Event_Time", 0)
+    assert "_event_time" in tombstone_schema(metadata).columns
+    assert "_event_time" not in json_staged_schema(metadata).columns
 
 
 def test_the_fingerprint_ignores_what_does_not_change_the_loaded_table() -> None:
@@ -240,12 +256,12 @@ def test_json_and_tombstones_have_schemas_of_their_own() -> None:
 
 
 def test_an_event_date_field_of_values_does_not_matter_to_json_and_tombstones() -> None:
-    metadata = MetadataColumns(event_date_field="when")
+    metadata = MetadataColumns(event_date="when")
     assert json_staged_schema(metadata).program.captures == tombstone_schema(metadata).program.captures == 0
 
 
 def test_a_staged_schema_travels_to_a_worker() -> None:
-    staged = staged_schema(record_of(("a", "int")), MetadataColumns(event_date_field="a.b"))
+    staged = staged_schema(record_of(("a", "int")), MetadataColumns(event_date="a.b"))
     copy = pickle.loads(pickle.dumps(staged))
     assert (copy.json, copy.fingerprint, copy.metadata) == (staged.json, staged.fingerprint, staged.metadata)
     assert copy.program.code.tolist() == staged.program.code.tolist()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.records import KINDS, RecordKind, avro_values
 from kbq_assets.wire.snappy import Snappy
 
 RNG = random.Random(3)
@@ -58,6 +59,12 @@ def test_nothing_behind_the_block_is_read_into_it() -> None:
     assert read(Snappy()(whole[: len(data)])) == data
 
 
-def test_what_repeats_is_nearly_as_small_as_the_librarys() -> None:
-    data = words(262_144)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_records_are_nearly_as_small_as_the_librarys(kind: RecordKind) -> None:
+    data = b"".join(avro_values(kind, 2_000))
     assert len(Snappy()(data)) < 1.1 * len(cramjam.snappy.compress_raw(data))
+
+
+def test_short_words_in_disorder_cost_half_as_much_again_at_most() -> None:
+    data = words(262_144)
+    assert len(Snappy()(data)) < 1.5 * len(cramjam.snappy.compress_raw(data))

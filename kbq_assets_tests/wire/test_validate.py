@@ -1,9 +1,7 @@
-"""Every reason, the bounds, and the event date."""
+"""Every reason, and the bounds."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.wire import avro
-from kbq_assets.wire.chunk import Chunk, Message, encode_bytes, encode_long
+from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets.wire.program import compile_program
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import (
@@ -21,12 +19,11 @@ from kbq_assets.wire.validate import (
     SHORT,
     Limits,
     describe,
-    event_days,
     split_prefix,
     validate_avro,
 )
 from kbq_assets_tests.wire import reference
-from kbq_assets_tests.wire.samples import DAY, DAY_MILLIS, MILLIS, chunk_of, record_of
+from kbq_assets_tests.wire.samples import chunk_of, record_of
 
 LIMITS = Limits(max_bytes=100, max_depth=4, max_items=20, max_empty_items=5)
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}
@@ -234,104 +231,6 @@ def test_types_used_often_do_not_make_the_program_grow_without_bound() -> None:
 
 def test_a_recursive_record_without_an_end_is_bounded() -> None:
     assert verdict(record_of(("self", "Order")), b"") == Reason.TOO_DEEP
-
-
-ISO = (
-    "2026-01-01",
-    "2024-02-29T23:59:59+14:00",
-    "0001-01-01",
-    "9999-12-31 00:00:00",
-    "1969-12-31",
-    "2000-02-29",
-)
-NOT_ISO = (
-    "",
-    "2026-1-1",
-    "2026-13-01",
-    "2026-00-10",
-    "2026-04-31",
-    "2026-02-29",
-    "1900-02-29",
-    "2026/01/01",
-    "+2026-01-01",
-    "0000-01-01",
-    "26-01-2026",
-    "2026-01-3x",
-    "2026-01-00",
-)
-
-
-@pytest.mark.parametrize(
-    ("kind", "encoded", "day"),
-    [
-        ({"type": "int", "logicalType": "date"}, encode_long(-3), -3),
-        ({"type": "long", "logicalType": "timestamp-millis"}, encode_long(DAY_MILLIS * 5 - 1), 4),
-        ({"type": "long", "logicalType": "timestamp-millis"}, encode_long(-1), -1),
-        ({"type": "long", "logicalType": "timestamp-micros"}, encode_long(DAY_MILLIS * 6000), 6),
-        ({"type": "long", "logicalType": "timestamp-nanos"}, encode_long(DAY_MILLIS * 7_000_000 + 1), 7),
-        ({"type": "long", "logicalType": "local-timestamp-micros"}, encode_long(DAY_MILLIS * 8000), 8),
-        ("long", encode_long(DAY_MILLIS * 9), 9),
-        ("long", encode_long(-1), None),
-        ("long", encode_long(2**60), None),
-        *(
-            ("string", encode_bytes(text.encode()), dt.date.fromisoformat(text[:10]).toordinal() - 719_163)
-            for text in ISO
-        ),
-        *(("string", encode_bytes(text.encode()), None) for text in NOT_ISO),
-    ],
-)
-@pytest.mark.parametrize("branch", [None, 0, 1])
-def test_the_event_date_is_that_of_the_field_or_else_of_kafka(
-    kind: Any, encoded: bytes, day: int | None, branch: int | None
-) -> None:
-    union = kind if branch is None else [kind, "null"] if branch == 0 else ["null", kind]
-    body = encoded if branch is None else encode_long(branch) + encoded
-    schema = record_of(("before", "string"), ("when", union), ("after", "int"))
-    days, fallbacks = days_of(schema, "when", [b"\x04ab" + body + b"\x06"])
-    assert (days, fallbacks) == (([day], 0) if day is not None else ([DAY], 1))
-
-
-def test_a_null_event_date_is_that_of_kafka() -> None:
-    schema = record_of(("when", ["null", {"type": "int", "logicalType": "date"}]))
-    assert days_of(schema, "when", [b"\x00", b"\x02\x0a"]) == ([DAY, 5], 1)
-
-
-def test_the_event_date_may_be_inside_records_and_several_branches() -> None:
-    date = {"type": "int", "logicalType": "date"}
-    millis = {"type": "long", "logicalType": "timestamp-millis"}
-    inner = record_of(("when", ["null", date, millis, "string"]), name="Inner")
-    schema = record_of(("first", ["null", inner]), ("second", "Inner"))
-    bodies = [
-        b"\x00\x02\x0a",
-        b"\x02\x02\x0e\x00",
-        b"\x02\x04" + encode_long(DAY_MILLIS * 3) + b"\x00",
-        b"\x02\x00\x02\x0a",
-    ]
-    assert days_of(schema, "first.when", bodies) == ([DAY, 7, 3, DAY], 2)
-
-
-def test_a_field_that_a_schema_does_not_have_gives_no_date() -> None:
-    assert days_of(record_of(("id", "int")), "when", [b"\x02"]) == ([DAY], 1)
-
-
-def test_without_a_field_the_kafka_timestamp_is_no_fallback() -> None:
-    assert days_of(record_of(("id", "int")), None, [b"\x02"]) == ([DAY], 0)
-
-
-@pytest.mark.parametrize("timestamp", [-1, 2**62, -(2**62)])
-def test_a_record_without_any_time_gets_the_first_day(timestamp: int) -> None:
-    chunk = Chunk.from_messages([Message(b"\x02", 0, timestamp)])
-    captures = validate_avro(chunk, compile_program(avro.parse("int")), None, LIMITS, prefix=0).captures
-    assert event_days(chunk, np.array([0]), captures)[0].tolist() == [0]
-
-
-def days_of(schema: Any, field: str | None, bodies: Sequence[bytes]) -> tuple[list[int], int]:
-    chunk = Chunk.from_messages(Message(body, offset, MILLIS) for offset, body in enumerate(bodies))
-    program = compile_program(avro.parse(schema), [field] if field else [])
-    validation = validate_avro(chunk, program, None, LIMITS, prefix=0)
-    assert not validation.reasons.any()
-    days, fallbacks = event_days(chunk, np.arange(len(chunk)), validation.captures)
-    return days.tolist(), fallbacks
 
 
 def test_the_reference_decodes_what_it_encodes() -> None:

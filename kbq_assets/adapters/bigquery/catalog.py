@@ -14,29 +14,35 @@ from kbq_assets.adapters.bigquery import queries, schema
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound, Unavailable
+from kbq_assets.core.google_permissions import POLICY_TAG_PERMISSIONS
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import TableNotes
 from kbq_assets.core.tables import Column, TableOptions
 
 #: A change of a table is tried anew when somebody else was faster.
 _UPDATES: Final = 5
 _THREADS: Final = 8
+#: What policy tags need beside; without it nothing is created or changed, rather than left unprotected.
+_TAGS: Final = f", {' and '.join(POLICY_TAG_PERMISSIONS)} (for policy tags)"
 
 
 def create(session: Session, table: TableReference, columns: Sequence[Column], options: TableOptions) -> None:
     """Create a table, and its dataset. An existing one is left alone."""
     new = schema.new_table(session.reference(table), columns, options)
     _create_dataset(session, table.dataset)
-    with calls(f"table {table}", "bigquery.tables.create"):
+    needed = "bigquery.tables.create" + (_TAGS if schema.has_policy_tags(columns) else "")
+    with calls(f"table {table}", needed):
         session.client.create_table(new, exists_ok=True, **session.repeated)
 
 
-def update(session: Session, table: TableReference, wanted: Sequence[Column]) -> None:
-    """Add and relax columns. Raises NotFound, Unavailable."""
+def update(session: Session, table: TableReference, wanted: Sequence[Column], notes: TableNotes) -> None:
+    """Add and relax columns, and say what is said of them and of the table: one patch. Raises NotFound, Unavailable,
+    ConfigurationError."""
     for _ in range(_UPDATES):
         found = session.find_table(table)
         if found is None:
             raise NotFound(f"table {table} does not exist", next_step="run the load again: it creates it")
-        if _change(session, found, wanted):
+        if _change(session, found, wanted, notes):
             return
     raise Unavailable(
         f"table {table}: others change it all the time", next_step="see who does; the next run tries again"
@@ -88,16 +94,18 @@ def _is_here(session: Session, dataset: Any) -> bool:
     return str(dataset._properties.get("location", "")).lower() == session.location.lower()
 
 
-def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column]) -> bool:
+def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column], notes: TableNotes) -> bool:
     """Change a table by the etag it was read with. False when it was changed since, or is gone."""
     before = schema.api_fields(table.schema)
     after = schema.updated(before, wanted)
-    if after == before:
+    changed = schema.noted_fields(table, notes) + (["schema"] if after != before else [])
+    if not changed:
         return True
     table.schema = schema.schema_fields(after)
+    needed = "bigquery.tables.update" + (_TAGS if schema.has_policy_tags(wanted) else "")
     try:
-        with calls(f"table {table.dataset_id}.{table.table_id}", "bigquery.tables.update"):
-            session.client.update_table(table, ["schema"], **session.repeated)
+        with calls(f"table {table.dataset_id}.{table.table_id}", needed):
+            session.client.update_table(table, changed, **session.repeated)
     except (NotFound, api.PreconditionFailed):
         return False
     return True

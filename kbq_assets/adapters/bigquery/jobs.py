@@ -50,7 +50,8 @@ def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigque
     """
     config = bigquery.LoadJobConfig()
     config.source_format = bigquery.SourceFormat.AVRO
-    config.write_disposition = bigquery.WriteDisposition.WRITE_APPEND
+    write = bigquery.WriteDisposition
+    config.write_disposition = write.WRITE_TRUNCATE if job.replace else write.WRITE_APPEND
     config.create_disposition = bigquery.CreateDisposition.CREATE_NEVER
     config.use_avro_logical_types = True
     config.decimal_target_types = [

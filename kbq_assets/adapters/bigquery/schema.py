@@ -13,6 +13,7 @@ from google.cloud import bigquery
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes, needs_notes
 from kbq_assets.core.tables import Column, TableOptions
 
 #: A field as JSON. Fields are read, changed and sent back as they are: descriptions, policy tags, default values and
@@ -57,13 +58,31 @@ def column_of(field: Mapping[str, Any]) -> Column:
         _OURS.get(kind, kind),
         str(field.get("mode") or "NULLABLE").upper(),
         tuple(column_of(inner) for inner in field.get("fields", ())),
+        str(field.get("description") or ""),
+        next(iter((field.get("policyTags") or {}).get("names") or ()), ""),
     )
 
 
 def field_of(column: Column) -> ApiField:
     """A column as a new field."""
-    field = {"name": column.name, "type": _THEIRS.get(column.type, column.type), "mode": column.mode}
-    return field | ({"fields": [field_of(inner) for inner in column.fields]} if column.fields else {})
+    field: ApiField = {
+        "name": column.name,
+        "type": _THEIRS.get(column.type, column.type),
+        "mode": column.mode,
+    }
+    field |= {"fields": [field_of(inner) for inner in column.fields]} if column.fields else {}
+    return field | _notes_of(column)
+
+
+def _notes_of(column: Column) -> ApiField:
+    """What is said of a column; nothing where it is silent, so that what is there stays."""
+    text = {"description": column.description} if column.description else {}
+    return text | ({"policyTags": {"names": [column.policy_tag]}} if column.policy_tag else {})
+
+
+def has_policy_tags(columns: Iterable[Column]) -> bool:
+    """Whether a permission of its own is needed to write these columns."""
+    return any(column.policy_tag or has_policy_tags(column.fields) for column in columns)
 
 
 def updated(existing: Sequence[ApiField], wanted: Iterable[Column]) -> list[ApiField]:
@@ -96,8 +115,22 @@ def new_table(
         table.require_partition_filter = options.require_partition_filter
     if cluster := _cluster(name, by_name, options):
         table.clustering_fields = cluster
-    table.labels = dict(options.labels)
+    table.labels = {**options.labels, **options.notes.labels}
+    if options.notes.text:
+        table.description = options.notes.text
     return table
+
+
+def noted_fields(table: bigquery.Table, notes: TableNotes) -> list[str]:
+    """Give a table the description and labels it lacks; the names of what was changed."""
+    changed = []
+    if needs_notes(StoredTable((), table.description or ""), TableNotes(notes.description)):
+        table.description = notes.text
+        changed.append("description")
+    if needs_notes(StoredTable((), "", table.labels), TableNotes(labels=notes.labels)):
+        table.labels = {**table.labels, **notes.labels}
+        changed.append("labels")
+    return changed
 
 
 def _cluster(name: TableReference, by_name: Mapping[str, Column], options: TableOptions) -> list[str]:
@@ -123,7 +156,7 @@ def _check(table: TableReference, column: Column, types: frozenset[str], purpose
 def _relaxed(field: ApiField, wanted: Column | None) -> ApiField:
     if wanted is None:
         return field
-    changed = dict(field)
+    changed = dict(field) | _notes_of(wanted)
     if field.get("mode") == "REQUIRED" and wanted.mode == "NULLABLE":
         changed["mode"] = "NULLABLE"
     if wanted.fields:

@@ -15,6 +15,7 @@ from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound
 from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes
 from kbq_assets.core.tables import Column, TableOptions
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import (
@@ -86,16 +87,25 @@ class BigQueryWarehouse:
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None when it does not exist."""
-        found = self._session.find_table(table)
-        return None if found is None else tuple(map(schema.column_of, schema.api_fields(found.schema)))
+        found = self.find_table(table)
+        return None if found is None else found.columns
+
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        """A table with what is said of it, None when it does not exist."""
+        if (found := self._session.find_table(table)) is None:
+            return None
+        columns = tuple(map(schema.column_of, schema.api_fields(found.schema)))
+        return StoredTable(columns, found.description or "", dict(found.labels))
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         """Create a table, partitioned by day, and its dataset in this warehouse's location."""
         catalog.create(self._session, table, tuple(columns), options)
 
-    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
-        """Add and relax columns, by the etag they were read with: nobody's change is overwritten."""
-        catalog.update(self._session, table, tuple(columns))
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
+        """Add, relax and describe columns, by the etag they were read with: nobody's change is overwritten."""
+        catalog.update(self._session, table, tuple(columns), notes or TableNotes())
 
     def tables(self) -> tuple[TableReference, ...]:
         """All tables with positions in datasets of this location, sorted."""

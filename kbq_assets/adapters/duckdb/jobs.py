@@ -15,6 +15,7 @@ from kbq_assets.ports.warehouse import JobError, JobStatus
 SCHEMA: Final = "_kbq"
 JOBS: Final = f"{SCHEMA}.kbq_jobs"
 TYPES: Final = f"{SCHEMA}.kbq_types"
+NOTES: Final = f"{SCHEMA}.kbq_notes"
 
 _TABLES: Final = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
@@ -36,6 +37,14 @@ CREATE TABLE IF NOT EXISTS {TYPES} (
     path VARCHAR,
     type VARCHAR NOT NULL,
     PRIMARY KEY (dataset, "table", path)
+);
+CREATE TABLE IF NOT EXISTS {NOTES} (
+    dataset VARCHAR,
+    "table" VARCHAR,
+    path VARCHAR,
+    kind VARCHAR,
+    text VARCHAR NOT NULL,
+    PRIMARY KEY (dataset, "table", path, kind)
 );
 """
 

@@ -8,6 +8,7 @@ from typing import Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb.notes import described, notes_of
 from kbq_assets.adapters.duckdb.types import (
     column_of,
     definition,
@@ -18,6 +19,7 @@ from kbq_assets.adapters.duckdb.types import (
 )
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import StoredTable
 from kbq_assets.core.tables import Column
 
 #: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogues.
@@ -67,10 +69,17 @@ def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tup
     ).fetchall()
     noted = _noted(connection, key)
     relation = connection.sql(f"SELECT * FROM {name_of(connection, table)} LIMIT 0")
-    return tuple(
+    found = tuple(
         column_of(name, duckdb_type, (name,) in not_null, noted)
         for name, duckdb_type in zip(relation.columns, relation.types, strict=True)
     )
+    return described(connection, table, found)
+
+
+def find(connection: duckdb.DuckDBPyConnection, table: TableReference) -> StoredTable | None:
+    """A table with what is said of it, None when it does not exist."""
+    found = columns(connection, table)
+    return None if found is None else StoredTable(found, *notes_of(connection, table))
 
 
 def create(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:
@@ -85,9 +94,26 @@ def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
     existing = columns(connection, table)
     if existing is None:
         raise NotFound(f"table {table} does not exist", next_step="create it first")
+    name = name_of(connection, table)
     for statement in _alterations(existing, wanted):
-        connection.execute(f"ALTER TABLE {name_of(connection, table)} {statement}")
+        connection.execute(f"ALTER TABLE {name} {statement}")
+    _fill_lists(connection, name, existing, wanted)
     _note(connection, table, wanted)
+
+
+def _fill_lists(
+    connection: duckdb.DuckDBPyConnection, name: str, existing: Iterable[Column], wanted: Iterable[Column]
+) -> None:
+    """Old rows have empty lists in new columns, as in BigQuery.
+
+    Not by ADD COLUMN … DEFAULT: nothing else could then be altered in the same transaction (DuckDB 1.5).
+    """
+    known = {column.name.lower() for column in existing}
+    lists = [quoted(c.name) for c in wanted if c.mode == "REPEATED" and c.name.lower() not in known]
+    for column in lists:
+        connection.execute(f"ALTER TABLE {name} ALTER COLUMN {column} SET DEFAULT []")
+    if lists:
+        connection.execute(f"UPDATE {name} SET {', '.join(f'{column} = []' for column in lists)}")
 
 
 def kafka_tables(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference, ...]:
@@ -138,9 +164,7 @@ def _alterations(existing: Iterable[Column], wanted: Iterable[Column], prefix: s
     for column in wanted:
         path, known = prefix + quoted(column.name), by_name.get(column.name.lower())
         if known is None:
-            # A default for old rows; DuckDB has none for nested fields.
-            default = " DEFAULT []" if column.mode == "REPEATED" and not prefix else ""
-            yield f"ADD COLUMN {path} {duckdb_type(column)}{default}"
+            yield f"ADD COLUMN {path} {duckdb_type(column)}"
             continue
         if known.mode == "REQUIRED" and column.mode == "NULLABLE" and not prefix:
             yield f"ALTER COLUMN {path} DROP NOT NULL"

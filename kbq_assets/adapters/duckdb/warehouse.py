@@ -17,6 +17,7 @@ from kbq_assets.adapters.duckdb.database import Database
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
 from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
+from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import (
     ConfigurationError,
@@ -25,6 +26,7 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.loading import LoadLimits
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes
 from kbq_assets.core.tables import Column, TableOptions
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
@@ -123,18 +125,27 @@ class DuckDbWarehouse:
         """A table's columns, None when it does not exist. Nested fields are NULLABLE or REPEATED."""
         return self._read(lambda connection: schema.columns(connection, table), None)
 
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        """A table with what is said of it, None when it does not exist."""
+        return self._read(lambda connection: schema.find(connection, table), None)
+
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table and its schema. ``options`` have no meaning for a local file."""
+        """Create a table and its schema. Of ``options``, what is said of the table has a meaning for a local file."""
         wanted = tuple(columns)
         with self._writing() as connection, _transaction(connection, str(table)):
             if not schema.exists(connection, table):
                 schema.create(connection, table, wanted)
+                labels = {**options.labels, **options.notes.labels}
+                write_notes(connection, table, wanted, dataclasses.replace(options.notes, labels=labels))
 
-    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
-        """Add missing columns and nested fields; drop NOT NULL where a column is now NULLABLE."""
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
+        """Add missing columns and nested fields; drop NOT NULL where a column is now NULLABLE; describe."""
         wanted = tuple(columns)
         with self._writing() as connection, _transaction(connection, str(table)):
             schema.update(connection, table, wanted)
+            write_notes(connection, table, wanted, notes or TableNotes())
 
     def tables(self) -> tuple[TableReference, ...]:
         """All tables with Kafka positions, sorted."""
@@ -212,6 +223,8 @@ class DuckDbWarehouse:
         if columns is None:
             raise _no_table(job.table)
         target = schema.name_of(connection, job.table)
+        if job.replace:
+            connection.execute(f"DELETE FROM {target}")
         return Loader(connection, target, columns, self._open_uri).load(job.source_uris)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, BinaryIO, Final, cast
+from weakref import WeakSet
 
 import google_crc32c
 import requests
@@ -23,7 +24,7 @@ from kbq_assets.adapters.gcs.download import (
     require_checksum,
 )
 from kbq_assets.adapters.gcs.errors import Intent
-from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, crc32c_text
+from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size, crc32c_text
 from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
@@ -66,6 +67,7 @@ class GcsObjectStore:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._chunk_bytes = chunk_bytes
+        self._writers: WeakSet[UploadWriter] = WeakSet()
 
     # Reading
 
@@ -150,7 +152,13 @@ class GcsObjectStore:
         """Stream a new object; the path must not exist when it is closed."""
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         target = UploadTarget(path, self._name(path), intent, self._calls.bucket_url(self._bucket, "/upload"))
-        return UploadWriter(self._calls, target, self._put_file, self._chunk_bytes)
+        writer = UploadWriter(self._calls, target, self._put_file, self._chunk_size)
+        self._writers.add(writer)
+        return writer
+
+    def _chunk_size(self) -> int:
+        # A closed writer may be counted until it is forgotten: then chunks are smaller than they could be.
+        return chunk_size(self._chunk_bytes, len(self._writers))
 
     def delete(self, path: str) -> None:
         """Delete an object. Deleting what is not there succeeds. Raises Unavailable, UnknownOutcome."""

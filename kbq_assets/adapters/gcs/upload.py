@@ -22,8 +22,12 @@ from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.core.errors import KbqError, NotFound, TransientError, Unavailable, UnknownOutcome
 from kbq_assets.ports.object_store import StoredFile
 
-#: Sent at once, and held until the session has it. A multiple of 256 KiB, as every chunk but the last must be.
-CHUNK_BYTES: Final = 8 << 20
+#: Every chunk but the last must be a multiple.
+STEP: Final = 256 << 10
+#: Sent at once, and held until the session has it.
+CHUNK_BYTES: Final = 32 * STEP
+#: What the open writers of a store hold together: with many of them, chunks are smaller.
+ALL_BYTES: Final = 8 * CHUNK_BYTES
 _INCOMPLETE: Final = 308
 #: The session is gone; 499 is what Cloud Storage says of one that was cancelled.
 _OVER: Final = frozenset({404, 410, 499})
@@ -45,11 +49,21 @@ def crc32c_text(checksum: int) -> str:
     return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
+def chunk_size(most: int, writers: int) -> int:
+    """Bytes of a chunk, at most so many, where so many writers are open."""
+    return min(most, max(STEP, ALL_BYTES // max(1, writers) // STEP * STEP))
+
+
 class UploadWriter:
-    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request."""
+    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request. ``chunk_bytes`` says
+    what a chunk is now: another number when other writers were opened or closed."""
 
     def __init__(
-        self, calls: Calls, target: UploadTarget, put: Callable[[str, bytes], StoredFile], chunk_bytes: int
+        self,
+        calls: Calls,
+        target: UploadTarget,
+        put: Callable[[str, bytes], StoredFile],
+        chunk_bytes: Callable[[], int],
     ) -> None:
         self._calls, self._target, self._put = calls, target, put
         self._chunk_bytes = chunk_bytes
@@ -60,8 +74,9 @@ class UploadWriter:
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes. Raises Unavailable, and PreconditionFailed if the path is seen to exist already."""
         view = memoryview(data).cast("B")
-        for start in range(0, len(view), self._chunk_bytes):
-            self._append(bytes(view[start : start + self._chunk_bytes]))
+        most = self._chunk_bytes()
+        for start in range(0, len(view), most):
+            self._append(bytes(view[start : start + most]), most)
         return len(view)
 
     def close(self) -> StoredFile:
@@ -82,15 +97,17 @@ class UploadWriter:
             self._session.cancel()
             self._session = None
 
-    def _append(self, piece: bytes) -> None:
+    def _append(self, piece: bytes, most: int) -> None:
         """The newest bytes stay here, so that the last chunk, which makes the object visible, is never empty."""
         self._crc32c = google_crc32c.extend(self._crc32c, piece)
-        room = self._chunk_bytes - len(self._buffer)
+        room = max(0, most - len(self._buffer))
         self._buffer += piece[:room]
         if len(piece) > room:
             self._session = self._session or _Session(self._calls, self._target)
-            self._session.send(bytes(self._buffer))
-            self._buffer[:] = piece[room:]
+            whole = len(self._buffer) // STEP * STEP
+            self._session.send(bytes(self._buffer[:whole]))
+            self._buffer[:whole] = b""
+            self._buffer += piece[room:]
 
     def _require_own(self, stored: StoredFile) -> None:
         checksum = crc32c_text(self._crc32c)

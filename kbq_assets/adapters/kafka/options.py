@@ -2,7 +2,7 @@
 change.
 
 Isolation level, offset resets, commits and checksums decide whether records are lost: they are not options.
-A value may be a reference, ``env:NAME`` or ``file:PATH``, resolved in the process that opens the client, so
+A value may be a reference, such as ``env:NAME``, resolved in the process that opens the client, so
 that secrets are not shipped with settings.
 """
 
@@ -15,6 +15,7 @@ from typing import Final
 
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.references import is_reference
 
 LOGGER: Final = logging.getLogger("kbq.kafka")
 """Where librdkafka's own log lines go, instead of standard error."""
@@ -177,8 +178,3 @@ def without_secrets(text: str, client: Mapping[str, str]) -> str:
 
 def _shown(name: str, value: str) -> str:
     return HIDDEN if name in _SECRETS and not is_reference(value) else value
-
-
-def is_reference(value: str) -> bool:
-    """Whether a value is ``env:NAME`` or ``file:PATH``."""
-    return value.startswith(("env:", "file:"))

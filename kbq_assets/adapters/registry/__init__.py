@@ -5,5 +5,6 @@ longer than the timeout, and wants the name of a Confluent cluster with a bearer
 """
 
 from kbq_assets.adapters.registry.confluent import ConfluentSchemaRegistry
+from kbq_assets.adapters.registry.subjects import ConfluentSubjects
 
-__all__ = ["ConfluentSchemaRegistry"]
+__all__ = ["ConfluentSchemaRegistry", "ConfluentSubjects"]

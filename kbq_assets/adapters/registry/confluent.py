@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from kbq_assets.adapters.registry.http import Credentials, Reply, Tls, endpoints
+from kbq_assets.adapters.registry.http import Credentials, Endpoint, Reply, Tls, endpoints
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.ports.registry import RegisteredSchema
@@ -21,8 +21,9 @@ _MAX_REFERENCES: Final = 1000
 
 @dataclass(frozen=True)
 class _Reference:
-    """Another schema that one refers to: a version of a subject."""
+    """Another schema that one refers to: a version of a subject, and the name under which it does."""
 
+    name: str
     subject: str
     version: int
 
@@ -60,7 +61,7 @@ class ConfluentSchemaRegistry:
         tls = Tls(
             ca_file, certificate_file, key_file, resolve("the password of the registry's key", key_password)
         )
-        self._endpoints = endpoints(url, credentials, tls, timeout_seconds)
+        self.endpoints = endpoints(url, credentials, tls, timeout_seconds)
         self._schemas: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -78,7 +79,10 @@ class ConfluentSchemaRegistry:
             raise _unknown_id(schema_id)
         answer = _answer(reply, f"schema {schema_id}", address)
         kind = answer.get("schemaType") or "AVRO"
-        return RegisteredSchema(schema_id, self._whole(answer) if kind == "AVRO" else answer["schema"], kind)
+        if kind == "AVRO":
+            return RegisteredSchema(schema_id, self._whole(answer))
+        referenced = ((reference.name, text) for reference, text in self._referenced(answer).items())
+        return RegisteredSchema(schema_id, answer["schema"], kind, tuple(sorted(referenced)))
 
     def _whole(self, answer: Mapping[str, Any]) -> str:
         schema: str = answer["schema"]
@@ -86,11 +90,11 @@ class ConfluentSchemaRegistry:
         if not referenced:
             return schema
         try:
-            return json.dumps(inline_references(schema, referenced))
+            return json.dumps(inline_references(schema, list(referenced.values())))
         except UnstageableSchema:
             return schema  # whoever stages records with it says what is wrong, and with which schema
 
-    def _referenced(self, answer: Mapping[str, Any]) -> list[str]:
+    def _referenced(self, answer: Mapping[str, Any]) -> dict[_Reference, str]:
         """The schemas that one refers to, and those these refer to."""
         schemas: dict[_Reference, str] = {}
         wanted = _references_of(answer)
@@ -107,21 +111,25 @@ class ConfluentSchemaRegistry:
             found = _answer(reply, what, address)
             schemas[reference] = found["schema"]
             wanted += _references_of(found)
-        return list(schemas.values())
+        return schemas
 
     def _get(self, path: str) -> tuple[Reply, str]:
-        """The first answer that any address gives, and that address."""
-        error: KbqError | None = None
-        for endpoint in self._endpoints:
-            try:
-                reply = endpoint.get(path)
-                if not _is_overload(reply):
-                    return reply, endpoint.address
-                error = _refused(reply, endpoint.address)
-            except Unavailable as unavailable:
-                error = unavailable
-        assert error is not None
-        raise error
+        return first_reply(self.endpoints, lambda endpoint: endpoint.get(path))
+
+
+def first_reply(addresses: Iterable[Endpoint], ask: Callable[[Endpoint], Reply]) -> tuple[Reply, str]:
+    """The first answer that any address gives, and that address. Raises Unavailable, ConfigurationError."""
+    error: KbqError | None = None
+    for endpoint in addresses:
+        try:
+            reply = ask(endpoint)
+            if not _is_overload(reply):
+                return reply, endpoint.address
+            error = refused(reply, endpoint.address)
+        except Unavailable as unavailable:
+            error = unavailable
+    assert error is not None
+    raise error
 
 
 def _is_overload(reply: Reply) -> bool:
@@ -147,7 +155,7 @@ def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
         )
     if reply.status != 200:
-        raise _refused(reply, address)
+        raise refused(reply, address)
     if not isinstance(reply.body, Mapping) or not isinstance(reply.body.get("schema"), str):
         raise Unavailable(
             f"what answers at {address} is not a schema registry: {what} has no schema",
@@ -159,7 +167,10 @@ def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
 def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
     references = answer.get("references") or ()
     try:
-        return [_Reference(str(each["subject"]), int(each["version"])) for each in references]
+        return [
+            _Reference(str(each.get("name", "")), str(each["subject"]), int(each["version"]))
+            for each in references
+        ]
     except (KeyError, TypeError, ValueError) as error:
         raise Unavailable(
             f"the schema registry gives references that are not understood: {references}",
@@ -167,7 +178,8 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
         ) from error
 
 
-def _refused(reply: Reply, address: str) -> Unavailable:
+def refused(reply: Reply, address: str) -> Unavailable:
+    """The error of an answer that is none."""
     return Unavailable(
         f"the schema registry at {address} answers with HTTP {reply.status}, error code {_error_code(reply)}",
         next_step="look at its log; the next run goes on by itself",

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
+import re
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from packaging.requirements import Requirement
-
+from kbq_assets.adapters import routes, secrets
 from kbq_assets.core.errors import ConfigurationError
 
 #: The folder that Spark unpacks it to, in the executor's: what follows `#` in `spark.archives`.
@@ -26,6 +26,8 @@ PYTHON: Final = f"./{FOLDER}/bin/python"
 #: is for drivers.
 PACKAGES: Final = (
     "confluent-kafka",
+    "cramjam",
+    "cryptography",
     "google-cloud-storage",
     "google-crc32c",
     "isal",
@@ -33,6 +35,11 @@ PACKAGES: Final = (
     "pyspark",
     "requests",
 )
+#: What they import for some topics, if it is installed here: protoc.
+OPTIONAL: Final = ("grpcio-tools",)
+#: Entry points of other packages that workers look up.
+PLUG_INS: Final = (routes.GROUP, secrets.GROUP)
+_OWN: Final = "kbq-assets"
 #: PySpark brings a whole Spark.
 _SPARKS_OWN: Final = {
     ("pyspark", name) for name in ("bin", "data", "examples", "jars", "licenses", "python", "sbin")
@@ -71,18 +78,36 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
 
 
 def distributions() -> Iterator[importlib.metadata.Distribution]:
-    """`PACKAGES` as they are installed, and all they require here."""
-    seen: set[str] = set()
-    waiting = list(PACKAGES)
+    """`PACKAGES` as they are installed, those of `OPTIONAL` that are, workers' plug-ins, and all they require here."""
+    from packaging.requirements import Requirement  # not for every driver
+
+    seen = {_OWN}  # plug-ins require it; it is packed by itself, without what drivers need
+    waiting = [*PACKAGES, *(name for name in OPTIONAL if _is_installed(name)), *_plug_ins()]
     while waiting:
         name = waiting.pop()
-        if name.lower() in seen:
+        if _normal(name) in seen:
             continue
-        seen.add(name.lower())
+        seen.add(_normal(name))
         found = importlib.metadata.distribution(name)
         yield found
         needed = [Requirement(text) for text in found.requires or ()]
         waiting += [r.name for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})]
+
+
+def _plug_ins() -> Iterator[str]:
+    for group in PLUG_INS:
+        for point in importlib.metadata.entry_points(group=group):
+            if point.dist is not None:
+                yield point.dist.name
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as all its spellings are (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _is_installed(name: str) -> bool:
+    return next(iter(importlib.metadata.distributions(name=name)), None) is not None
 
 
 def _fill(stream: io.BufferedIOBase, kernels: Mapping[str, Path]) -> None:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import py4j.protocol
 from pyspark import SparkConf, SparkContext
 
 from kbq_assets.adapters.local_stack import find_java
@@ -60,6 +62,9 @@ def prepare_environment(settings: SparkSettings, home: Path) -> None:
     PYSPARK_PYTHON names another, as it must on a cluster whose hosts keep theirs elsewhere.
     """
     os.environ["JAVA_HOME"] = str(find_java(home / "java").home)
+    os.environ.setdefault(
+        "SPARK_LAUNCHER_OPTS", _QUICK_EXECUTOR
+    )  # of the JVM that puts together the driver's command
     os.environ.setdefault("PYSPARK_PYTHON", PYTHON if _is_packed(settings) else sys.executable)
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
@@ -80,9 +85,23 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
     """A context for one run, stopped after it. A session, which needs twice the time, brings only SQL."""
     prepare_environment(settings, home)
     config = SparkConf().setAll(list(spark_config(settings, home, daemon).items()))
-    context = SparkContext.getOrCreate(config)
-    context.setLogLevel("ERROR")
+    with _without_numpy_arguments():
+        context = SparkContext.getOrCreate(config)
+        context.setLogLevel("ERROR")
+        try:
+            yield context
+        finally:
+            context.stop()
+
+
+@contextmanager
+def _without_numpy_arguments() -> Iterator[None]:
+    """Calls of Java take no numpy values meanwhile: to ask whether an argument is one, PySpark imports its test tools,
+    and with them pandas, which takes as long as all else that a driver imports."""
+    converters: list[Any] = py4j.protocol.INPUT_CONVERTER
+    kept = list(converters)
+    converters[:] = [each for each in kept if not type(each).__name__.startswith("Numpy")]
     try:
-        yield context
+        yield
     finally:
-        context.stop()
+        converters[:] = kept

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from kbq_assets.adapters.gcs import GcsObjectStore
+from kbq_assets.adapters.gcs.upload import chunk_size
 from kbq_assets.core.errors import (
     PreconditionFailed,
     Unavailable,
@@ -69,6 +70,29 @@ def test_an_upload_goes_on_after_a_failure_at_any_step(
     stored = writer.close()
     assert stored.size == len(DATA)
     assert cloud.store.get("a").data == DATA
+
+
+def test_with_many_open_writers_each_holds_little(cloud: Cloud) -> None:
+    store = GcsObjectStore(anonymous_client(cloud.proxy.endpoint), cloud.bucket, pauses=NO_PAUSES)
+    writer = store.open_write("a")
+    writer.write(DATA)
+    assert cloud.sent() == []
+    others = [store.open_write(f"other-{number}") for number in range(300)]
+    writer.write(DATA)
+    del others
+    writer.write(DATA)
+    writer.close()
+    assert [request.headers.get("Content-Range") for request in cloud.sent("objects.upload_chunk")] == [
+        f"bytes 0-{3 * UNIT - 1}/*",
+        *(f"bytes {first}-{first + UNIT - 1}/*" for first in (3 * UNIT, 4 * UNIT, 5 * UNIT)),
+        f"bytes {6 * UNIT}-{3 * len(DATA) - 1}/{3 * len(DATA)}",
+    ]
+    assert store.get("a").data == DATA * 3
+
+
+@pytest.mark.parametrize(("writers", "units"), [(0, 32), (8, 32), (20, 12), (200, 1), (10_000, 1)])
+def test_chunks_are_whole_units_that_share_a_budget(writers: int, units: int) -> None:
+    assert chunk_size(32 * UNIT, writers) == units * UNIT
 
 
 @pytest.mark.parametrize("chunk", range(2))

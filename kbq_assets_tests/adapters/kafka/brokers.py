@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import Source
 from kbq_assets.wire.chunk import Message
 from kbq_assets_tests.fakes.kafka import FakeKafka
 
@@ -82,7 +83,7 @@ class RealBroker:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.reader = KafkaOffsetReader(bootstrap_servers)
-        self.source = KafkaSource(bootstrap_servers, no_progress_seconds=2.0, chunk_records=1_000)
+        self.source: Source = KafkaSource(bootstrap_servers, no_progress_seconds=2.0, chunk_records=1_000)
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._open: dict[TopicPartition, Producer] = {}
         self._topics: list[str] = []

@@ -8,6 +8,7 @@ from datetime import date
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import StoredTable, TableNotes
 from kbq_assets.core.tables import Column, TableOptions
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
@@ -63,8 +64,13 @@ class ProjectWarehouse(BigQueryWarehouse):
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         super().create_table(self._there(table), columns, options)
 
-    def update_columns(self, table: TableReference, columns: Iterable[Column]) -> None:
-        super().update_columns(self._there(table), columns)
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        return super().find_table(self._there(table))
+
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
+        super().update_columns(self._there(table), columns, notes)
 
     def tables(self) -> tuple[TableReference, ...]:
         return tuple(self._here(table) for table in super().tables() if table.dataset.startswith(self._name))

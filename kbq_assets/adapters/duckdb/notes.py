@@ -1,0 +1,114 @@
+"""What is said of tables: comments of DuckDB's, and a table for what these cannot hold.
+
+DuckDB has comments on tables and columns, not on nested fields, and neither labels nor policy tags: these are in
+``_kbq.kbq_notes``, so that a local warehouse keeps what BigQuery keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs
+from kbq_assets.adapters.duckdb.types import qualified, quoted
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.table_notes import TableNotes
+from kbq_assets.core.tables import Column
+
+#: By path and kind: `description`, `policy_tag`; `label:<name>` of the table, whose path is "".
+Notes: TypeAlias = Mapping[tuple[str, str], str]
+
+_TEXT: Final = "description"
+_TAG: Final = "policy_tag"
+_LABEL: Final = "label:"
+_HERE: Final = "database_name = current_database() AND schema_name = ? AND table_name = ?"
+
+
+def write_notes(
+    connection: duckdb.DuckDBPyConnection,
+    table: TableReference,
+    columns: Iterable[Column],
+    notes: TableNotes,
+) -> None:
+    """Write what is said of a table and its columns, in the caller's transaction; what is blank stays as it is."""
+    rows = {("", _LABEL + key): value for key, value in notes.labels.items()}
+    name = qualified(_catalog(connection), table)
+    if notes.text:
+        connection.execute(f"COMMENT ON TABLE {name} IS {_literal(notes.text)}")
+    for path, column in _flat(columns):
+        if column.description and "." not in path:
+            connection.execute(
+                f"COMMENT ON COLUMN {name}.{quoted(column.name)} IS {_literal(column.description)}"
+            )
+        elif column.description:
+            rows[path, _TEXT] = column.description
+        if column.policy_tag:
+            rows[path, _TAG] = column.policy_tag
+    if rows:
+        connection.executemany(
+            f"INSERT OR REPLACE INTO {jobs.NOTES} VALUES (?, ?, ?, ?, ?)",
+            [[table.dataset, table.table, path, kind, text] for (path, kind), text in rows.items()],
+        )
+
+
+def described(
+    connection: duckdb.DuckDBPyConnection, table: TableReference, columns: Iterable[Column]
+) -> tuple[Column, ...]:
+    """Columns with what is said of them."""
+    found = connection.execute(
+        f"SELECT column_name, comment FROM duckdb_columns() WHERE {_HERE} AND comment IS NOT NULL",
+        [table.dataset, table.table],
+    ).fetchall()
+    notes = {(name, _TEXT): text for name, text in found} | dict(_noted(connection, table))
+    return tuple(_described(column, notes, "") for column in columns)
+
+
+def notes_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[str, Mapping[str, str]]:
+    """A table's description and labels."""
+    (comment,) = connection.execute(
+        f"SELECT comment FROM duckdb_tables() WHERE {_HERE}", [table.dataset, table.table]
+    ).fetchone() or (None,)
+    noted = _noted(connection, table)
+    return comment or "", {
+        kind.removeprefix(_LABEL): text for (path, kind), text in noted.items() if not path
+    }
+
+
+def _described(column: Column, notes: Notes, prefix: str) -> Column:
+    path = prefix + column.name
+    return replace(
+        column,
+        description=notes.get((path, _TEXT), ""),
+        policy_tag=notes.get((path, _TAG), ""),
+        fields=tuple(_described(member, notes, f"{path}.") for member in column.fields),
+    )
+
+
+def _noted(connection: duckdb.DuckDBPyConnection, table: TableReference) -> Notes:
+    try:
+        rows = connection.execute(
+            f'SELECT path, kind, text FROM {jobs.NOTES} WHERE dataset = ? AND "table" = ?',
+            [table.dataset, table.table],
+        ).fetchall()
+    except duckdb.CatalogException:  # a file that KBQ has not written to since there are notes
+        return {}
+    return {(path, kind): text for path, kind, text in rows}
+
+
+def _flat(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, Column]]:
+    for column in columns:
+        yield prefix + column.name, column
+        yield from _flat(column.fields, f"{prefix}{column.name}.")
+
+
+def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
+    (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+    return str(name)
+
+
+def _literal(text: str) -> str:
+    """Text in SQL: COMMENT takes no parameters."""
+    return "'" + text.replace("'", "''") + "'"

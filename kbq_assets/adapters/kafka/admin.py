@@ -1,0 +1,191 @@
+"""The `TopicAdmin` port over librdkafka's admin client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from kbq_assets.adapters.kafka.acls import ANY_ACL, IMPOSSIBLE, NO_ACLS, acl_of, binding
+from kbq_assets.adapters.kafka.errors import unavailable
+from kbq_assets.adapters.kafka.options import LOGGER, admin_options, client_options, without_secrets
+from kbq_assets.core.catalog.access import Allow, LiveAccess
+from kbq_assets.core.catalog.changes import AddPartitions, AlterConfig, Change, CreateTopic, LiveTopic
+from kbq_assets.core.errors import Refused
+
+_SECONDS: Final = 30.0
+#: The package ships no types of these constructors.
+_RESOURCE: Final[Any] = ConfigResource
+_ENTRY: Final[Any] = ConfigEntry
+#: What a broker says of a change it will never make as it is.
+_REFUSALS: Final = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.SECURITY_DISABLED,
+    }
+)
+
+
+class KafkaTopicAdmin:
+    """Topics of a cluster."""
+
+    def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._options = dict(options or {})
+
+    def topics(self) -> Mapping[str, LiveTopic]:
+        """All topics with settings of their own. Raises Unavailable."""
+        try:
+            found = self._admin.list_topics(timeout=_SECONDS).topics
+        except KafkaException as error:
+            raise self._unavailable("no metadata", error) from error
+        return self._described(sorted(name for name in found if not name.startswith("__")))
+
+    def _described(self, names: Collection[str]) -> dict[str, LiveTopic]:
+        if not names:
+            return {}
+        described = self._all(
+            self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_SECONDS)
+        )
+        configs = self._configs(names)
+        return {
+            name: LiveTopic(
+                len(topic.partitions),
+                max((len(p.replicas) for p in topic.partitions), default=0),
+                configs.get(name, {}),
+            )
+            for name, topic in described.items()
+            if not topic.is_internal
+        }
+
+    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [_RESOURCE(ResourceType.TOPIC, name) for name in names]
+        answers = self._all(self._admin.describe_configs(resources, request_timeout=_SECONDS))
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {
+            resource.name: {key: str(e.value) for key, e in sorted(entries.items()) if e.source == own}
+            for resource, entries in answers.items()
+        }
+
+    def apply(self, change: Change) -> None:
+        """Make a change. Raises Unavailable, Refused."""
+        if isinstance(change, CreateTopic):
+            topic = NewTopic(
+                change.topic,
+                num_partitions=change.partitions,
+                replication_factor=change.replication,
+                config=dict(change.config),
+            )
+            futures: Mapping[Any, Future[Any]] = self._admin.create_topics(
+                [topic], operation_timeout=_SECONDS
+            )
+        elif isinstance(change, AddPartitions):
+            futures = self._admin.create_partitions([NewPartitions(change.topic, change.after)])
+        elif isinstance(change, Allow):
+            futures = self._admin.create_acls(list(map(binding, change.acls)), request_timeout=_SECONDS)
+        else:
+            futures = self._admin.incremental_alter_configs([_altered(change)])
+        self._settle(change, futures)
+        self._await(change)
+
+    def _await(self, change: Change) -> None:
+        """Wait until the brokers tell of a change: the controller knows it first."""
+        deadline = time.monotonic() + _SECONDS
+        while not self._is_seen(change):
+            if time.monotonic() > deadline:
+                raise unavailable(f"{change}: done, but not yet to be seen", self._bootstrap_servers)
+            time.sleep(0.1)
+
+    def _is_seen(self, change: Change) -> bool:
+        if isinstance(change, Allow):
+            return self.access().acls.issuperset(change.acls)
+        return _shows(self._described([change.topic]).get(change.topic), change)
+
+    def access(self) -> LiveAccess:
+        """All ACLs, or why they cannot be told. Raises Unavailable."""
+        try:
+            found = self._admin.describe_acls(ANY_ACL, request_timeout=_SECONDS).result()
+        except KafkaException as raised:
+            return LiveAccess(problem=self._why_no_acls(raised))
+        acls = frozenset(filter(None, map(acl_of, found)))
+        return LiveAccess(acls, "" if found else self._why_empty())
+
+    def _why_empty(self) -> str:
+        """Why there are no ACLs at all; "" where there simply are none."""
+        [answer] = self._admin.create_acls([IMPOSSIBLE], request_timeout=_SECONDS).values()
+        try:
+            answer.result()
+        except KafkaException as raised:
+            return NO_ACLS.get(raised.args[0].code(), "")
+        return ""
+
+    def _why_no_acls(self, raised: KafkaException) -> str:
+        if problem := NO_ACLS.get(raised.args[0].code()):
+            return problem
+        raise self._unavailable("no ACLs", raised) from raised
+
+    def _settle(self, change: Change, futures: Mapping[Any, Future[Any]]) -> None:
+        for future in futures.values():
+            try:
+                future.result()
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.code() == KafkaError.TOPIC_ALREADY_EXISTS and isinstance(change, CreateTopic):
+                    continue  # somebody was faster; the next plan compares it
+                if error.code() in _REFUSALS:
+                    raise Refused(
+                        f"{change}: {error.str()}", next_step="mend the entry, or the permission"
+                    ) from raised
+                raise self._unavailable(str(change), raised) from raised
+
+    def _all(self, futures: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
+        """Answers; what disappeared meanwhile is left out."""
+        answers = {}
+        for key, future in futures.items():
+            try:
+                answers[key] = future.result()
+            except KafkaException as raised:
+                if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._unavailable("no description of topics", raised) from raised
+        return answers
+
+    def _unavailable(self, what: str, raised: KafkaException) -> Exception:
+        error: KafkaError = raised.args[0]
+        clean = without_secrets(error.str(), client_options(self._bootstrap_servers, self._options))
+        return unavailable(f"{what}: {clean}", self._bootstrap_servers, error)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        client = client_options(self._bootstrap_servers, self._options)
+        return AdminClient({**admin_options(client)}, logger=LOGGER)
+
+
+def _shows(found: LiveTopic | None, change: CreateTopic | AddPartitions | AlterConfig) -> bool:
+    if found is None:
+        return False
+    if isinstance(change, AddPartitions):
+        return found.partitions >= change.after
+    return isinstance(change, CreateTopic) or change.after.items() <= found.config.items()
+
+
+def _altered(change: AlterConfig) -> Any:
+    entries = [
+        _ENTRY(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in sorted(change.after.items())
+    ]
+    return _RESOURCE(ResourceType.TOPIC, change.topic, incremental_configs=entries)

@@ -1,0 +1,277 @@
+"""Record batches of an answer: which hold records of committed transactions, unpacked into chunks.
+
+https://kafka.apache.org/documentation/#recordbatch
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from kbq_assets.adapters.kafka.fetch import codecs, kernels
+from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
+from kbq_assets.adapters.kafka.native import UNREADABLE_HEADERS
+from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Bytes, Chunk, Longs, Spans
+
+#: A chunk's bytes: large enough that numpy's cost per call does not show, small enough for the processor's caches.
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+_HEAD: Final = struct.Struct(">qiibIhiqqqhii")
+_BEFORE_LENGTH: Final = 12
+_CHECKED_FROM: Final = 21
+_CODEC: Final = 7
+_APPEND_TIME: Final = 8
+_TRANSACTIONAL: Final = 16
+_CONTROL: Final = 32
+_ABORT: Final = b"\x00\x00"
+#: Room for control records, of which a batch has one.
+_CONTROL_BYTES: Final = 4096
+
+
+class BatchHead(NamedTuple):
+    """One batch; ``records_from`` and ``until`` are places in the answer."""
+
+    start: int
+    records_from: int
+    until: int
+    base_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    records: int
+
+    @property
+    def next_offset(self) -> int:
+        """Behind the batch's last position."""
+        return self.base_offset + self.last_delta + 1
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Records up to ``position``; epochs of the last record (-1: no record) and of the last batch."""
+
+    chunk: Chunk
+    position: int
+    record_epoch: int
+    batch_epoch: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records, what of them, and how many in a chunk; ``most_bytes`` is what one batch may unpack to."""
+
+    from_offset: int
+    until: int
+    keys: bool
+    headers: bool
+    chunk_records: int
+    most_bytes: int
+
+    def room(self) -> Unpacked:
+        """Room for a chunk."""
+        return Unpacked(CHUNK_BYTES, self.chunk_records)
+
+
+def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
+    """The complete batches of ``[start, end)``; the last one may be cut off, which the broker does.
+
+    Raises Damaged, or NotSpoken for messages of the formats before Kafka 0.11.
+    """
+    found: list[BatchHead] = []
+    while end - start > 16:
+        base, length, epoch, magic, crc, attributes, last, stamp, latest, producer, _, _, count = _head(
+            data, start, end
+        )
+        if magic in (0, 1):
+            raise NotSpoken(f"messages of the old format {magic}")
+        until = start + _BEFORE_LENGTH + length
+        if length < 0 or magic != 2:
+            raise Damaged(f"a batch of {length} bytes and format {magic} at offset {base}")
+        if until > end:
+            break
+        if length < _HEAD.size - _BEFORE_LENGTH or last < 0 or not 0 <= base < 2**62 or count < 0:
+            raise Damaged(f"a batch of {length} bytes, {count} records and {last + 1} offsets from {base}")
+        if found and base < found[-1].next_offset:
+            raise Damaged(f"a batch from offset {base} after one until {found[-1].next_offset}")
+        records = start + _HEAD.size
+        found.append(
+            BatchHead(
+                start, records, until, base, epoch, crc, attributes, last, stamp, latest, producer, count
+            )
+        )
+        start = until
+    return found
+
+
+def _head(data: Bytes, start: int, end: int) -> tuple[int, ...]:
+    if end - start >= _HEAD.size:
+        return _HEAD.unpack_from(data.data, start)
+    # Cut off within its head, of which the format comes early.
+    return _HEAD.unpack(data[start:end].tobytes().ljust(_HEAD.size, b"\x00"))
+
+
+def without_aborted(
+    heads: Sequence[BatchHead], aborted: Sequence[tuple[int, int]], data: Bytes
+) -> Iterator[tuple[BatchHead, bool]]:
+    """Each batch, and whether its records are to be delivered.
+
+    As Kafka's own consumer does: a producer's batches are dropped from the transaction's first offset to its abort.
+    """
+    begun = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+    producers: set[int] = set()
+    for head in heads:
+        while begun and begun[-1][1] < head.next_offset:
+            producers.add(begun.pop()[0])
+        if head.attributes & _CONTROL:
+            if head.producer_id in producers and _is_abort(head, data):
+                producers.discard(head.producer_id)
+            yield head, False
+        else:
+            yield head, not (head.attributes & _TRANSACTIONAL and head.producer_id in producers)
+
+
+def _is_abort(head: BatchHead, data: Bytes) -> bool:
+    """Whether the batch's only record has the key of an abort marker: version, then type 0."""
+    unpacked = Unpacked(_CONTROL_BYTES, 1)
+    unpacked.add(head, data, _CONTROL_BYTES)
+    markers = unpacked.chunk(0, head.next_offset, keys=True, headers=False)
+    key = markers.key(0) if len(markers) else None
+    if key is None or len(key) < 4:
+        raise Damaged(f"a control record without a type at offset {head.base_offset}")
+    return key[2:4] == _ABORT
+
+
+def deliver(
+    heads: Sequence[BatchHead], wanted: Wanted, aborted: Sequence[tuple[int, int]], data: Bytes
+) -> Iterator[Delivered]:
+    """Chunks of the wanted records; ``data`` must stay as it is meanwhile. Raises Damaged."""
+    unpacked, position, epoch = wanted.room(), wanted.from_offset, -1
+    for head, is_delivered in without_aborted(heads, aborted, data):
+        if head.next_offset <= wanted.from_offset:
+            continue
+        if head.base_offset >= wanted.until:
+            position = wanted.until
+            break
+        check(head, data)
+        if is_delivered and not unpacked.add(head, data, wanted.most_bytes):
+            yield from _delivered(unpacked, wanted, position, epoch)
+            unpacked = wanted.room()
+            unpacked.add(head, data, wanted.most_bytes)
+        position, epoch = min(head.next_offset, wanted.until), head.leader_epoch
+    if position > wanted.from_offset:
+        yield from _delivered(unpacked, wanted, position, epoch)
+
+
+def _delivered(unpacked: Unpacked, wanted: Wanted, position: int, batch_epoch: int) -> Iterator[Delivered]:
+    """Everything that is unpacked, in chunks; the last one reaches ``position``."""
+    chunk = unpacked.chunk(wanted.from_offset, wanted.until, keys=wanted.keys, headers=wanted.headers)
+    ends = [*range(wanted.chunk_records, len(chunk), wanted.chunk_records), len(chunk)]
+    for start, end in itertools.pairwise([0, *ends]):
+        part = chunk.slice(start, end)
+        if end < len(chunk):
+            record_epoch = unpacked.leader_epoch(int(part.offsets[-1]))
+            yield Delivered(part, int(part.offsets[-1]) + 1, record_epoch, record_epoch)
+        else:
+            record_epoch = unpacked.leader_epoch(int(part.offsets[-1])) if end else -1
+            yield Delivered(part, position, record_epoch, batch_epoch)
+
+
+def check(head: BatchHead, data: Bytes) -> None:
+    """Raises Damaged if a batch's checksum is wrong."""
+    if google_crc32c.value(data[head.start + _CHECKED_FROM : head.until]) != head.crc:
+        raise Damaged(f"the checksum of the batch at offset {head.base_offset} is wrong")
+
+
+class Unpacked:
+    """Records of batches, one after another in one buffer."""
+
+    def __init__(self, size: int, records: int) -> None:
+        self.buffer: Bytes = np.empty(size + PADDING, np.uint8)
+        self.used = 0
+        self.records = 0
+        self.heads: list[BatchHead] = []
+        self._most_records = records
+        self._rows: list[tuple[int, ...]] = []
+
+    def add(self, head: BatchHead, data: Bytes, most_bytes: int) -> bool:
+        """Unpack a batch, unless there is no room for it beside others: False. Raises Damaged."""
+        codec = head.attributes & _CODEC
+        packed = data[head.records_from : head.until]
+        room = codecs.room(codec, packed) if codec else len(packed)
+        if room > most_bytes:
+            raise Damaged(f"the batch at offset {head.base_offset} would unpack to {room} bytes")
+        if not self._has_room(head.records, room):
+            if self.heads:
+                return False
+            self.buffer = np.empty(room + PADDING, np.uint8)
+        out = self.buffer[self.used : self.used + room]
+        if codec:
+            size = codecs.unpack(codec, packed, out)
+        else:
+            out[:], size = packed, room
+        if head.records > size // kernels.SMALLEST_RECORD:
+            raise Damaged(f"{head.records} records in {size} bytes at offset {head.base_offset}")
+        is_append_time = bool(head.attributes & _APPEND_TIME)
+        stamp = head.max_timestamp if is_append_time else head.base_timestamp
+        end = self.used + size
+        self._rows.append(
+            (self.used, end, head.base_offset, head.last_delta, head.records, stamp, is_append_time)
+        )
+        self.heads.append(head)
+        self.used = end
+        self.records += head.records
+        return True
+
+    def leader_epoch(self, offset: int) -> int:
+        """Of the record at ``offset``."""
+        return next(head.leader_epoch for head in reversed(self.heads) if head.base_offset <= offset)
+
+    def _has_room(self, records: int, size: int) -> bool:
+        is_full = self.records + records > self._most_records and self.records > 0
+        return not is_full and self.used + size + PADDING <= len(self.buffer)
+
+    def parse(self, from_offset: int, until: int, fields: Longs) -> int:
+        """Fill ``fields``; how many records there are. Raises Damaged."""
+        table = np.array(self._rows, np.int64).reshape(len(self._rows), kernels.COLUMNS)
+        count = kernels.parse_records(self.buffer, table, from_offset, until, fields)
+        if count < 0:
+            raise Damaged(f"the records of the batch at offset {self.heads[-1 - count].base_offset}")
+        return count
+
+    def chunk(self, from_offset: int, until: int, *, keys: bool, headers: bool) -> Chunk:
+        """The records within ``[from_offset, until)``."""
+        fields = np.empty((kernels.FIELDS, self.records), np.int64)
+        fields = fields[:, : self.parse(from_offset, until, fields)]
+        return Chunk(
+            self.buffer,
+            fields[kernels.VALUE],
+            fields[kernels.VALUE_END],
+            fields[kernels.OFFSET],
+            fields[kernels.TIME],
+            Spans(self.buffer, fields[kernels.KEY], fields[kernels.KEY_END]) if keys else None,
+            _headers(self.buffer, fields) if headers else None,
+            None
+            if headers
+            else lambda row: _headers(self.buffer, fields[:, row : row + 1]).get(0) or NO_HEADERS,
+        )
+
+
+def _headers(buffer: Bytes, fields: Longs) -> Spans:
+    """Avro arrays: at most a byte longer for each header, which has two or more, and for the array's end."""
+    froms, untils = fields[kernels.HEADERS], fields[kernels.HEADERS_END]
+    room = 2 * int((untils - froms).sum()) + (2 + len(UNREADABLE_HEADERS)) * len(froms)
+    out = np.empty(room + PADDING, np.uint8)
+    starts, ends = np.empty(len(froms), np.int64), np.empty(len(froms), np.int64)
+    unreadable = np.frombuffer(bytearray(UNREADABLE_HEADERS), np.uint8)
+    kernels.encode_headers(buffer, froms, untils, unreadable, out, starts, ends)
+    return Spans(out, starts, ends)

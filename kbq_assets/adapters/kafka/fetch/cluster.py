@@ -1,0 +1,125 @@
+"""Who leads a partition, and connections to brokers, kept from one range to the next."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from kbq_assets.adapters.kafka.fetch import protocol
+from kbq_assets.adapters.kafka.fetch.access import Access
+from kbq_assets.adapters.kafka.fetch.connection import Connection
+from kbq_assets.adapters.kafka.fetch.errors import ConnectionLost, FetchFailure, Refused
+from kbq_assets.adapters.kafka.fetch.protocol import Node, PartitionLeader, TopicAnswer
+from kbq_assets.core.offsets import TopicPartition
+
+#: Leaders move; a broker that no longer leads says so, so that this only bounds how long a better one is missed.
+_LEADER_SECONDS: Final = 300.0
+#: Idle connections kept to one broker.
+_KEPT: Final = 4
+#: A broker closes connections that were idle for ten minutes.
+_IDLE_SECONDS: Final = 240.0
+#: UNKNOWN_TOPIC_OR_PARTITION.
+_NO_PARTITION: Final = PartitionLeader(None, -1, 3)
+
+_Idle: TypeAlias = defaultdict[tuple[Node, Access], list[tuple[float, Connection]]]
+
+
+class Cluster:
+    """The brokers behind some bootstrap servers. May be shared by threads; a connection is one reading's at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: _Idle = defaultdict(list)
+        self._leaders: dict[TopicPartition, tuple[float, PartitionLeader]] = {}
+        self._known: dict[Node, None] = {}
+        weakref.finalize(self, _close, self._idle)
+
+    def leader(self, tp: TopicPartition, access: Access, seconds: float) -> PartitionLeader:
+        """The leader as last heard of, or as a broker says now. Raises FetchFailure."""
+        with self._lock:
+            heard, leader = self._leaders.get(tp, (-_LEADER_SECONDS, None))
+        if leader is not None and time.monotonic() - heard < _LEADER_SECONDS:
+            return leader
+        topic = self.describe(tp.topic, access, seconds)
+        if topic.error:
+            return PartitionLeader(None, -1, topic.error)
+        return topic.partitions.get(tp.partition, _NO_PARTITION)
+
+    def forget_leader(self, tp: TopicPartition) -> None:
+        """Ask again next time."""
+        with self._lock:
+            self._leaders.pop(tp, None)
+
+    def describe(self, topic: str, access: Access, seconds: float) -> TopicAnswer:
+        """What the first broker that answers says. Raises the last one's FetchFailure."""
+        last: FetchFailure = ConnectionLost("no broker")
+        for node in self._nodes(access):
+            try:
+                connection = self.borrow(node, access, seconds)
+                try:
+                    reply = connection.ask(protocol.METADATA, protocol.metadata_request(topic))
+                    answer = protocol.parse_metadata(reply, topic)
+                except BaseException:
+                    connection.close()
+                    raise
+                self.give_back(connection, access)
+            except Refused:
+                raise
+            except FetchFailure as failure:
+                last = failure
+                self._forget_node(node)
+                continue
+            self._remember(topic, answer)
+            return answer
+        raise last
+
+    def borrow(self, node: Node, access: Access, seconds: float) -> Connection:
+        """A connection that is nobody else's until it is given back, or closed."""
+        with self._lock:
+            kept = self._idle[node, access]
+            while kept:
+                since, connection = kept.pop()
+                if time.monotonic() - since < _IDLE_SECONDS:
+                    return connection
+                connection.close()
+        return Connection(node, access, seconds)
+
+    def give_back(self, connection: Connection, access: Access) -> None:
+        """Keep a connection for the next reading; one that waits for an answer is closed."""
+        with self._lock:
+            kept = self._idle[connection.node, access]
+            if connection.is_idle and len(kept) < _KEPT:
+                kept.append((time.monotonic(), connection))
+                return
+        connection.close()
+
+    def _nodes(self, access: Access) -> Sequence[Node]:
+        """Whom to ask: first who answered before."""
+        with self._lock:
+            known = list(self._known)
+        # Not every reader at the same one.
+        random.shuffle(known)
+        return list(dict.fromkeys((*known[:2], *access.bootstrap, *known[2:])))
+
+    def _remember(self, topic: str, answer: TopicAnswer) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for partition, leader in answer.partitions.items():
+                if leader.node is not None:
+                    self._leaders[TopicPartition(topic, partition)] = now, leader
+                    self._known[leader.node] = None
+
+    def _forget_node(self, node: Node) -> None:
+        with self._lock:
+            self._known.pop(node, None)
+
+
+def _close(idle: _Idle) -> None:
+    for _, connection in itertools.chain.from_iterable(idle.values()):
+        connection.close()

@@ -1,0 +1,160 @@
+"""One connection to a broker: TLS, login, requests out and answers in, each with a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from kbq_assets.adapters.kafka.fetch import protocol
+from kbq_assets.adapters.kafka.fetch.access import Access
+from kbq_assets.adapters.kafka.fetch.errors import Answered, ConnectionLost, Damaged, NotSpoken, Refused
+from kbq_assets.adapters.kafka.fetch.protocol import Api, Node, Reply
+from kbq_assets.adapters.kafka.fetch.sasl import log_in
+from kbq_assets.wire.chunk import Bytes
+
+_SIZE: Final = 4
+_CORRELATION: Final = 4
+#: Room for answers that is kept; that of a larger one is given back with it.
+_KEPT_BYTES: Final = 4 * 1024 * 1024
+#: SaslAuthenticate's refusal of credentials, and SaslHandshake's of a mechanism.
+_SASL_REFUSED: Final = 58
+_WRONG_MECHANISM: Final = 33
+
+
+class Connection:
+    """Use it from one thread at a time; `close` it. Answers come in the order of the requests.
+
+    Raises ConnectionLost, Damaged, Refused, NotSpoken; after each it is of no use any more.
+    """
+
+    def __init__(self, node: Node, access: Access, connect_seconds: float) -> None:
+        self.node = node
+        self._access = access
+        self._correlations = itertools.count(1)
+        self._expected: list[int] = []
+        self._room: Bytes = np.empty(0, np.uint8)
+        self._socket = self._connect(min(connect_seconds, access.connect_seconds))
+        try:
+            if access.login is not None:
+                self._log_in()
+            self._check_versions()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+        return not self._expected
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def ask(self, api: Api, body: bytes) -> Reply:
+        """Send a request and wait for its answer."""
+        self.send(api, body)
+        return self.receive(self._access.answer_seconds)[0]
+
+    def send(self, api: Api, body: bytes) -> None:
+        """Send a request, whose answer is to be received later."""
+        correlation = next(self._correlations)
+        with _failures(self.node):
+            self._socket.settimeout(self._access.answer_seconds)
+            self._socket.sendall(protocol.frame(api, correlation, self._access.client_id, body))
+        self._expected.append(correlation)
+
+    def receive(self, seconds: float) -> tuple[Reply, Bytes]:
+        """The next answer and the bytes it is in, valid until the next one is received."""
+        deadline = time.monotonic() + seconds
+        with _failures(self.node):
+            head = bytearray(_SIZE)
+            self._fill(memoryview(head), deadline)
+            (size,) = struct.unpack(">i", head)
+            if not _CORRELATION <= size <= self._access.most_bytes:
+                raise Damaged(f"an answer of {size} bytes")
+            room = self._room_for(size)
+            self._fill(room.data[:size], deadline)
+        reply = Reply(room.data[:size])
+        if reply.int32() != self._expected.pop(0):
+            raise Damaged("the answer to another request")
+        return reply, room[:size]
+
+    def _fill(self, target: memoryview, deadline: float) -> None:
+        filled = 0
+        while filled < len(target):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("no answer in time")
+            self._socket.settimeout(left)
+            got = self._socket.recv_into(target[filled:])
+            if got == 0:
+                raise ConnectionError("closed by the broker")
+            filled += got
+
+    def _room_for(self, size: int) -> Bytes:
+        if size > _KEPT_BYTES:
+            return np.empty(size, np.uint8)
+        if len(self._room) < size:
+            self._room = np.empty(size, np.uint8)
+        return self._room
+
+    def _connect(self, seconds: float) -> socket.socket:
+        with _failures(self.node):
+            plain = socket.create_connection((self.node.host, self.node.port), timeout=seconds)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._access.tls:
+                return plain
+            with _failures(self.node):
+                return self._access.context().wrap_socket(plain, server_hostname=self.node.host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def _log_in(self) -> None:
+        login = self._access.login
+        assert login is not None, "only called with a login"
+        body = protocol.text(login.mechanism)
+        error, offered = protocol.parse_handshake(self.ask(protocol.SASL_HANDSHAKE, body))
+        if error == _WRONG_MECHANISM:
+            names = ", ".join(offered)
+            raise Refused(f"Authentication failed: {self.node.host} offers {names}, not {login.mechanism}")
+        if error:
+            raise Answered(error, "SaslHandshake")
+        log_in(login, self._exchange)
+
+    def _exchange(self, message: bytes) -> bytes:
+        body = struct.pack(">i", len(message)) + message
+        error, text, answer = protocol.parse_authenticate(self.ask(protocol.SASL_AUTHENTICATE, body))
+        if error == _SASL_REFUSED:
+            raise Refused(text or "Authentication failed")
+        if error:
+            raise Answered(error, text or "SaslAuthenticate")
+        return answer
+
+    def _check_versions(self) -> None:
+        spoken = protocol.parse_api_versions(self.ask(protocol.API_VERSIONS, b""))
+        for api in protocol.NEEDED:
+            low, high = spoken.get(api.key, (0, -1))
+            if not low <= api.version <= high:
+                raise NotSpoken(f"the broker speaks {api.name} {low} to {high}, not {api.version}")
+
+
+@contextlib.contextmanager
+def _failures(node: Node) -> Iterator[None]:
+    """The socket's errors as ours."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise Refused(f"{node.host}:{node.port}: {error.verify_message or error.reason}") from error
+    except (OSError, UnicodeError) as error:  # a host name may be no name at all
+        raise ConnectionLost(f"{node.host}:{node.port}: {error}") from error

@@ -1,0 +1,155 @@
+"""Kernels over the records of unpacked batches: bytes to a chunk's arrays, no Python object per record.
+
+https://kafka.apache.org/documentation/#recordbatch. Every length is checked against the batch it is in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from kbq_assets.wire.jit import copy_bytes, inlined, kernel, store_byte
+from kbq_assets.wire.scan import is_utf8, read_long
+
+# A batch's row in the table that kernels read.
+FROM: Final = 0
+UNTIL: Final = 1
+BASE_OFFSET: Final = 2
+LAST_DELTA: Final = 3
+RECORDS: Final = 4
+TIMESTAMP: Final = 5
+IS_APPEND_TIME: Final = 6
+COLUMNS: Final = 7
+
+# A record's columns.
+VALUE: Final = 0
+VALUE_END: Final = 1
+KEY: Final = 2
+KEY_END: Final = 3
+HEADERS: Final = 4
+HEADERS_END: Final = 5
+OFFSET: Final = 6
+TIME: Final = 7
+FIELDS: Final = 8
+
+SMALLEST_RECORD: Final = 7
+"""Bytes: length, attributes, two deltas, two lengths, number of headers."""
+
+
+@kernel
+def parse_records(buffer: Any, batches: Any, from_offset: int, until: int, fields: Any) -> int:
+    """The records of ``[from_offset, until)``; how many, or -1 - the index of a batch that is damaged."""
+    row = 0
+    for index in range(len(batches)):
+        batch = batches[index]
+        position, end, delta = batch[FROM], batch[UNTIL], -1
+        for _ in range(batch[RECORDS]):
+            length, position = read_long(buffer, position, end)
+            if position < 0 or length < 0 or length > end - position:
+                return -1 - index
+            last, behind = delta, position + length
+            stamp, position = read_long(buffer, position + 1, behind)
+            if position < 0:
+                return -1 - index
+            delta, position = read_long(buffer, position, behind)
+            if position < 0 or delta <= last or delta > batch[LAST_DELTA]:
+                return -1 - index
+            key, key_end, position = _span(buffer, position, behind)
+            if position < 0:
+                return -1 - index
+            value, value_end, position = _span(buffer, position, behind)
+            if position < 0:
+                return -1 - index
+            offset = batch[BASE_OFFSET] + delta
+            if from_offset <= offset < until:
+                fields[VALUE, row], fields[VALUE_END, row] = value, value_end
+                fields[KEY, row], fields[KEY_END, row] = key, key_end
+                fields[HEADERS, row], fields[HEADERS_END, row] = position, behind
+                fields[OFFSET, row] = offset
+                fields[TIME, row] = batch[TIMESTAMP] if batch[IS_APPEND_TIME] else batch[TIMESTAMP] + stamp
+                row += 1
+            position = behind
+        if position != end:
+            return -1 - index
+    return row
+
+
+@inlined
+def _span(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
+    """Beginning and end of bytes with a length, and the position behind; -1, -1 for null; position -1: damaged."""
+    length, position = read_long(buffer, position, end)
+    if position < 0 or length > end - position or length < -1:
+        return -1, -1, -1
+    if length < 0:
+        return -1, -1, position
+    return position, position + length, position + length
+
+
+@kernel
+def encode_headers(
+    buffer: Any, froms: Any, untils: Any, unreadable: Any, out: Any, starts: Any, ends: Any
+) -> None:
+    """Avro arrays of headers; ``unreadable`` where they do not parse or a name is not UTF-8.
+
+    ``out`` has room for `headers_room` bytes.
+    """
+    position = 0
+    for row in range(len(froms)):
+        starts[row] = position
+        end = _encode_one(buffer, froms[row], untils[row], out, position)
+        if end < 0:
+            out[position : position + len(unreadable)] = unreadable
+            end = position + len(unreadable)
+        ends[row] = position = end
+
+
+@inlined
+def _encode_one(buffer: Any, at: int, end: int, out: Any, to: int) -> int:
+    """The position behind a record's headers in ``out``, -1 if they are unreadable."""
+    count, at = read_long(buffer, at, end)
+    if at < 0 or count < 0 or count > end - at:
+        return -1
+    if count:
+        to = _put_long(out, to, count)
+    for _ in range(count):
+        name, name_end, at = _span(buffer, at, end)
+        if at < 0 or name < 0 or not is_utf8(buffer, name, name_end):
+            return -1
+        to = _put_bytes(out, to, buffer, name, name_end)
+        value, value_end, at = _span(buffer, at, end)
+        if at < 0:
+            return -1
+        to = _put_long(out, to, 0 if value < 0 else 1)
+        if value >= 0:
+            to = _put_bytes(out, to, buffer, value, value_end)
+    if at != end:
+        return -1
+    store_byte(out, to, 0)
+    return to + 1
+
+
+@inlined
+def _put_bytes(out: Any, to: int, buffer: Any, start: int, end: int) -> int:
+    to = _put_long(out, to, end - start)
+    copy_bytes(out, to, buffer, start, end - start)
+    return to + end - start
+
+
+@inlined
+def _put_long(out: Any, to: int, value: int) -> int:
+    """Encode a long that is not negative."""
+    rest = value << 1
+    while rest >= 0x80:
+        store_byte(out, to, (rest & 0x7F) | 0x80)
+        rest >>= 7
+        to += 1
+    store_byte(out, to, rest)
+    return to + 1
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the disk cache."""
+    buffer, none = np.zeros(16, np.uint8), np.zeros((FIELDS, 1), np.int64)
+    parse_records(buffer, np.zeros((0, COLUMNS), np.int64), 0, 0, none)
+    encode_headers(buffer, none[0][:0], none[0][:0], buffer, buffer, none[0], none[0])

@@ -1,0 +1,310 @@
+"""The `Source` port by Kafka's own protocol.
+
+The next answer is asked for before the last one is worked on: the broker sends while records are unpacked. The answer
+waits in the socket, so memory is bounded by one answer and one chunk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from kbq_assets.adapters.kafka.errors import UNKNOWN, gone, is_refusal, read_error, unavailable
+from kbq_assets.adapters.kafka.fetch import protocol
+from kbq_assets.adapters.kafka.fetch.access import Access, access_of
+from kbq_assets.adapters.kafka.fetch.batches import BatchHead, Delivered, Wanted, deliver, survey
+from kbq_assets.adapters.kafka.fetch.cluster import Cluster
+from kbq_assets.adapters.kafka.fetch.connection import Connection
+from kbq_assets.adapters.kafka.fetch.errors import (
+    Answered,
+    ConnectionLost,
+    Damaged,
+    FetchFailure,
+    NotSpoken,
+    Refused,
+)
+from kbq_assets.adapters.kafka.fetch.protocol import FetchAnswer, PartitionLeader
+from kbq_assets.adapters.kafka.options import check_options, client_options, redacted, without_secrets
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.offsets import OffsetRange
+from kbq_assets.ports.kafka import Batch
+from kbq_assets.wire.chunk import Chunk
+
+#: A chunk's records, for topics of small ones.
+CHUNK_RECORDS: Final = 40_000
+#: How long the end of the log may lie before the end of the range: a new leader learns within seconds how far its
+#: followers are.
+END_SECONDS: Final = 10.0
+#: A new topic is not known to every broker at once.
+UNKNOWN_SECONDS: Final = 1.0
+#: Between tries where the cluster is changing.
+_BACKOFF_SECONDS: Final = 0.1
+#: After an answer without records, for which the broker usually has waited itself.
+_PAUSE_SECONDS: Final = 0.02
+_LEAST_SECONDS: Final = 0.1
+
+#: A batch costs us some 5 microseconds, which a record saves over librdkafka .2 of: fewer records in a batch, on the
+#: average of an answer with many batches, are cheaper there.
+_FEW_RECORDS: Final = 25
+_MANY_BATCHES: Final = 200
+
+#: Errors that pass: the leader moves, a broker starts or stops.
+_PASSING: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN,
+    }
+)
+
+
+class FetchSource:
+    """The `Source` port over sockets of our own.
+
+    ``no_progress_seconds`` is how long a range may stand still before Unavailable is raised. ``hands_over``: ranges of
+    small batches are left to librdkafka, too. Instances may be shared by threads. Beside what the port names, raises
+    `NotSpoken`, before or between batches, for what librdkafka should read.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        no_progress_seconds: float = 60.0,
+        chunk_records: int = CHUNK_RECORDS,
+        hands_over: bool = False,
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._options = dict(options or {})
+        self._no_progress_seconds = no_progress_seconds
+        self._chunk_records = chunk_records
+        self._hands_over = hands_over
+        self._cluster = Cluster()
+        check_options(self._options)
+
+    def __repr__(self) -> str:
+        return f"FetchSource({self._bootstrap_servers!r}, {redacted(self._options)})"
+
+    def read(
+        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+    ) -> Iterator[Batch]:
+        """Read exactly ``range_``; see the port."""
+        if not range_:
+            yield Batch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
+            return
+        client = client_options(self._bootstrap_servers, self._options)
+        access = access_of(client)
+        wanted = Wanted(
+            range_.from_offset, range_.until_offset, keys, headers, self._chunk_records, access.most_bytes
+        )
+        reading = _Reading(
+            range_, self._cluster, access, client, self._no_progress_seconds, wanted, leader_epoch
+        )
+        reading.hands_over = self._hands_over
+        yield from reading.batches()
+
+
+@dataclass
+class _Link:
+    """A connection to the partition's leader, and the offset that was asked for (-1: none)."""
+
+    connection: Connection
+    leader: PartitionLeader
+    asked: int = -1
+
+
+@dataclass
+class _Reading:
+    """The reading of one range. ``epoch`` is that of the log up to ``position``, -1 where unknown."""
+
+    range: OffsetRange
+    cluster: Cluster
+    access: Access
+    client: Mapping[str, str]
+    no_progress_seconds: float
+    wanted: Wanted
+    epoch: int
+    position: int = field(init=False)
+    fetch_bytes: int = field(init=False)
+    link: _Link | None = field(init=False, default=None)
+    last_progress: float = field(init=False)
+    is_at_end: bool = field(init=False, default=False)
+    failure: FetchFailure | None = field(init=False, default=None)
+    hands_over: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.position = self.range.from_offset
+        self.fetch_bytes = self.access.fetch_bytes
+        self.last_progress = time.monotonic()
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches until the range is read. Raises what the port names, and NotSpoken."""
+        try:
+            while self.position < self.range.until_offset:
+                yield from self._step()
+            self._give_back()
+        except Damaged as damaged:
+            raise self._error(KafkaError(KafkaError._BAD_MSG, str(damaged))) from damaged
+        except Refused as refused:
+            raise self._error(KafkaError(KafkaError._AUTHENTICATION, str(refused))) from None
+        finally:
+            self._unlink()
+
+    def _step(self) -> Iterator[Batch]:
+        """One answer's batches; none if nothing came."""
+        before = self.position
+        try:
+            fetched = self._fetch()
+        except (ConnectionLost, Answered) as failure:
+            self._note(failure)
+            self._give_up_if_late()
+            time.sleep(_BACKOFF_SECONDS)
+            return
+        if fetched is not None:
+            for delivered in fetched:
+                self.position, self.epoch = delivered.position, delivered.batch_epoch
+                yield Batch(delivered.chunk, delivered.position, delivered.record_epoch)
+                # What the caller did with the batch is no standstill of the broker's.
+                self.last_progress = time.monotonic()
+        if self.position == before:
+            self._give_up_if_late()
+        else:
+            self.failure = None
+
+    def _fetch(self) -> Iterator[Delivered] | None:
+        """Ask for what comes next, and while it comes deliver what came; None if nothing did."""
+        link = self.link or self._open()
+        if link.asked != self.position:
+            self._ask(link, self.position)
+        reply, data = link.connection.receive(self._seconds() + self.access.wait_seconds)
+        link.asked = -1
+        answer = protocol.parse_fetch(reply)
+        if answer.error:
+            raise self._refusal(answer.error)
+        heads = survey(data, answer.records_from, answer.records_until)
+        if self.hands_over and self.position == self.range.from_offset:
+            _require_large(heads)
+        behind = heads[-1].next_offset if heads else self.position
+        if behind <= self.position:
+            self._nothing(answer, bool(heads))
+            return None
+        if behind < self.range.until_offset:
+            self._ask(link, behind)
+        wanted = dataclasses.replace(self.wanted, from_offset=self.position)
+        return deliver(heads, wanted, answer.aborted, data)
+
+    def _ask(self, link: _Link, offset: int) -> None:
+        tp, seconds = self.range.topic_partition, self.access.wait_seconds
+        request = protocol.fetch_request(
+            tp, link.leader.epoch, offset, max_bytes=self.fetch_bytes, wait_seconds=seconds
+        )
+        link.connection.send(protocol.FETCH, request)
+        link.asked = offset
+
+    def _nothing(self, answer: FetchAnswer, has_batches: bool) -> None:
+        """Look at an answer that brings nobody further."""
+        if not has_batches and answer.records_until > answer.records_from:
+            if self.fetch_bytes >= self.access.most_bytes:
+                raise Damaged(f"a batch at offset {self.position} has more than {self.fetch_bytes} bytes")
+            self.fetch_bytes = min(2 * self.fetch_bytes, self.access.most_bytes)
+        self.is_at_end = self.position >= answer.last_stable_offset
+        time.sleep(_PAUSE_SECONDS)
+
+    def _open(self) -> _Link:
+        """A connection to the leader, whose log still is the one that was read. Raises FetchFailure, NotFound,
+        OffsetOutOfRange."""
+        tp = self.range.topic_partition
+        leader = self.cluster.leader(tp, self.access, self._seconds())
+        if leader.node is None:
+            raise self._refusal(leader.error or KafkaError.LEADER_NOT_AVAILABLE)
+        connection = self.cluster.borrow(leader.node, self.access, self._seconds())
+        self.link = link = _Link(connection, leader)
+        if self.epoch not in (-1, leader.epoch):
+            self._require_same_log(link)
+        return link
+
+    def _require_same_log(self, link: _Link) -> None:
+        """Raise OffsetOutOfRange if the epoch of what was read ends below the position: the log was truncated.
+
+        A leader of that very epoch has only added to its log, and each fetch names the epoch it expects.
+        """
+        request = protocol.epoch_end_request(self.range.topic_partition, link.leader.epoch, self.epoch)
+        error, epoch, end = protocol.parse_epoch_end(link.connection.ask(protocol.EPOCH_END, request))
+        if error:
+            raise self._refusal(error)
+        if epoch < 0 or end < self.position:
+            text = f"the log was truncated: leader epoch {self.epoch} ends at {end}, not at {self.position}"
+            raise self._error(KafkaError(KafkaError._LOG_TRUNCATION, text))
+
+    def _refusal(self, code: int) -> Answered | KbqError:
+        """What to raise for an error code: what passes is tried again."""
+        error = KafkaError(code)
+        if code in UNKNOWN and self._idle_seconds() >= min(UNKNOWN_SECONDS, self.no_progress_seconds):
+            return gone(f"{self.range}", error.str())
+        if code in UNKNOWN or code in _PASSING:
+            return Answered(code, error.str())
+        return self._error(error)
+
+    def _note(self, failure: ConnectionLost | Answered) -> None:
+        """Begin anew: another connection, and perhaps another leader."""
+        self.failure, self.is_at_end = failure, False
+        self._unlink()
+        self.cluster.forget_leader(self.range.topic_partition)
+        if isinstance(failure, Answered) and is_refusal(KafkaError(failure.code)):
+            raise self._error(KafkaError(failure.code, str(failure)))
+
+    def _give_up_if_late(self) -> None:
+        """Raise Unavailable if nothing has come for too long."""
+        seconds, limit = self._idle_seconds(), self.no_progress_seconds
+        if seconds < (min(END_SECONDS, limit) if self.is_at_end else limit):
+            return
+        last = f"; last error: {without_secrets(str(self.failure), self.client)}" if self.failure else ""
+        what = "the log ends at" if self.is_at_end else "nothing came after"
+        message = f"{self.range}: {what} offset {self.position}, for {seconds:.0f} s{last}"
+        raise unavailable(message, self.client["bootstrap.servers"])
+
+    def _idle_seconds(self) -> float:
+        return time.monotonic() - self.last_progress
+
+    def _seconds(self) -> float:
+        """How long to wait for an answer or a connection."""
+        left = self.no_progress_seconds - self._idle_seconds()
+        return max(_LEAST_SECONDS, min(left, self.access.answer_seconds))
+
+    def _give_back(self) -> None:
+        """Leave the connection to the next reading."""
+        link, self.link = self.link, None
+        if link is not None:
+            self.cluster.give_back(link.connection, self.access)
+
+    def _unlink(self) -> None:
+        """Close the connection, of which nobody knows what it would bring next."""
+        link, self.link = self.link, None
+        if link is not None:
+            link.connection.close()
+
+    def _error(self, error: KafkaError) -> KbqError:
+        found = read_error(error, str(self.range), self.client["bootstrap.servers"])
+        found.message = without_secrets(found.message, self.client)
+        return found
+
+
+def _require_large(heads: Sequence[BatchHead]) -> None:
+    """Raise NotSpoken for batches that librdkafka reads with less effort."""
+    records = sum(head.records for head in heads)
+    if len(heads) >= _MANY_BATCHES and records < _FEW_RECORDS * len(heads):
+        raise NotSpoken(f"batches of {records / len(heads):.1f} records with as little effort")

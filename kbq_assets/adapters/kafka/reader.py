@@ -1,0 +1,75 @@
+"""Which reader reads: Kafka's protocol spoken by ourselves (`fetch`), or librdkafka, which understands everything.
+
+``auto`` reads by `fetch` where that can, and goes on with librdkafka where it cannot: options that it does not know, a
+broker before 2.1, messages of the formats before 0.11; and ranges of small batches, which cost librdkafka
+less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from kbq_assets.adapters.kafka.fetch.access import not_spoken
+from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
+from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.options import LOGGER
+from kbq_assets.adapters.kafka.source import KafkaSource
+from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.offsets import OffsetRange
+from kbq_assets.core.settings import KafkaReader
+from kbq_assets.ports.kafka import Batch, Source
+
+_OTHERWISE: Final = "set KBQ_READER=auto: librdkafka then reads what this reader cannot"
+
+
+def open_reader(
+    bootstrap_servers: str, options: Mapping[str, str] | None = None, reader: KafkaReader = "auto"
+) -> Source:
+    """The reader of Kafka records. Raises ConfigurationError for options that are not allowed, or that ``fetch`` does
+    not know."""
+    option = not_spoken(options or {})
+    if option and reader == "fetch":
+        raise ConfigurationError(
+            f"the reader fetch does not know the Kafka option {option}", next_step=_OTHERWISE
+        )
+    if option and reader == "auto":
+        LOGGER.info("librdkafka reads, because of the option %s", option)
+    if option or reader == "librdkafka":
+        return KafkaSource(bootstrap_servers, options)
+    if reader == "fetch":
+        return FetchOrOther(FetchSource(bootstrap_servers, options), None)
+    fetch = FetchSource(bootstrap_servers, options, hands_over=True)
+    return FetchOrOther(fetch, lambda: KafkaSource(bootstrap_servers, options))
+
+
+class FetchOrOther:
+    """Reads by ``fetch``; what that cannot read, by the other reader, Unavailable where there is none."""
+
+    def __init__(self, fetch: Source, open_other: Callable[[], Source] | None) -> None:
+        self._fetch = fetch
+        self._open_other = open_other
+
+    def __repr__(self) -> str:
+        return f"FetchOrOther({self._fetch!r})"
+
+    def read(
+        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+    ) -> Iterator[Batch]:
+        """Read exactly ``range_``; see the port."""
+        position = range_.from_offset
+        try:
+            for batch in self._fetch.read(range_, leader_epoch=leader_epoch, keys=keys, headers=headers):
+                yield batch
+                position = batch.position
+        except NotSpoken as reason:
+            why = str(reason)
+        else:
+            return
+        if self._open_other is None:
+            raise Unavailable(f"{range_}: the reader fetch cannot read {why}", next_step=_OTHERWISE)
+        LOGGER.info("librdkafka reads %s from offset %d on: %s", range_, position, why)
+        rest = OffsetRange(range_.topic_partition, position, range_.until_offset)
+        # The epoch is known for the range's beginning alone.
+        epoch = leader_epoch if position == range_.from_offset else -1
+        yield from self._open_other().read(rest, leader_epoch=epoch, keys=keys, headers=headers)

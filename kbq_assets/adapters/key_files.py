@@ -1,0 +1,60 @@
+"""Files that hold keys: for their owner alone, whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kbq_assets.core.errors import ConfigurationError, Refused
+
+_OWNER_ONLY = 0o600
+_EVERYBODY = 0o644
+
+
+def create(path: Path, text: str, *, public: bool = False) -> None:
+    """Write a new file. Raises Refused where one is there already, ConfigurationError where none can be."""
+    try:
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _EVERYBODY if public else _OWNER_ONLY
+        )
+    except FileExistsError:
+        raise Refused(
+            f"{path} is there already", next_step="name another file: a lost key opens nothing"
+        ) from None
+    except OSError as error:
+        raise _not_written(path, error) from error
+    _write(descriptor, text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file anew, in one step. Raises ConfigurationError."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        _write(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), text)
+        new.replace(path)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def read(path: Path) -> str:
+    """A file's text. Raises ConfigurationError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {type(error).__name__}", next_step="name a key file"
+        ) from None
+
+
+def _write(descriptor: int, text: str) -> None:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _not_written(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} was not written: {error.strerror}", next_step="name a file in a folder that is there"
+    )

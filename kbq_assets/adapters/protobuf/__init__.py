@@ -1,0 +1,19 @@
+"""Protobuf values as Avro records, by Google's own library: schemas compiled by protoc, messages parsed by it.
+
+    double, float        double, float          Timestamp              timestamp-micros
+    int32, sint32, …     int                    Duration               long, microseconds
+    uint32, fixed32      long                   wrappers (Int64Value…) their scalar, nullable
+    int64, sint64, …     long                   Struct, Value, …       JSON
+    uint64, fixed64      decimal(20, 0)         other messages         record, nullable
+    bool, string, bytes  the same               repeated               array
+    enum                 string, its name       map                    array of {key, value}
+
+A scalar of proto3 without `optional` is its default where it is absent, as Protobuf says; members of a `oneof` and
+`optional` fields are null. A message that contains itself has no columns: its schema cannot be staged.
+"""
+
+from kbq_assets.adapters.protobuf.compiler import MessageTypes, compile_types
+from kbq_assets.adapters.protobuf.fields import fields_of
+from kbq_assets.adapters.protobuf.rows import avro_schema_of, row_encoder
+
+__all__ = ["MessageTypes", "avro_schema_of", "compile_types", "fields_of", "row_encoder"]

@@ -1,0 +1,88 @@
+"""The `SubjectRegistry` port over Confluent's HTTP API: what `kbq catalog` asks and registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from kbq_assets.adapters.registry.confluent import ConfluentSchemaRegistry, first_reply, refused
+from kbq_assets.adapters.registry.http import Reply
+from kbq_assets.core.errors import Refused
+from kbq_assets.ports.registry import LatestSchema
+
+_NO_SUBJECT: Final = frozenset({40401, 40402})
+
+
+class ConfluentSubjects:
+    """Subjects of the registry that ``registry`` reads schemas from, with its credentials."""
+
+    def __init__(self, registry: ConfluentSchemaRegistry) -> None:
+        self._endpoints = registry.endpoints
+
+    def subjects(self) -> Mapping[str, LatestSchema]:
+        """Each subject's latest version. Raises Unavailable."""
+        names = self._good(*self._get("subjects"))
+        return {name: self._latest(name) for name in names}
+
+    def _latest(self, subject: str) -> LatestSchema:
+        reply, address = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
+        found = self._good(reply, address)
+        kind, text = str(found.get("schemaType") or "AVRO"), str(found.get("schema", ""))
+        return LatestSchema(kind, text, bool(found.get("references")))
+
+    def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
+        """Why a schema cannot become the subject's next version. Raises Unavailable."""
+        path = f"compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        reply, address = self._post(path, _body(schema, schema_type))
+        if reply.status == 404 and _code(reply) in _NO_SUBJECT:
+            return ()
+        if reply.status in (409, 422):
+            return (_message(reply),)
+        answer = self._good(reply, address)
+        if answer.get("is_compatible"):
+            return ()
+        return tuple(map(str, answer.get("messages") or ("the registry says no more than that",)))
+
+    def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
+        """Whether a subject has a schema in one of its versions. Raises Unavailable."""
+        reply, address = self._post(f"subjects/{quote(subject, safe='')}", _body(schema, schema_type))
+        if reply.status in (404, 422):
+            return False  # 422: it is no schema, which is said when it is to be registered
+        self._good(reply, address)
+        return True
+
+    def register(self, subject: str, schema: str, schema_type: str) -> int:
+        """Register a schema and return its id. Raises Refused, Unavailable."""
+        path = f"subjects/{quote(subject, safe='')}/versions"
+        reply, address = self._post(path, _body(schema, schema_type))
+        if reply.status in (409, 422):
+            raise Refused(
+                f"the registry does not take the schema of {subject}: {_message(reply)}",
+                next_step="mend the schema, or the subject's compatibility",
+            )
+        return int(self._good(reply, address)["id"])
+
+    def _get(self, path: str) -> tuple[Reply, str]:
+        return first_reply(self._endpoints, lambda endpoint: endpoint.get(path))
+
+    def _post(self, path: str, body: Mapping[str, str]) -> tuple[Reply, str]:
+        return first_reply(self._endpoints, lambda endpoint: endpoint.post(path, body))
+
+    def _good(self, reply: Reply, address: str) -> Any:
+        if reply.status != 200 or reply.body is None:
+            raise refused(reply, address)
+        return reply.body
+
+
+def _body(schema: str, schema_type: str) -> dict[str, str]:
+    # AVRO is what registries take a schema for that says nothing; some older ones know no other word.
+    return {"schema": schema} if schema_type == "AVRO" else {"schema": schema, "schemaType": schema_type}
+
+
+def _code(reply: Reply) -> Any:
+    return reply.body.get("error_code") if isinstance(reply.body, Mapping) else None
+
+
+def _message(reply: Reply) -> str:
+    return str(reply.body.get("message", "")) if isinstance(reply.body, Mapping) else f"HTTP {reply.status}"

@@ -1,0 +1,87 @@
+"""``kbq check``: what is wrong, and what waits because of it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from rich.console import Console
+
+from kbq_assets.cli.context import ExitCode, json_option, pass_platform
+from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.core.check_names import CHECKS, COUNTS_AGREE
+from kbq_assets.core.checks import CheckResult
+from kbq_assets.pipelines.checks import CheckReport
+from kbq_assets.pipelines.platform import Platform
+
+
+@click.command()
+@click.option("--counts", is_flag=True, help="Count the warehouse too, as `kbq reconcile --counts` does.")
+@json_option
+@pass_platform
+def check(platform: Platform, counts: bool, as_json: bool) -> None:
+    """Make all checks; exit code 1 when one fails, 75 when one could not be made.
+
+    Each failure is shown with the commands that go on. A failed check that the topic's option `blocking` names keeps
+    the topic's files waiting until it passes. Changes nothing.
+    """
+    report = platform.checks(counts=counts)
+    if as_json:
+        echo_json(report_json(report))
+    else:
+        _print(report, console())
+    sys.exit(_code(report))
+
+
+def report_json(report: CheckReport) -> dict[str, object]:
+    """All checks as a document."""
+    return {
+        "failed": len(report.failures),
+        "checks": [_result_json(result) for result in report.results],
+        "unknown": dict(report.unknown),
+        "holds": [
+            {"topic": h.topic, "check": h.check, "message": h.message, "commands": list(h.commands)}
+            for h in report.holds
+        ],
+    }
+
+
+def _result_json(result: CheckResult) -> dict[str, object]:
+    return {
+        "check": result.check,
+        "subject": result.subject,
+        "passed": result.passed,
+        "severity": result.severity,
+        "message": result.message,
+        "commands": list(result.commands),
+        "holds": result.holds,
+        "numbers": dict(result.numbers),
+    }
+
+
+def _print(report: CheckReport, out: Console) -> None:
+    shown = table("check", "#passed", "#failed", "")
+    for name in CHECKS:
+        results = report.of(name)
+        failed = sum(not result.passed for result in results)
+        if results or name in report.unknown:
+            verdict = "unknown" if name in report.unknown else CHECKS[name].severity if failed else "ok"
+            shown.add_row(name, number(len(results) - failed), number(failed), verdict)
+    out.print(shown)
+    for result in report.failures:
+        out.print(f"{result.severity}: {result.check}: {result.subject}: {result.message}", style="yellow")
+        for command in result.commands:
+            out.print(f"  next: {command}", style="yellow")
+        if result.holds:
+            out.print("  its files are not loaded until this passes", style="yellow")
+    for message in dict.fromkeys(report.unknown.values()):
+        names = ", ".join(name for name, why in report.unknown.items() if why == message)
+        out.print(f"unknown: {names}: {message}", style="yellow")
+    if not report.unknown and COUNTS_AGREE not in {result.check for result in report.results}:
+        out.print("the warehouse was not counted: --counts does")
+
+
+def _code(report: CheckReport) -> ExitCode:
+    if report.failures:
+        return ExitCode.FAILED
+    return ExitCode.TRY_AGAIN if report.unknown else ExitCode.DONE

@@ -1,0 +1,215 @@
+"""``kbq pii``: keys of personal data: made, rotated, and used by the few who may."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kbq_assets.cli.context import json_option, pass_platform
+from kbq_assets.core.errors import ConfigurationError, EncodingError
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.wire.sealed_rows import OpenedRow
+    from kbq_assets.wire.sealing import OpeningKeys
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group()
+def pii() -> None:
+    """Keys of personal data: seal keys for error rows, keys of pseudonyms.
+
+    \b
+      kbq pii keygen seal-2026.key                     a private key, and its public key beside it
+      kbq pii open --key seal-2026.key --topic t       sealed error rows, opened
+      kbq pii new-key pseudonyms.json                  rotate: a new key becomes the current one
+      kbq pii pseudonym --context customer < value     what a person is called in the tables
+    """
+
+
+@pii.command()
+@click.argument("private", type=_FILE)
+@click.option("--id", "name", help="What rows say they are sealed for; by default the file's name.")
+def keygen(private: Path, name: str | None) -> None:
+    """Make a key pair that seals error rows: PRIVATE, readable by you alone, and PRIVATE.pub.
+
+    Workers get the public key: KBQ_PII_SEAL_KEY=file:PRIVATE.pub, or any other reference to its text.
+    Keep the private key where KBQ does not run, and a copy of it: what is sealed opens with nothing else.
+    """
+    from kbq_assets.adapters import key_files
+    from kbq_assets.wire.sealing import new_key_pair
+
+    secret, public = new_key_pair(name or private.stem)
+    key_files.create(private, secret)
+    key_files.create(private.with_name(f"{private.name}.pub"), public, public=True)
+    click.echo(f"wrote {private} and {private}.pub; next: KBQ_PII_SEAL_KEY=file:{private.absolute()}.pub")
+
+
+@pii.command(name="new-key")
+@click.argument("file", type=_FILE)
+@click.option("--id", "name", help="What pseudonyms begin with; by default today's date.")
+def new_key(file: Path, name: str | None) -> None:
+    """Add a key of pseudonyms to FILE and make it the current one; a FILE that is not there is made.
+
+    New values have the new key's id, old ones keep theirs: `kbq pii pseudonym` tells all of a person's.
+    Where FILE's text lies in a secret manager, store the new text there.
+    """
+    from kbq_assets.adapters import key_files
+    from kbq_assets.core.personal import with_new_key
+
+    name = name or datetime.now(UTC).strftime("%Y-%m-%d")
+    before = key_files.read(file) if file.exists() else ""
+    text = with_new_key(before, name)
+    if before:
+        key_files.replace(file, text)
+    else:
+        key_files.create(file, text)
+    click.echo(f"{file}: the current key is {name}; workers use it within five minutes")
+
+
+@pii.command()
+@click.option("--context", required=True, help="As in the decision pseudonym:CONTEXT; else the field's path.")
+@json_option
+@pass_platform
+def pseudonym(platform: Platform, context: str, as_json: bool) -> None:
+    """Say what a value is called in the tables, under every key of KBQ_PII_KEYS.
+
+    The value is read from standard input, so that no list of processes and no history of a shell has it; the end of
+    its line does not belong to it. Numbers are as Python writes them. To grant a person access to their rows, or
+    to erase them: WHERE customer IN (…) with what is printed.
+    """
+    from kbq_assets.worker.adapters import open_pseudonyms
+
+    found = open_pseudonyms(platform.settings)
+    if found is None:
+        raise ConfigurationError("there are no keys of pseudonyms", next_step="set KBQ_PII_KEYS")
+    value = _value()
+    names = {key_id: found.of(context, value, key_id) for key_id in found.keys}
+    if as_json:
+        click.echo(json.dumps(names))
+    else:
+        click.echo("\n".join(names.values()))
+
+
+def _value() -> bytes:
+    if sys.stdin.isatty():
+        return str(click.prompt("value", hide_input=True)).encode()
+    value = sys.stdin.buffer.read()
+    return value.removesuffix(b"\n").removesuffix(b"\r")
+
+
+class _Sealed(NamedTuple):
+    """A sealed value, where it was written, and what else its row says."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+    row: dict[str, Any]
+
+
+@pii.command(name="open")
+@click.option(
+    "--key", "keys", type=_FILE, multiple=True, required=True, help="A private key's file; several may be."
+)
+@click.option("--topic", help="Of this topic alone.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The newest this many."
+)
+@click.option("--stdin", "from_stdin", is_flag=True, help="Rows as JSON lines from standard input.")
+@pass_platform
+def open_rows(
+    platform: Platform, keys: Sequence[Path], topic: str | None, limit: int, from_stdin: bool
+) -> None:
+    """Print sealed error rows as they were produced, as JSON lines: value, key and headers.
+
+    They are read from the warehouse. With --stdin they come from anywhere, as `kbq errors show --json` or BigQuery
+    print them: topic, partition, offset and the value as base64. Rows that are not sealed are passed over; exit
+    code 1 where one did not open.
+    """
+    opening = _opening_keys(keys)
+    found = _of_lines(sys.stdin) if from_stdin else _of_warehouse(platform, topic, limit)
+    failed = 0
+    for sealed in found:
+        try:
+            click.echo(json.dumps(_opened(sealed, opening), ensure_ascii=False))
+        except EncodingError as error:
+            failed += 1
+            click.echo(f"{sealed.topic}/{sealed.partition} offset {sealed.offset}: {error.message}", err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _opening_keys(paths: Sequence[Path]) -> OpeningKeys:
+    from kbq_assets.adapters import key_files
+    from kbq_assets.wire.sealing import OpeningKeys, parse_opening_key
+
+    parsed = [parse_opening_key(key_files.read(path)) for path in paths]
+    return OpeningKeys({name: key for each in parsed for name, key in each.keys.items()})
+
+
+def _of_warehouse(platform: Platform, topic: str | None, limit: int) -> Iterator[_Sealed]:
+    from kbq_assets.pipelines.bad_records import list_error_rows
+    from kbq_assets.ports.warehouse import ErrorQuery
+    from kbq_assets.wire.sealing import is_sealed
+
+    for row in list_error_rows(platform.warehouse, ErrorQuery(topic, limit=limit)):
+        if row.value is not None and is_sealed(row.value):
+            said = {"epoch": row.epoch, "reason": row.reason, "message": row.message}
+            yield _Sealed(row.topic, row.partition, row.offset, row.value, said)
+
+
+def _of_lines(lines: Iterable[str]) -> Iterator[_Sealed]:
+    from kbq_assets.wire.sealing import is_sealed
+
+    for number, line in enumerate(lines, 1):
+        try:
+            for row in _rows(json.loads(line)):
+                value = base64.b64decode(_first(row, "value_base64", "value") or "", validate=True)
+                if is_sealed(value):
+                    place = [_first(row, f"_kafka_{name}", name) for name in ("topic", "partition", "offset")]
+                    yield _Sealed(str(place[0]), int(place[1]), int(place[2]), value, _said(row))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ConfigurationError(
+                f"line {number} is no error row",
+                next_step="JSON with topic, partition, offset and value_base64",
+            ) from None
+
+
+def _rows(document: Any) -> list[dict[str, Any]]:
+    return document if isinstance(document, list) else [document]
+
+
+def _first(row: dict[str, Any], *names: str) -> Any:
+    return next((row[name] for name in names if name in row), None)
+
+
+def _said(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("epoch", "reason", "message") if name in row}
+
+
+def _opened(sealed: _Sealed, keys: OpeningKeys) -> dict[str, Any]:
+    from kbq_assets.wire.sealed_rows import open_row
+
+    opened: OpenedRow = open_row(sealed.value, keys, sealed.topic, sealed.partition, sealed.offset)
+    headers = [{"key": name, **_shown("value", value)} for name, value in opened.headers]
+    place = {"topic": sealed.topic, "partition": sealed.partition, "offset": sealed.offset}
+    parts = {**_shown("key", opened.key), **_shown("value", opened.value)}
+    return {**place, **sealed.row, **parts, "headers": headers}
+
+
+def _shown(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as text where they are, else as base64."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

@@ -1,0 +1,23 @@
+"""The topic catalogue: one reviewed folder that says which topics there are and what becomes of them.
+
+    catalog/catalog.yaml                                names, rules, environments
+    catalog/<company>/<domain>/<topic>/<env>/topic.yaml an entry (or topic.json)
+    catalog/…/defaults.yaml, defaults.<env>.yaml        what all entries below inherit, at any level
+    catalog/<company>/<domain>/<topic>/schemas/*.avsc   its schemas, for all environments or beside one's entry
+
+Pure: files are read by `adapters/catalog_files.py`, schemas checked by `pipelines/catalog.py`.
+"""
+
+from kbq_assets.core.catalog.entries import ARCHIVER, Catalog, CatalogEntry, EntryPlace, build_catalog
+from kbq_assets.core.catalog.nodes import CatalogFiles, Node, Problem
+
+__all__ = [
+    "ARCHIVER",
+    "Catalog",
+    "CatalogEntry",
+    "CatalogFiles",
+    "EntryPlace",
+    "Node",
+    "Problem",
+    "build_catalog",
+]

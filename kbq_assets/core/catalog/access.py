@@ -1,0 +1,168 @@
+"""Who may write and read topics: from producers and consumers of entries to Kafka's ACLs. Only ever added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final
+
+from kbq_assets.core.catalog.nodes import Node, Problem
+
+if TYPE_CHECKING:
+    from kbq_assets.core.catalog.entries import CatalogEntry
+
+TOPIC: Final = "topic"
+GROUP: Final = "group"
+#: DESCRIBE is implied by both others; it is named so that nobody has to know.
+_PRODUCER: Final = ("WRITE", "DESCRIBE")
+_CONSUMER: Final = ("READ", "DESCRIBE")
+_MEMBER: Final = ("READ",)
+_ANYBODY: Final = "User:*"
+_PRINCIPAL: Final = re.compile(r"[A-Za-z]+:\S.*")
+#: The consumer that stands for KBQ reads without a group.
+_ARCHIVER: Final = "archiver"
+
+
+@dataclass(frozen=True)
+class AccessRules:
+    """How names of producers and consumers become principals and groups. ``principal`` "" leaves out who is not in
+    ``principals``; ``groups`` "" grants none."""
+
+    principal: str = ""
+    principals: Mapping[str, str] = field(default_factory=dict)
+    groups: str = ""
+
+    def principal_of(self, name: str) -> str:
+        """The principal of a producer or consumer, "" where none is known."""
+        return self.principals.get(name) or self.principal.replace("{name}", name)
+
+
+@dataclass(frozen=True, order=True)
+class Acl:
+    """A rule of the broker. ``name`` is a topic or group, or the beginning of names where ``prefixed``."""
+
+    principal: str
+    operation: str
+    resource: str
+    name: str
+    prefixed: bool = False
+    allowed: bool = True
+
+    def concerns(self, wanted: Acl) -> bool:
+        """Whether it speaks of what another one allows."""
+        return (
+            self.principal in (wanted.principal, _ANYBODY)
+            and self.operation in (wanted.operation, "ALL")
+            and self.resource == wanted.resource
+            and self._holds(wanted)
+        )
+
+    def _holds(self, wanted: Acl) -> bool:
+        if self.prefixed:
+            return wanted.name.startswith(self.name)
+        return self.name == "*" or (self.name == wanted.name and not wanted.prefixed)
+
+
+@dataclass(frozen=True)
+class LiveAccess:
+    """All rules of a broker; or ``problem``: why they cannot be told, and nothing can be done about them."""
+
+    acls: frozenset[Acl] = frozenset()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Allow:
+    """Rules that are missing, of one principal for one topic or group."""
+
+    topic: str
+    acls: tuple[Acl, ...]
+
+    def __str__(self) -> str:
+        first, operations = self.acls[0], ", ".join(acl.operation for acl in self.acls)
+        return f"allow {first.principal} {operations} on {first.resource} {first.name}{'*' if first.prefixed else ''}"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What the catalogue wants, and nobody here can do. ``topic`` is what it is about."""
+
+    topic: str
+    message: str
+
+
+def parse_access(said: Mapping[str, Any] | None) -> AccessRules | None:
+    """The section `access` of `catalog.yaml`, None where there is none."""
+    if said is None:
+        return None
+    principals = {str(name): str(value) for name, value in (said.get("principals") or {}).items()}
+    return AccessRules(str(said.get("principal") or ""), principals, str(said.get("groups") or ""))
+
+
+def check_access(root: Node) -> Iterator[Problem]:
+    """What is wrong with the section."""
+    for key in ("principal", "groups"):
+        node = root.find(f"access.{key}")
+        if node is not None and node.value is not None and not _is_template(str(node.value)):
+            hint = "{name} stands for the producer or consumer"
+            yield Problem(node.path, node.line, f"access.{key}", f"{node.value!r} is no template", hint)
+    said = [("access.principal", root.find("access.principal"))]
+    section = root.find("access.principals")
+    said += [
+        (f"access.principals.{name}", node) for name, node in (section.fields if section else {}).items()
+    ]
+    for where, node in said:
+        if node is not None and node.value is not None and not _PRINCIPAL.fullmatch(str(node.value)):
+            yield Problem(node.path, node.line, where, f"{node.value!r} is no principal", "User:name")
+
+
+def _is_template(text: str) -> bool:
+    try:
+        return {name for _, name, _, _ in Formatter().parse(text) if name is not None} == {"name"}
+    except ValueError:
+        return False
+
+
+def plan_access(
+    entries: Iterable[CatalogEntry], rules: AccessRules, live: LiveAccess
+) -> tuple[list[Allow], list[Refusal]]:
+    """Rules that are missing on the broker, and what cannot be granted."""
+    wanted = [pair for entry in entries for pair in _wanted(entry, rules)]
+    if live.problem and wanted:
+        return [], [Refusal("ACLs", live.problem)]
+    allows: dict[tuple[Acl, ...], Allow] = {}
+    refusals = [
+        Refusal(topic, f"no principal is known for {name}") for topic, name, acls in wanted if not acls
+    ]
+    for topic, _, acls in wanted:
+        allows |= {missing: Allow(topic, missing) for missing in _missing(acls, live.acls)}
+        denied = sorted({acl.principal for acl in acls if _matching(acl, live.acls, allowed=False)})
+        refusals += [Refusal(topic, f"{principal} is denied by an ACL") for principal in denied]
+    return list(allows.values()), list(dict.fromkeys(refusals))
+
+
+def _wanted(entry: CatalogEntry, rules: AccessRules) -> Iterator[tuple[str, str, tuple[Acl, ...]]]:
+    """Topic, producer or consumer, and what it needs; nothing where its principal is not known."""
+    for key, operations in (("producers", _PRODUCER), ("consumers", _CONSUMER)):
+        for name in entry.document.get(key) or ():
+            principal = rules.principal_of(name)
+            acls = tuple(Acl(principal, each, TOPIC, entry.topic) for each in operations)
+            if key == "consumers" and rules.groups and name != _ARCHIVER:
+                group = rules.groups.replace("{name}", name)
+                prefixed = group.endswith("*")
+                acls += tuple(Acl(principal, e, GROUP, group.rstrip("*"), prefixed) for e in _MEMBER)
+            yield entry.topic, name, acls if principal else ()
+
+
+def _missing(wanted: Iterable[Acl], live: frozenset[Acl]) -> Iterator[tuple[Acl, ...]]:
+    """What is not allowed yet, per topic and group."""
+    left = [acl for acl in wanted if not _matching(acl, live, allowed=True)]
+    for resource in (TOPIC, GROUP):
+        if found := tuple(acl for acl in left if acl.resource == resource):
+            yield found
+
+
+def _matching(wanted: Acl, live: frozenset[Acl], *, allowed: bool) -> bool:
+    return any(acl.allowed == allowed and acl.concerns(wanted) for acl in live)

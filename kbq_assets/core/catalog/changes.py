@@ -1,0 +1,152 @@
+"""From the catalogue to the cluster: what differs, as values that a person reads before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kbq_assets.core.catalog.access import Allow
+from kbq_assets.core.catalog.entries import CatalogEntry
+
+#: What a topic gets that the catalogue says nothing about; -1 is the broker's default.
+DEFAULT_PARTITIONS: Final = -1
+DEFAULT_REPLICATION: Final = -1
+
+
+@dataclass(frozen=True)
+class LiveTopic:
+    """A topic on the broker. ``config`` are settings of its own, without the broker's defaults."""
+
+    partitions: int
+    replication: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CreateTopic:
+    """A topic that is catalogued and not there."""
+
+    topic: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.partitions} partitions" if self.partitions > 0 else "the broker's number of partitions"
+        ]
+        parts += [f"replication {self.replication}"] if self.replication > 0 else []
+        parts += [f"{key}={value}" for key, value in sorted(self.config.items())]
+        return f"create {self.topic}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class AddPartitions:
+    """A topic with fewer partitions than catalogued. Keys move to other partitions from then on."""
+
+    topic: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        return (
+            f"add partitions to {self.topic}: {self.before} -> {self.after} (keys move to other partitions)"
+        )
+
+
+@dataclass(frozen=True)
+class AlterConfig:
+    """Settings of a topic that differ. ``before`` is "" where the broker's default holds."""
+
+    topic: str
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+    def __str__(self) -> str:
+        parts = [
+            f"{key}: {self.before.get(key) or 'default'} -> {value}"
+            for key, value in sorted(self.after.items())
+        ]
+        return f"alter {self.topic}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What nothing is done about: fewer partitions, other replication, topics that nobody catalogued."""
+
+    topic: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.message}"
+
+
+Change: TypeAlias = CreateTopic | AddPartitions | AlterConfig | Allow
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """What would be done, in order, and what is left to people."""
+
+    changes: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+
+
+def plan_changes(
+    entries: Iterable[CatalogEntry],
+    live: Mapping[str, LiveTopic],
+    ignored: Callable[[str], bool] = lambda topic: False,
+) -> ChangePlan:
+    """What makes the broker's topics what the catalogue says. Settings that it does not name stay as they are;
+    ``ignored`` topics need no entry."""
+    changes: list[Change] = []
+    differences: list[Difference] = []
+    catalogued = {entry.topic: entry for entry in entries}
+    for topic, entry in sorted(catalogued.items()):
+        found = live.get(topic)
+        if found is None:
+            changes.append(_creation(entry))
+        else:
+            _compare(entry, found, changes, differences)
+    for topic in sorted(live.keys() - catalogued.keys()):
+        if not ignored(topic):
+            differences.append(Difference(topic, "not catalogued"))
+    return ChangePlan(tuple(changes), tuple(differences))
+
+
+def _creation(entry: CatalogEntry) -> CreateTopic:
+    kafka = entry.kafka
+    return CreateTopic(
+        entry.topic,
+        kafka.partitions or DEFAULT_PARTITIONS,
+        kafka.replication or DEFAULT_REPLICATION,
+        kafka.config,
+    )
+
+
+def _compare(
+    entry: CatalogEntry, found: LiveTopic, changes: list[Change], differences: list[Difference]
+) -> None:
+    wanted = entry.kafka
+    if wanted.partitions is not None and wanted.partitions > found.partitions:
+        changes.append(AddPartitions(entry.topic, found.partitions, wanted.partitions))
+    elif wanted.partitions is not None and wanted.partitions < found.partitions:
+        message = f"{found.partitions} partitions, {wanted.partitions} catalogued: Kafka cannot take partitions away"
+        differences.append(Difference(entry.topic, message))
+    if wanted.replication is not None and wanted.replication != found.replication:
+        message = (
+            f"replication {found.replication}, {wanted.replication} catalogued: reassign replicas by hand"
+        )
+        differences.append(Difference(entry.topic, message))
+    after = {
+        key: value
+        for key, value in wanted.config.items()
+        if found.config.get(key, _DEFAULTS.get(key)) != value
+    }
+    if after:
+        changes.append(AlterConfig(entry.topic, {key: found.config.get(key, "") for key in after}, after))
+
+
+#: Kafka's own defaults of what the catalogue sets by keys of its own: saying the default is no change.
+_DEFAULTS: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}

@@ -1,0 +1,164 @@
+"""How topics, datasets and tables are called, and what every entry must say: `catalog.yaml`."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final
+
+from kbq_assets.core.catalog.access import AccessRules, check_access, parse_access
+from kbq_assets.core.catalog.fields import PII_LEVELS, ROOT
+from kbq_assets.core.catalog.nodes import Node, Problem
+from kbq_assets.core.catalog.shape import check_shape
+
+if TYPE_CHECKING:
+    from kbq_assets.core.catalog.entries import EntryPlace
+
+_PARTS: Final = ("company", "domain", "topic", "env", "scope", "encoding")
+#: Names are split at '_': it joins the parts of a topic's name, and stands in no part.
+_PART: Final = r"[a-z][a-z0-9-]*"
+_POLICY_TAG: Final = r"projects/[^/]+/locations/[^/]+/taxonomies/\d+/policyTags/\d+"
+
+
+@dataclass(frozen=True)
+class Convention:
+    """Templates of names, and rules. ``dataset`` "" leaves KBQ_DATASET; ``time_fields`` "" judges no schema.
+    ``policy_tags`` are BigQuery's, by level of personal data; ``ignore`` are topics that need no entry."""
+
+    topic: str = "{company}_{env}_{domain}_{topic}_{scope}_{encoding}"
+    dataset: str = ""
+    table: str = "{topic}"
+    part: str = _PART
+    mandatory: tuple[str, ...] = ()
+    time_fields: str = ""
+    envs: tuple[str, ...] = ()
+    policy_tags: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    access: AccessRules | None = None
+
+    def ignores(self, topic: str) -> bool:
+        """Whether a topic needs no entry: those of tools begin with '_'."""
+        return topic.startswith("_") or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.ignore)
+
+    def parts_of(self, topic: str) -> Mapping[str, str]:
+        """The parts that a topic's name tells where it follows the convention; {} where it does not."""
+        matched = re.fullmatch(_expression(self.topic), topic)
+        return matched.groupdict() if matched else {}
+
+    def topic_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
+        """The name of the Kafka topic."""
+        return _filled(self.topic, place, document)
+
+    def dataset_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
+        """The dataset; what a dataset's name cannot hold becomes '_'."""
+        return re.sub(r"[^A-Za-z0-9_]", "_", _filled(self.dataset, place, document))
+
+    def table_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
+        """The table; what a table's name cannot hold becomes '_' later, as for every table."""
+        return _filled(self.table, place, document)
+
+    def check_entry(self, place: EntryPlace, document: Node) -> Iterator[Problem]:
+        """What an entry lacks, and parts of its path that break the rule."""
+        for name in ("company", "domain", "topic", "env"):
+            part = getattr(place, name)
+            if not re.fullmatch(self.part, part):
+                yield Problem(place.path, 1, "", f"{name} {part!r} breaks the rule for names", self.part)
+        if self.envs and place.env not in self.envs:
+            yield Problem(
+                place.path, 1, "", f"unknown environment {place.env!r}", f"one of {', '.join(self.envs)}"
+            )
+        for key in self.mandatory:
+            node = document.find(key)
+            if node is None or node.value in ("", ()):
+                yield Problem(
+                    place.path, 1, key, "is mandatory and missing", "here or in a defaults.yaml above"
+                )
+
+
+def parse_convention(root: Node) -> tuple[Convention, list[Problem]]:
+    """The convention of `catalog.yaml`, and what is wrong with it."""
+    problems = list(check_shape(root, ROOT))
+    if problems:
+        return Convention(), problems
+    said = root.plain() or {}
+    names, rules = said.get("names", {}), said.get("rules", {})
+    for key, template in names.items():
+        problems += _check_template(root, f"names.{key}", str(template))
+    for key in ("part", "time_fields"):
+        problems += _check_expression(root, f"rules.{key}", str(rules.get(key, "")))
+    problems += _check_policy_tags(root)
+    problems += check_access(root)
+    if problems:
+        return Convention(), problems
+    blank = Convention()
+    return (
+        Convention(
+            topic=names.get("topic", blank.topic),
+            dataset=names.get("dataset", blank.dataset),
+            table=names.get("table", blank.table),
+            part=rules.get("part", blank.part),
+            mandatory=tuple(rules.get("mandatory", ())),
+            time_fields=rules.get("time_fields", ""),
+            envs=tuple(said.get("envs", ())),
+            policy_tags=said.get("policy_tags", {}),
+            ignore=tuple(said.get("ignore", ())),
+            access=parse_access(said.get("access")),
+        ),
+        [],
+    )
+
+
+def _filled(template: str, place: EntryPlace, document: Mapping[str, Any]) -> str:
+    values = {
+        "company": place.company,
+        "domain": place.domain,
+        "topic": place.topic,
+        "env": place.env,
+        "scope": str(document.get("scope", "public")),
+        "encoding": str(document.get("encoding", "avro")),
+    }
+    return template.format_map(values)
+
+
+def _expression(template: str) -> str:
+    """A regular expression with a group per part. No part holds '_' or '.', which join them."""
+    pieces, seen = [], set[str]()
+    for text, name, _, _ in Formatter().parse(template):
+        pieces.append(re.escape(text))
+        if name is not None:
+            pieces.append(f"(?P={name})" if name in seen else f"(?P<{name}>[A-Za-z0-9-]+)")
+            seen.add(name)
+    return "".join(pieces)
+
+
+def _check_template(root: Node, where: str, template: str) -> Iterator[Problem]:
+    node = root.find(where) or root
+    try:
+        unknown = {name for _, name, _, _ in Formatter().parse(template) if name is not None} - {*_PARTS}
+    except ValueError:
+        unknown = {template}
+    if unknown:
+        hint = ", ".join("{" + part + "}" for part in _PARTS)
+        yield Problem(node.path, node.line, where, f"{template!r} is no template", hint)
+
+
+def _check_expression(root: Node, where: str, expression: str) -> Iterator[Problem]:
+    node = root.find(where) or root
+    try:
+        re.compile(expression)
+    except re.error as error:
+        yield Problem(node.path, node.line, where, f"{expression!r} is no regular expression: {error}")
+
+
+def _check_policy_tags(root: Node) -> Iterator[Problem]:
+    known = [level for level in PII_LEVELS if level != "NONE"]
+    for level, node in (root.find("policy_tags") or Node({}, "", 1)).fields.items():
+        where = f"policy_tags.{level}"
+        if level not in known:
+            yield Problem(node.path, node.line, where, f"{level!r} is no level", f"one of {', '.join(known)}")
+        elif not re.fullmatch(_POLICY_TAG, str(node.value)):
+            hint = "projects/my-project/locations/eu/taxonomies/123/policyTags/456"
+            yield Problem(node.path, node.line, where, f"{node.value!r} is no policy tag", hint)

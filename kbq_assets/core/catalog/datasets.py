@@ -1,0 +1,314 @@
+"""What people ask of a dataset: what it holds, whose it is, its columns, how personal it is, and a query to begin with.
+
+One value for the pages of `kbq catalog site`, for Dagster's assets, for `kbq catalog show`, and for the tables' own
+descriptions in the warehouse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kbq_assets.core.catalog.entries import CatalogEntry
+from kbq_assets.core.catalog.fields import PII_LEVELS
+from kbq_assets.core.errors import EncodingError
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.personal import HEADERS, KEY, Decision, parse_decisions
+from kbq_assets.core.places import BigQueryProject, WarehousePlace
+from kbq_assets.core.table_notes import ColumnNote, TableNotes
+from kbq_assets.core.table_options import label_value
+from kbq_assets.core.tables import Column, columns_of
+from kbq_assets.core.topics import SourceEntry, TopicSettings
+
+#: Columns of Kafka's key and headers, by the names under which personal data in them is decided about.
+_KAFKA: Final[Mapping[str, tuple[str, str]]] = {
+    KEY: ("_kafka_key", "BYTES"),
+    HEADERS: ("_kafka_headers", "STRUCT"),
+}
+
+
+@dataclass(frozen=True)
+class DatasetColumn:
+    """A column; nested ones by dotted path. ``type`` is "" where records alone tell it, ``pii`` the level of personal
+    data, ``action`` what is decided about it."""
+
+    name: str
+    type: str = ""
+    mode: str = "NULLABLE"
+    description: str = ""
+    pii: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A table and the topics it is made of; or, with ``table`` None, a topic whose tables its records name, or that is
+    not archived (``target`` is "" then)."""
+
+    topics: tuple[str, ...]
+    table: TableReference | None
+    target: str
+    description: str = ""
+    teams: tuple[str, ...] = ()
+    emails: tuple[str, ...] = ()
+    slack: tuple[str, ...] = ()
+    cost_center: str = ""
+    company: str = ""
+    domain: str = ""
+    typology: str = ""
+    scope: str = ""
+    pii: str = ""
+    producers: tuple[str, ...] = ()
+    consumers: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[DatasetColumn, ...] = ()
+    max_age_seconds: int = 0
+    entries: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Everything that a search looks at, in lower case."""
+        said = (
+            self.target,
+            self.description,
+            self.cost_center,
+            self.company,
+            self.domain,
+            self.typology,
+            self.pii,
+        )
+        lists = (
+            self.topics,
+            self.teams,
+            self.emails,
+            self.slack,
+            self.producers,
+            self.consumers,
+            self.entries,
+        )
+        labels = [f"{key} {value}" for key, value in self.labels.items()]
+        columns = [f"{column.name} {column.description} {column.pii}" for column in self.columns]
+        return " ".join([*said, *(word for words in lists for word in words), *labels, *columns]).lower()
+
+
+def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
+    """What the catalogue says of a topic. ``schema`` is that of its values, where it is an Avro schema."""
+    said, settings, place = entry.document, entry.settings, entry.place
+    ownership = said.get("ownership", {})
+    return replace(
+        dataset_of_source(entry.source),
+        table=_table(entry.source) if entry.archived else None,
+        target=settings.target(entry.topic) if entry.archived else "",
+        description=str(said.get("description", "")),
+        emails=_one(ownership.get("email")),
+        slack=_one(ownership.get("slack")),
+        company=place.company,
+        domain=place.domain,
+        typology=str(said.get("typology", "")),
+        scope=str(said.get("scope", "")),
+        pii=str(said.get("pii", {}).get("level", "")),
+        producers=tuple(said.get("producers", ())),
+        consumers=tuple(said.get("consumers", ())),
+        labels={str(key): str(value) for key, value in said.get("labels", {}).items()},
+        columns=tuple(_columns(entry, schema)),
+        entries=(place.path,),
+    )
+
+
+def dataset_of_source(source: SourceEntry) -> Dataset:
+    """What a line of the source list says."""
+    settings = _settings(source)
+    return Dataset(
+        topics=(source.pattern,),
+        table=_table(source),
+        target=settings.target(source.pattern),
+        teams=_one(settings.owner),
+        cost_center=settings.cost_center,
+        max_age_seconds=settings.max_age_seconds,
+    )
+
+
+def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
+    """Datasets by table: one of several topics has the words of all of them."""
+    found: dict[TableReference, list[Dataset]] = defaultdict(list)
+    for dataset in sorted(datasets, key=lambda each: each.topics):
+        if dataset.table is not None:
+            found[dataset.table].append(dataset)
+    return {table: _joined(several) for table, several in sorted(found.items())}
+
+
+def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Dataset]:
+    """The tables of bad records."""
+    tables = sorted({s.settings.error_table for s in sources if _has_error_table(s)})
+    return {
+        table: Dataset(
+            (), table, str(table), "Records that could not become rows, with the reason and their bytes."
+        )
+        for table in tables
+    }
+
+
+def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
+    """What is kept true of a dataset's table in the warehouse."""
+    labels = {
+        "owner": dataset.teams[0] if len(dataset.teams) == 1 else "",
+        "cost_center": dataset.cost_center,
+        "domain": dataset.domain,
+        "typology": dataset.typology,
+        "pii": dataset.pii,
+    }
+    own = {_label_key(key): label_value(value) for key, value in dataset.labels.items()}
+    return TableNotes(
+        dataset.description,
+        {**own, **{key: label_value(value) for key, value in labels.items() if value}},
+        {c.name.lower(): ColumnNote(c.description, c.pii) for c in dataset.columns},
+        policy_tags,
+    )
+
+
+def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
+    """A query that reads little: the rows of a week, at most a hundred."""
+    if isinstance(warehouse, BigQueryProject):
+        name = f"`{warehouse.project}.{table.dataset}.{table.table}`"
+        since = "DATE_SUB(CURRENT_DATE(), INTERVAL 7 DAY)"
+    else:
+        name, since = f'"{table.dataset}"."{table.table}"', "current_date - 7"
+    return f"SELECT *\nFROM {name}\nWHERE event_date >= {since}\nLIMIT 100;"
+
+
+def _table(source: SourceEntry) -> TableReference | None:
+    """The table that all of a line's records go to, None where there is no such."""
+    settings = _settings(source)
+    is_one = settings.route == "topic" and not settings.by_record
+    # A pattern's topics have tables of their own names, unless a name is given.
+    if not is_one or (source.is_pattern and not settings.table):
+        return None
+    return settings.table_for(source.pattern)
+
+
+def _settings(source: SourceEntry) -> TopicSettings:
+    return source.settings if source.is_pattern else source.settings.for_topic(source.pattern)
+
+
+def _has_error_table(source: SourceEntry) -> bool:
+    settings = source.settings
+    return "error_table" in (settings.errors, settings.tombstones)
+
+
+def _columns(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn]:
+    """Columns of the schema as they are in tables, then those that the entry alone names."""
+    texts = {str(path).lower(): str(text) for path, text in entry.document.get("columns", {}).items()}
+    found = list(_Personal(entry).columns(_of_schema(schema)))
+    for column in found:
+        yield replace(column, description=texts.pop(column.name.lower(), column.description))
+    yield from (DatasetColumn(path, description=text) for path, text in texts.items())
+
+
+def _of_schema(schema: str) -> tuple[Column, ...]:
+    try:
+        return columns_of(schema) if schema else ()
+    except (EncodingError, ValueError, KeyError, TypeError):
+        return ()  # `kbq catalog validate` says why
+
+
+class _Personal:
+    """What an entry says of personal data: levels of fields, and what is decided about them."""
+
+    def __init__(self, entry: CatalogEntry) -> None:
+        said = entry.document.get("pii", {})
+        self._tags: Mapping[str, Any] = said.get("tags", {})
+        self._level = str(said.get("level", ""))
+        self._decisions = {decision.path: decision for decision in parse_decisions(entry.settings.pii)}
+
+    def columns(self, columns: Iterable[Column]) -> Iterator[DatasetColumn]:
+        """Columns of a schema, and what is decided about that is none of them: fields of JSON, keys and headers."""
+        found = list(self._flat(columns, "", ""))
+        names = {name for name, _ in found}
+        yield from (column for _, column in found if column is not None)
+        for path in sorted({*self._decisions, *self._tags} - names):
+            name, kind = _KAFKA.get(path, (path, ""))
+            column = self._judged(path, DatasetColumn(name, kind))
+            if column is not None:
+                yield column
+
+    def _flat(
+        self, columns: Iterable[Column], prefix: str, level: str
+    ) -> Iterator[tuple[str, DatasetColumn | None]]:
+        """Paths and columns; None, and nothing inside, for one that is dropped."""
+        for column in columns:
+            path = prefix + column.name
+            seen = DatasetColumn(path, column.type, column.mode, column.description, column.pii or level)
+            judged = self._judged(path, seen)
+            yield path, judged
+            inner = list(self._flat(column.fields, f"{path}.", judged.pii if judged else ""))
+            yield from inner if judged else [(name, None) for name, _ in inner]
+
+    def _judged(self, path: str, column: DatasetColumn) -> DatasetColumn | None:
+        decision = self._decisions.get(path)
+        level = str(self._tags.get(path, "")) or column.pii
+        if decision is None:
+            return replace(column, pii=level)
+        if decision.action == "drop":
+            return None
+        # A field about which something is decided is as personal as its topic, unless it is just kept.
+        level = level or ("" if decision.action == "keep" else self._level)
+        return replace(column, pii=level, type=_type_after(decision, column.type), action=_action(decision))
+
+
+def _action(decision: Decision) -> str:
+    return ":".join(filter(None, (decision.action, decision.argument)))
+
+
+def _type_after(decision: Decision, kind: str) -> str:
+    return "STRING" if decision.action == "pseudonym" and kind else kind
+
+
+def _joined(several: list[Dataset]) -> Dataset:
+    first, *others = several
+    if not others:
+        return first
+    columns = {column.name.lower(): column for each in reversed(several) for column in each.columns}
+    agreed = {
+        key: value for key, value in first.labels.items() if all(o.labels.get(key) == value for o in others)
+    }
+    return replace(
+        first,
+        topics=_all(several, "topics"),
+        description=" ".join(dict.fromkeys(each.description for each in several if each.description)),
+        teams=_all(several, "teams"),
+        emails=_all(several, "emails"),
+        slack=_all(several, "slack"),
+        producers=_all(several, "producers"),
+        consumers=_all(several, "consumers"),
+        entries=_all(several, "entries"),
+        cost_center=_same(several, "cost_center"),
+        company=_same(several, "company"),
+        domain=_same(several, "domain"),
+        typology=_same(several, "typology"),
+        scope=_same(several, "scope"),
+        pii=max((each.pii for each in several), key=("", *PII_LEVELS).index),
+        labels=agreed,
+        columns=tuple(columns.values()),
+        max_age_seconds=max(each.max_age_seconds for each in several),
+    )
+
+
+def _all(several: Iterable[Dataset], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for each in several for word in getattr(each, name)))
+
+
+def _same(several: Iterable[Dataset], name: str) -> str:
+    found = {str(getattr(each, name)) for each in several}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _one(word: object) -> tuple[str, ...]:
+    return (str(word),) if word else ()
+
+
+def _label_key(text: str) -> str:
+    """A label's key begins with a letter."""
+    return re.sub(r"^[^a-z]+", "", label_value(text)) or "label"

@@ -1,0 +1,347 @@
+"""Entries of the catalogue: from documents, through inheritance and naming conventions, to what extraction takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from kbq_assets.core.business_time import option_text
+from kbq_assets.core.catalog.convention import Convention, parse_convention
+from kbq_assets.core.catalog.fields import ENTRY, LISTS, PII_LEVELS, options_of
+from kbq_assets.core.catalog.nodes import Mistake, Node, Problem, inherit
+from kbq_assets.core.catalog.shape import check_shape
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.names import check_topic
+from kbq_assets.core.personal import parse_decisions, undecided
+from kbq_assets.core.topics import SourceEntry, TopicSettings
+
+#: The consumer that stands for KBQ: topics that name it are archived.
+ARCHIVER: Final = "archiver"
+ROOT_FILE: Final = "catalog"
+_EXTENSIONS: Final = ("yaml", "yml", "json")
+#: Encodings as extraction calls them.
+_FORMATS: Final[Mapping[str, str]] = {"json-schema": "json_schema"}
+
+
+@dataclass(frozen=True, order=True)
+class EntryPlace:
+    """Where an entry stands: ``<company>/<domain>/<topic>/<env>/topic.yaml``."""
+
+    company: str
+    domain: str
+    topic: str
+    env: str
+    path: str
+
+    @property
+    def folder(self) -> str:
+        """The folder of the topic, all environments together."""
+        return f"{self.company}/{self.domain}/{self.topic}"
+
+
+@dataclass(frozen=True)
+class KafkaTopic:
+    """A topic as it should be on the broker. None and {}: whatever is there. ``config`` by Kafka's names."""
+
+    partitions: int | None = None
+    replication: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A topic of one environment. ``document`` is what its file and its defaults say together."""
+
+    place: EntryPlace
+    topic: str
+    kafka: KafkaTopic
+    settings: TopicSettings
+    document: Mapping[str, Any]
+
+    @property
+    def archived(self) -> bool:
+        """Whether KBQ extracts it."""
+        return ARCHIVER in self.document.get("consumers", ())
+
+    @property
+    def encoding(self) -> str:
+        """How values are encoded."""
+        return str(self.document.get("encoding", "avro"))
+
+    @property
+    def source(self) -> SourceEntry:
+        """The entry as extraction takes it."""
+        return SourceEntry(self.topic, self.settings)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All entries that could be read, and everything that is wrong. ``envs`` are those with entries."""
+
+    entries: tuple[CatalogEntry, ...]
+    problems: tuple[Problem, ...]
+    convention: Convention
+
+    @property
+    def envs(self) -> tuple[str, ...]:
+        """Environments with entries."""
+        return tuple(sorted({entry.place.env for entry in self.entries}))
+
+    def of_env(self, env: str) -> tuple[CatalogEntry, ...]:
+        """The entries of an environment."""
+        return tuple(entry for entry in self.entries if entry.place.env == env)
+
+
+def build_catalog(documents: Mapping[str, Node], defaults: TopicSettings | None = None) -> Catalog:
+    """Build a catalogue from its documents, by path below its folder. Mistakes become `Catalog.problems`."""
+    problems: list[Problem] = []
+    convention = _convention(documents, problems)
+    entries = []
+    for path, document in sorted(documents.items()):
+        if _stem(path) != "topic":
+            problems += _check_defaults(path, document)
+            continue
+        place = _place(path, problems)
+        if place is not None:
+            found = _entry(place, document, documents, convention, defaults or TopicSettings(), problems)
+            entries += [found] if found else []
+    problems += _clashes(entries, documents)
+    # A mistake in defaults is found again in each entry that inherits it.
+    return Catalog(tuple(entries), tuple(sorted(set(problems))), convention)
+
+
+def _convention(documents: Mapping[str, Node], problems: list[Problem]) -> Convention:
+    for extension in _EXTENSIONS:
+        root = documents.get(f"{ROOT_FILE}.{extension}")
+        if root is not None:
+            convention, found = parse_convention(root)
+            problems += found
+            return convention
+    return Convention()
+
+
+def _check_defaults(path: str, document: Node) -> Iterator[Problem]:
+    stem = _stem(path)
+    if stem == ROOT_FILE and "/" not in path:
+        return
+    if stem == "defaults" or stem.startswith("defaults."):
+        yield from check_shape(document, ENTRY)
+    else:
+        hint = "topic.yaml, defaults.yaml, defaults.<env>.yaml"
+        yield Problem(path, 1, "", "the file is none of the catalogue's", hint)
+
+
+def _place(path: str, problems: list[Problem]) -> EntryPlace | None:
+    parts = path.split("/")
+    if len(parts) != 5:
+        problems.append(
+            Problem(path, 1, "", "an entry stands at <company>/<domain>/<topic>/<env>/topic.yaml")
+        )
+        return None
+    return EntryPlace(parts[0], parts[1], parts[2], parts[3], path)
+
+
+def _entry(
+    place: EntryPlace,
+    own: Node,
+    documents: Mapping[str, Node],
+    convention: Convention,
+    defaults: TopicSettings,
+    problems: list[Problem],
+) -> CatalogEntry | None:
+    wrong = list(check_shape(own, ENTRY))
+    document = _inherited(place, own, documents)
+    wrong += [] if wrong else check_shape(document, ENTRY)
+    if not wrong:
+        wrong += convention.check_entry(place, document)
+    if wrong:
+        problems += wrong
+        return None
+    try:
+        return _built(place, document, convention, defaults)
+    except Mistake as mistake:
+        problems.append(mistake.problem)
+        return None
+
+
+def _inherited(place: EntryPlace, own: Node, documents: Mapping[str, Node]) -> Node:
+    """An entry over its defaults: the nearer folder wins, in one folder the environment's file."""
+    base: Node | None = None
+    levels = ["", place.company, f"{place.company}/{place.domain}", place.folder]
+    for level in levels:
+        for stem in ("defaults", f"defaults.{place.env}"):
+            for extension in _EXTENSIONS:
+                found = documents.get(f"{level}/{stem}.{extension}".lstrip("/"))
+                base = inherit(base, found) if found is not None else base
+    return inherit(base, own)
+
+
+def _built(
+    place: EntryPlace, document: Node, convention: Convention, defaults: TopicSettings
+) -> CatalogEntry:
+    plain = document.plain()
+    topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
+    fail = partial(_fail, document)
+    try:
+        check_topic(topic)
+    except ConfigurationError as error:
+        raise fail("kafka.name", error) from error
+    settings = _settings(place, topic, document, plain, convention, defaults)
+    entry = CatalogEntry(place, topic, _kafka(document, plain), settings, plain)
+    _refuse_personal(entry, document)
+    return entry
+
+
+def _fail(document: Node, where: str, error: ConfigurationError) -> Mistake:
+    node = document.find(where) or document.find(where.partition(".")[0]) or document
+    return Mistake(Problem(node.path, node.line, where, error.message, error.next_step))
+
+
+def _settings(
+    place: EntryPlace,
+    topic: str,
+    document: Node,
+    plain: Mapping[str, Any],
+    convention: Convention,
+    defaults: TopicSettings,
+) -> TopicSettings:
+    changes: dict[str, Any] = {
+        "dataset": convention.dataset_name(place, plain) or defaults.dataset,
+        "table": convention.table_name(place, plain),
+        "format": _format(plain),
+    }
+    places = options_of()
+    for option, where in places.items():
+        node = document.find(where)
+        if node is not None:
+            changes[option] = _option_value(option, node)
+    try:
+        made = dataclasses.replace(defaults, **changes).for_topic(topic)
+        _check_target(made, topic)
+        return made
+    except ConfigurationError as error:
+        # The message begins with the option's name, where it is one option's.
+        option = re.split(r"[=:\s]", error.message, maxsplit=1)[0]
+        raise _fail(document, places.get(option, "destination"), error) from error
+
+
+def _check_target(settings: TopicSettings, topic: str) -> None:
+    if not settings.by_record:
+        settings.table_for(topic)  # checks the names
+    for name in settings.template.inputs:
+        if name.startswith("topic"):
+            raise ConfigurationError(
+                f"table: the topic {topic} has no {name}", next_step="its parts: {topic.1}, …"
+            )
+
+
+def _format(plain: Mapping[str, Any]) -> str:
+    said = str(plain.get("encoding", "avro"))
+    found = _FORMATS.get(said, said)
+    return "json_columns" if found == "json" and plain.get("records", {}).get("json") == "columns" else found
+
+
+def _option_value(option: str, node: Node) -> Any:
+    value = node.plain()
+    if option in LISTS:
+        return ",".join(value)
+    if isinstance(value, dict) and option == "event_date":
+        return option_text(value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{said}" for key, said in value.items())
+    # A team may be called 42, a priority be 7: options are texts where the source list has texts.
+    return str(value) if isinstance(getattr(_BLANK, option), str) else value
+
+
+_BLANK: Final = TopicSettings()
+
+
+def _kafka(document: Node, plain: Mapping[str, Any]) -> KafkaTopic:
+    said = plain.get("kafka", {})
+    config = {str(key): _config_text(value) for key, value in said.get("config", {}).items()}
+    if "retention" in said:
+        config["retention.ms"] = str(_retention_ms(document, str(said["retention"])))
+    if "compaction" in plain:
+        config.setdefault("cleanup.policy", "compact" if plain["compaction"] else "delete")
+    return KafkaTopic(said.get("partitions"), said.get("replication"), config)
+
+
+def _config_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_UNITS: Final[Mapping[str, int]] = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _retention_ms(document: Node, text: str) -> int:
+    if text == "forever":
+        return -1
+    matched = re.fullmatch(r"(\d+)([smhd])", text)
+    if matched is None:
+        error = ConfigurationError(f"{text!r} is no duration", next_step="12h, 7d, or forever")
+        raise _fail(document, "kafka.retention", error)
+    return int(matched[1]) * _UNITS[matched[2]]
+
+
+def _refuse_personal(entry: CatalogEntry, document: Node) -> None:
+    """Of an archived topic with highly personal data it must be said what becomes of it."""
+    said = entry.document.get("pii", {})
+    tags: Mapping[str, object] = said.get("tags", {})
+    for path, level in tags.items():
+        if level not in PII_LEVELS:
+            raise _fail(document, "pii.tags", _bad_level(path, level))
+    if not entry.archived:
+        return
+    if said.get("level") == "HIGH" and not entry.settings.pii:
+        error = ConfigurationError("HIGH personal data, and nothing is decided about it", next_step=_DECIDE)
+        raise _fail(document, "pii.level", error)
+    high = [path for path, level in tags.items() if level == "HIGH"]
+    if missing := undecided(high, parse_decisions(entry.settings.pii)):
+        error = ConfigurationError(
+            f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}", next_step=_DECIDE
+        )
+        raise _fail(document, "pii.tags", error)
+
+
+_DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver from consumers"
+
+
+def _bad_level(path: str, level: object) -> ConfigurationError:
+    return ConfigurationError(f"{path}: {level!r} is no level", next_step=f"one of {', '.join(PII_LEVELS)}")
+
+
+def _clashes(entries: Iterable[CatalogEntry], documents: Mapping[str, Node]) -> Iterator[Problem]:
+    """Topics that are catalogued twice, and names that only case, or '.' and '_', tell apart."""
+    topics: dict[tuple[str, str], CatalogEntry] = {}
+    tables: dict[tuple[str, str], CatalogEntry] = {}
+    for entry in entries:
+        env = entry.place.env
+        # Kafka refuses a topic whose name collides with another's in its metrics, where '.' is '_'.
+        first = topics.setdefault((env, entry.topic.replace(".", "_")), entry)
+        if first is not entry:
+            yield _clash(
+                entry, "kafka.name", f"topic {entry.topic}", f"topic {first.topic}", first, documents
+            )
+        if entry.archived and entry.settings.route == "topic" and not entry.settings.by_record:
+            table = entry.settings.table_for(entry.topic)
+            first = tables.setdefault((env, str(table).lower()), entry)
+            other = first.settings.table_for(first.topic)
+            # One table may hold several topics, if that is what is written.
+            if other != table:
+                yield _clash(entry, "destination.table", f"table {table}", f"table {other}", first, documents)
+
+
+def _clash(
+    entry: CatalogEntry, where: str, name: str, other: str, first: CatalogEntry, documents: Mapping[str, Node]
+) -> Problem:
+    node = documents[entry.place.path].find(where)
+    line = 1 if node is None else node.line
+    return Problem(entry.place.path, line, where, f"{name} collides with {other}", f"see {first.place.path}")
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[0]

@@ -1,0 +1,87 @@
+"""Documents whose every value knows its file and line, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of a document. In a map, ``line`` is that of its key; lines count from 1."""
+
+    value: Scalar | Mapping[str, Node] | tuple[Node, ...]
+    path: str
+    line: int
+
+    @property
+    def fields(self) -> Mapping[str, Node]:
+        """The values of a map; empty for anything else."""
+        return self.value if isinstance(self.value, Mapping) else {}
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.value, Mapping):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, tuple):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def find(self, dotted: str) -> Node | None:
+        """The value at ``a.b``, None where there is none."""
+        node: Node | None = self
+        for key in dotted.split("."):
+            node = node.fields.get(key) if node is not None else None
+        return node
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """A mistake: where it is, what it is, what is right instead. ``where`` is a dotted path in the document."""
+
+    path: str
+    line: int
+    where: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.path}:{self.line}: {where}{self.message}{hint}"
+
+
+class Mistake(Exception):
+    """Raised inside a document that cannot be used further."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class CatalogFiles:
+    """What a catalogue's folder holds: documents and schema texts by path below it, and what cannot be read."""
+
+    documents: Mapping[str, Node]
+    schemas: Mapping[str, str]
+    problems: tuple[Problem, ...] = ()
+
+
+def inherit(base: Node | None, own: Node) -> Node:
+    """``own`` over ``base``: maps are joined key by key, everything else is replaced; null gives a value up."""
+    if base is None or not isinstance(base.value, Mapping) or not isinstance(own.value, Mapping):
+        return own
+    joined = {**base.value, **{key: inherit(base.value.get(key), node) for key, node in own.value.items()}}
+    kept = {key: node for key, node in joined.items() if node.value is not None}
+    return Node(kept, own.path, own.line)
+
+
+def walk(node: Node, where: str = "") -> Iterator[tuple[str, Node]]:
+    """Every value with its dotted path."""
+    yield where, node
+    for key, child in node.fields.items():
+        yield from walk(child, f"{where}.{key}" if where else key)

@@ -1,0 +1,125 @@
+"""Documents against their fields: unknown keys, wrong types, wrong choices; and the JSON Schema of the same."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from kbq_assets.core.catalog.fields import ENTRY, Field
+from kbq_assets.core.catalog.nodes import Node, Problem
+
+#: A name, no address: editors are pointed at the file.
+SCHEMA_ID: Final = "urn:kbq:catalog-entry"
+
+
+def check_shape(node: Node, fields: Mapping[str, Field], where: str = "") -> Iterator[Problem]:
+    """Problems of a section."""
+    if not isinstance(node.value, Mapping):
+        yield _problem(node, where, f"expected keys, found {_described(node)}", ", ".join(fields))
+        return
+    for key, child in node.value.items():
+        path = f"{where}.{key}" if where else key
+        known = fields.get(key)
+        if known is None:
+            yield _problem(child, path, f"unknown key {key!r}", _nearest(key, fields))
+        elif child.value is not None:  # null gives an inherited value up
+            yield from _check_value(child, known, path)
+
+
+def _check_value(node: Node, known: Field, where: str) -> Iterator[Problem]:
+    if known.kind == "section" or (known.fields and isinstance(node.value, Mapping)):
+        yield from check_shape(node, known.fields, where)
+    elif not _ACCEPTS[known.kind](node):
+        yield _problem(node, where, f"expected {_EXPECTED[known.kind]}, found {_described(node)}")
+    elif known.choices and node.value not in known.choices:
+        near = difflib.get_close_matches(str(node.value), known.choices, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known.choices)}"
+        yield _problem(node, where, f"{node.value!r} is no {where.rpartition('.')[2]}", hint)
+
+
+def json_schema(fields: Mapping[str, Field] = ENTRY) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of an entry, and of the defaults it inherits."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "An entry of KBQ's topic catalogue, or defaults",
+        **_object(fields),
+    }
+
+
+def _object(fields: Mapping[str, Field]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {key: _property(each) for key, each in fields.items()},
+    }
+
+
+def _property(each: Field) -> dict[str, Any]:
+    made: dict[str, Any] = {"description": each.doc}
+    if each.kind == "section":
+        return made | _object(each.fields)
+    if each.kind == "strings":
+        return made | {"type": ["array", "null"], "items": {"type": "string"}}
+    if each.kind == "map":
+        return made | {"type": ["object", "null"], "additionalProperties": {"type": _SCALARS}}
+    if each.choices:
+        return made | {"enum": [*each.choices, None]}
+    # An option such as priority is a word or a number.
+    kinds = ["string", "integer"] if each.option and each.kind == "string" else [each.kind]
+    if each.fields:
+        return made | {"anyOf": [{"type": [*kinds, "null"]}, _object(each.fields)]}
+    return made | {"type": [*kinds, "null"]}
+
+
+_SCALARS: Final = ["string", "number", "boolean"]
+
+
+def _is_integer(node: Node) -> bool:
+    return isinstance(node.value, int) and not isinstance(node.value, bool)
+
+
+def _is_scalar(node: Node) -> bool:
+    return isinstance(node.value, str | int | float | bool)
+
+
+_ACCEPTS: Final[Mapping[str, Callable[[Node], bool]]] = {
+    "string": lambda node: isinstance(node.value, str) or _is_integer(node),
+    "integer": _is_integer,
+    "number": lambda node: _is_integer(node) or isinstance(node.value, float),
+    "boolean": lambda node: isinstance(node.value, bool),
+    "strings": lambda node: (
+        isinstance(node.value, tuple) and all(isinstance(n.value, str) for n in node.value)
+    ),
+    "map": lambda node: isinstance(node.value, Mapping) and all(map(_is_scalar, node.value.values())),
+}
+_EXPECTED: Final[Mapping[str, str]] = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "strings": "a list of texts",
+    "map": "keys with single values",
+}
+
+
+def _described(node: Node) -> str:
+    if isinstance(node.value, Mapping):
+        return "keys"
+    if isinstance(node.value, tuple):
+        return "a list"
+    return repr(node.value)
+
+
+def _nearest(key: str, fields: Mapping[str, Field]) -> str:
+    near = difflib.get_close_matches(key, fields, 1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    # A key may be right in another section: say where.
+    inside = [name for name, each in fields.items() if key in each.fields]
+    return f"it belongs to {inside[0]!r}" if inside else f"keys: {', '.join(fields)}"
+
+
+def _problem(node: Node, where: str, message: str, hint: str = "") -> Problem:
+    return Problem(node.path, node.line, where, message, hint)

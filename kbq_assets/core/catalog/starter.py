@@ -1,0 +1,87 @@
+"""First entries from a cluster that is there: what `kbq catalog init` writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbq_assets.core.catalog.changes import LiveTopic
+
+#: How schemas are called in a topic's folder.
+EXTENSIONS: Final[Mapping[str, str]] = {"avro": ".avsc", "json-schema": ".json", "protobuf": ".proto"}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file to be written: its path below the catalogue's folder, and its text. A topic has one entry."""
+
+    path: str
+    text: str
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether it is an entry, and no schema."""
+        return self.path.endswith("/topic.yaml")
+
+
+@dataclass(frozen=True)
+class KnownSchemas:
+    """What a registry knows of a topic: how it is encoded, and the schemas of ``value`` and ``key``."""
+
+    encoding: str
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+
+def draft_entries(
+    topics: Mapping[str, LiveTopic], known: Mapping[str, KnownSchemas], company: str, domain: str, env: str
+) -> list[Draft]:
+    """Entries for topics, each under its own name, with the schemas that are ``known``.
+
+    Nothing is archived until a person adds the consumer `archiver`: what is personal data only a person knows.
+    """
+    drafts = []
+    for topic, part in _parts(topics).items():
+        folder, found = f"{company}/{domain}/{part}/{env}", known.get(topic, KnownSchemas("json"))
+        drafts.append(Draft(f"{folder}/topic.yaml", _text(topic, topics[topic], found.encoding)))
+        for name, schema in sorted(found.schemas.items(), reverse=True):
+            path = f"{folder}/schemas/{name}{EXTENSIONS[found.encoding]}"
+            drafts.append(Draft(path, _readable(schema, found.encoding)))
+    return drafts
+
+
+def _readable(schema: str, encoding: str) -> str:
+    """A schema as people edit it: registries keep JSON in one line."""
+    if encoding == "protobuf":
+        return schema.rstrip() + "\n"
+    return json.dumps(json.loads(schema), indent=2, ensure_ascii=False) + "\n"
+
+
+def _parts(topics: Mapping[str, LiveTopic]) -> dict[str, str]:
+    """A folder for each topic, by a name that the default rule for names takes."""
+    taken: dict[str, str] = {}
+    for topic in sorted(topics):
+        base = re.sub(r"[^a-z0-9-]+", "-", topic.lower()).strip("-")
+        base = base if base[:1].isalpha() else f"topic-{base}".rstrip("-")
+        part, number = base, 2
+        while part in taken.values():
+            part, number = f"{base}-{number}", number + 1
+        taken[topic] = part
+    return taken
+
+
+def _text(topic: str, live: LiveTopic, encoding: str) -> str:
+    config = "".join(f"\n    {key}: {json.dumps(value)}" for key, value in sorted(live.config.items()))
+    return (
+        f"description: {json.dumps(f'Topic {topic}, as it was found: describe it.')}\n"
+        f"encoding: {encoding}\n"
+        "producers: []\n"
+        "# Add archiver, and the topic is extracted.\n"
+        "consumers: []\n"
+        "kafka:\n"
+        f"  name: {json.dumps(topic)}\n"
+        f"  partitions: {live.partitions}\n"
+        f"  replication: {live.replication}\n" + (f"  config:{config}\n" if config else "")
+    )

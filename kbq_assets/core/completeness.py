@@ -1,0 +1,234 @@
+"""Which hours of a table are complete, by business time (docs/completeness.md). Pure.
+
+Hours are numbers: whole hours since 1970, UTC. An hour is complete when every partition that feeds the table has passed
+its end by the topic's safety threshold, and everything staged for it is loaded. Once complete, it stays so: rows that
+come later are counted as late, in the swap that records that they are loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from kbq_assets.core.commits import StagedFile
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.watermarks import Watermark
+
+HOUR_MS: Final = 3_600_000
+#: Hours that a table's state lists, the latest: two weeks. Those before are added up.
+KEPT_HOURS: Final = 336
+
+_TIME: Final = {"type": "long", "logicalType": "timestamp-micros"}
+_FIELDS: Final = {
+    "table_name": "string",
+    "hour": _TIME,
+    "complete": "boolean",
+    "completed_at": ["null", _TIME],
+    "row_count": "long",
+    "late_rows": "long",
+}
+#: Of `_kbq_completeness`. Neither `table` nor `rows` may be a column's name everywhere.
+HOUR_SCHEMA: Final = json.dumps(
+    {"type": "record", "name": "hour", "fields": [{"name": n, "type": t} for n, t in _FIELDS.items()]}
+)
+
+
+@dataclass(frozen=True)
+class TableHours:
+    """What is known of a table's hours, in its state. ``rows`` are those loaded, ``late`` those that were loaded into
+    hours already complete. ``completed``: hours below the key were complete by that time (ms, the store's clock).
+
+    Hours below ``until`` are complete, 0 while none is known to be. ``older_rows`` and ``older_late`` are of hours
+    that are listed no more, or never were.
+    """
+
+    until: int = 0
+    rows: Mapping[int, int] = field(default_factory=dict)
+    late: Mapping[int, int] = field(default_factory=dict)
+    completed: Mapping[int, int] = field(default_factory=dict)
+    older_rows: int = 0
+    older_late: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def late_rows(self) -> int:
+        """All rows that came after their hour was complete."""
+        return self.older_late + sum(self.late.values())
+
+    @property
+    def first(self) -> int:
+        """From here on hours without rows are listed, too."""
+        return max(min(self.completed, default=self.until), self.until - KEPT_HOURS)
+
+    def completed_ms(self, hour: int) -> int | None:
+        """When an hour was found complete; None while it is not."""
+        return next((at for until, at in sorted(self.completed.items()) if hour < until), None)
+
+
+def with_rows(hours: TableHours, files: Iterable[StagedFile]) -> TableHours:
+    """After files are loaded: the batch's rows per hour, late where the hour was complete."""
+    files = list(files)
+    landed: Counter[int] = Counter()
+    for file in files:
+        landed.update(file.event_hours)
+    unlisted = sum(file.rows for file in files) - landed.total()
+    if not files:
+        return hours
+    late = {hour: rows for hour, rows in landed.items() if hour < hours.until}
+    return _bounded(
+        dataclasses.replace(
+            hours,
+            rows=_sum(hours.rows, landed),
+            late=_sum(hours.late, late),
+            older_rows=hours.older_rows + unlisted,
+        )
+    )
+
+
+def advance(hours: TableHours, until: int, now_ms: int) -> TableHours:
+    """Hours below ``until`` are complete now. Never goes back."""
+    if until <= hours.until:
+        return hours
+    kept = sorted({**hours.completed, until: now_ms}.items())[-KEPT_HOURS:]
+    return dataclasses.replace(hours, until=until, completed=dict(kept))
+
+
+def _sum(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
+    return {hour: left.get(hour, 0) + right.get(hour, 0) for hour in sorted({**left, **right})}
+
+
+def _bounded(hours: TableHours) -> TableHours:
+    """The latest hours only, and the sums of the others."""
+    dropped = sorted(hours.rows)[:-KEPT_HOURS]
+    if not dropped:
+        return hours
+    gone = frozenset(dropped)
+    return dataclasses.replace(
+        hours,
+        rows={hour: rows for hour, rows in hours.rows.items() if hour not in gone},
+        late={hour: rows for hour, rows in hours.late.items() if hour not in gone},
+        older_rows=hours.older_rows + sum(hours.rows[hour] for hour in dropped),
+        older_late=hours.older_late + sum(hours.late.get(hour, 0) for hour in dropped),
+    )
+
+
+@dataclass(frozen=True)
+class Feeder:
+    """A partition that feeds a table. ``safety_ms`` is its topic's threshold; ``written_ms`` when its mark was written,
+    by the store. ``problem``: why it does not go on, "" if it does."""
+
+    topic_partition: TopicPartition
+    watermark: Watermark = field(default_factory=Watermark)
+    safety_ms: int = 900_000
+    written_ms: int = 0
+    problem: str = ""
+
+    @property
+    def passed_ms(self) -> int:
+        """The business time that it has passed."""
+        return self.watermark.passed_ms(self.safety_ms, self.written_ms)
+
+    @property
+    def until(self) -> int:
+        """Hours below this one are complete as far as this partition is concerned."""
+        return max(0, (self.passed_ms - self.safety_ms) // HOUR_MS)
+
+    @property
+    def why(self) -> str:
+        """Why later hours are not complete."""
+        passed = (
+            f"has passed {moment(self.passed_ms)}" if self.passed_ms > 0 else "was not read to its end yet"
+        )
+        return f"{self.topic_partition} {passed}{f': {self.problem}' if self.problem else ''}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Hours of a table below ``until`` are complete. ``held_by`` holds back the next: a partition, or files; ``why``
+    says it in words."""
+
+    table: TableReference
+    until: int
+    held_by: str = ""
+    why: str = ""
+
+
+def judge(
+    table: TableReference,
+    hours: TableHours,
+    slowest: Iterable[Feeder],
+    waiting: Iterable[StagedFile],
+    blocked: str = "",
+) -> Verdict:
+    """How far a table is complete. ``slowest`` is the slowest partition of each topic that feeds it, ``waiting`` what
+    is staged and not loaded; ``blocked`` says why nothing can be told now, a parked table for instance.
+
+    Files with rows of complete hours alone hold nothing back: these rows are late whatever comes.
+    """
+    feeders = list(slowest)
+    if blocked or not feeders:
+        why = blocked or "nothing that is extracted feeds it"
+        return Verdict(table, hours.until, "" if blocked else "nobody", why)
+    feeder = min(feeders, key=lambda f: (f.until, not f.problem, f.topic_partition))
+    held = [file for file in waiting if _last_hour(file) >= hours.until]
+    first = min((_first_hour(file, hours.until) for file in held), default=feeder.until)
+    if first < feeder.until:
+        why = f"{len(held)} staged files are not loaded, the first with rows of {moment(first * HOUR_MS)}"
+        return Verdict(table, max(hours.until, first), "staged files", why)
+    return Verdict(table, max(hours.until, feeder.until), str(feeder.topic_partition), feeder.why)
+
+
+def slowest_of(feeders: Iterable[Feeder]) -> Feeder | None:
+    """The partition that holds its topic back; of equals one with a problem, then the first."""
+    return min(feeders, key=lambda f: (f.until, not f.problem, f.topic_partition), default=None)
+
+
+def _first_hour(file: StagedFile, until: int) -> int:
+    """The first hour, not complete yet, that a file may have rows of."""
+    if sum(file.event_hours.values()) < file.rows:  # some rows are of hours it does not list
+        return max(until, min(file.dates, default=0) * 24)
+    return min(hour for hour in file.event_hours if hour >= until)
+
+
+def _last_hour(file: StagedFile) -> int:
+    if sum(file.event_hours.values()) < file.rows:
+        return max((*file.event_hours, *((day + 1) * 24 - 1 for day in file.dates)), default=2**63)
+    return max(file.event_hours, default=-1)
+
+
+class HourRow(NamedTuple):
+    """A row of `_kbq_completeness`."""
+
+    table: str
+    hour: int
+    complete: bool
+    completed_ms: int | None
+    rows: int
+    late: int
+
+
+def hour_rows(table: TableReference, hours: TableHours) -> Iterator[HourRow]:
+    """A table's hours in order: those with rows, and complete ones without, as far back as hours are listed."""
+    steps = sorted(hours.completed.items())
+    for hour in sorted({*hours.rows, *range(hours.first, hours.until)}):
+        while steps and steps[0][0] <= hour:
+            steps.pop(0)
+        rows, late = hours.rows.get(hour, 0), hours.late.get(hour, 0)
+        complete = hour < hours.until
+        yield HourRow(table.table, hour, complete, steps[0][1] if complete and steps else None, rows, late)
+
+
+def moment(ms: int) -> str:
+    """A time to the minute. Example: ``2026-01-31 10:00``."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def hour_text(hour: int) -> str:
+    """The time at which an hour begins, "" for 0."""
+    return moment(hour * HOUR_MS) if hour else ""

@@ -1,0 +1,138 @@
+"""Columns that a JSON Schema declares, before a value is seen: drafts 4 to 2020-12, as far as they tell types.
+
+What it leaves open (no type, alternatives of several types, patterns) is decided by values, as without a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kbq_assets.core.json_shape import MAX_LEVELS, Seen
+
+_KINDS: Final[Mapping[str, str]] = {
+    "boolean": "BOOL",
+    "integer": "INT64",
+    "number": "FLOAT64",
+    "string": "STRING",
+    "object": "RECORD",
+    "array": "LIST",
+    "null": "NULL",
+}
+
+
+def declared(schema: Any) -> Seen:
+    """What values of a schema will be, as if they had been seen."""
+    seen = Seen()
+    _declare(seen, schema, schema, 1)
+    return seen
+
+
+def _declare(seen: Seen, schema: Any, root: Any, level: int) -> None:
+    if not isinstance(schema, Mapping) or level > MAX_LEVELS:
+        return
+    for each in _parts(schema, root, 0):
+        kinds = _types(each)
+        seen.kinds.update(kinds)
+        if "RECORD" in kinds:
+            for key, inner in _mapping(each.get("properties")).items():
+                _declare(seen.fields.setdefault(str(key), Seen()), inner, root, level + 1)
+        if "LIST" in kinds and isinstance(each.get("items"), Mapping):
+            seen.item = seen.item or Seen()
+            _declare(seen.item, each["items"], root, level + 1)
+
+
+def tagged(schema: Any) -> list[str]:
+    """Dotted paths of fields that are tagged ``"pii": "HIGH"``."""
+    return list(dict.fromkeys(_tagged(schema, schema, "", 1)))
+
+
+def _tagged(schema: Any, root: Any, place: str, level: int) -> Iterable[str]:
+    if not isinstance(schema, Mapping):
+        return
+    if level > MAX_LEVELS:
+        yield from [place] if _has_tag(schema) else []
+        return
+    for each in _parts(schema, root, 0):
+        if place and (str(each.get("pii", "")).upper() == "HIGH" or _has_tag(_pathless(each))):
+            yield place
+        for key, inner in _mapping(each.get("properties")).items():
+            yield from _tagged(inner, root, f"{place}.{key}".lstrip("."), level + 1)
+        yield from _tagged(each.get("items"), root, place, level + 1)
+
+
+def _pathless(schema: Mapping[str, Any]) -> list[Any]:
+    """What no decision's path leads to, such as keys by a pattern: a tag there is the whole field's."""
+    return [
+        _sequence(schema.get("items")),
+        *(inner for key, inner in schema.items() if key not in _NOT_PATHLESS),
+    ]
+
+
+_NOT_PATHLESS: Final = frozenset(
+    (
+        "properties", "items", "$ref", "allOf", "anyOf", "oneOf", "$defs", "definitions",
+        "default", "examples", "enum", "const",
+    )
+)  # fmt: skip
+
+
+def _has_tag(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_tag, value))
+    if not isinstance(value, Mapping):
+        return False
+    return str(value.get("pii", "")).upper() == "HIGH" or any(map(_has_tag, value.values()))
+
+
+def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
+    """Which of these dotted paths lead to nothing: an object has properties, and not this one."""
+    seen = declared(schema)
+    return [path for path in paths if not _leads(seen, path.split("."))]
+
+
+def _leads(seen: Seen, names: list[str]) -> bool:
+    while seen.item is not None and not seen.fields:
+        seen = seen.item
+    if not names or not seen.fields:
+        return True
+    return names[0] in seen.fields and _leads(seen.fields[names[0]], names[1:])
+
+
+def _parts(schema: Mapping[str, Any], root: Any, hops: int) -> Iterable[Mapping[str, Any]]:
+    """A schema and those it is made of: references, all of, alternatives."""
+    yield schema
+    inner = [schema[key] for key in ("$ref",) if isinstance(schema.get(key), str)]
+    followed = [_at(root, reference) for reference in inner]
+    followed += [each for key in ("allOf", "anyOf", "oneOf") for each in _sequence(schema.get(key))]
+    if hops < MAX_LEVELS:
+        for each in followed:
+            if isinstance(each, Mapping):
+                yield from _parts(each, root, hops + 1)
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    said = schema.get("type")
+    names = [said] if isinstance(said, str) else _sequence(said)
+    if not names and isinstance(schema.get("properties"), Mapping):
+        names = ["object"]
+    return {_KINDS[name] for name in names if name in _KINDS}
+
+
+def _at(root: Any, reference: str) -> Any:
+    """What ``#/definitions/Address`` points to; None for other documents."""
+    if not reference.startswith("#"):
+        return None
+    found = root
+    for part in reference[1:].strip("/").split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if isinstance(found, Mapping) and part else found
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,24 @@
+"""Points in time as operators write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from kbq_assets.core.errors import ConfigurationError
+
+
+def parse_moment(text: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number.
+
+    Raises ConfigurationError.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{text!r} is neither ISO 8601 nor milliseconds since 1970", next_step="2026-01-31T00:00:00Z"
+        ) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

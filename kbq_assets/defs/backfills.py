@@ -1,0 +1,71 @@
+"""One run does what a whole backfill asks for.
+
+Dagster's daemon makes a run of each contiguous range of keys, in the order of their registration: a scattered choice
+becomes many runs. The first of them brings up to date everything that the backfill wants of its asset, and removes
+those that are queued behind it, which have nothing left to do. What is submitted later sees that, removes what is
+queued behind it in turn, and ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import dagster as dg
+
+#: On the run that did a backfill's work: the asset.
+WHOLE_TAG = "kbq/whole_backfill"
+_BACKFILL_TAG = "dagster/backfill"
+
+Event = TypeVar("Event")
+
+
+def whole_choice(
+    context: dg.AssetExecutionContext, asset: dg.AssetKey, work: Callable[[list[str]], Iterator[Event]]
+) -> Iterator[Event]:
+    """Do ``work`` for the partitions of this run, or for all those that its backfill wants, if none of its runs did."""
+    backfill = context.run.tags.get(_BACKFILL_TAG, "")
+    if not backfill:
+        yield from work(list(context.partition_keys))
+        return
+    # Someone who runs one of them again wants it done.
+    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill, asset)):
+        context.log.info(f"run {done_by} brought up to date all that this backfill asks for")
+        _remove_queued(context, backfill, asset)
+        return
+    wanted = _wanted(context.instance, backfill, asset)
+    try:
+        yield from work(list(dict.fromkeys((*context.partition_keys, *wanted))))
+        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: asset.to_user_string()})
+    finally:
+        # After a failure too: one run has told what is wrong, and the backfill shows what is missing.
+        _remove_queued(context, backfill, asset)
+
+
+def _wanted(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey) -> Sequence[str]:
+    """The keys that a backfill asks for, () if Dagster does not say."""
+    found = instance.get_backfill(backfill)
+    data = found.asset_backfill_data if found else None
+    if data is None or asset not in data.target_subset.partitions_subsets_by_asset_key:
+        return ()
+    return sorted(data.target_subset.partitions_subsets_by_asset_key[asset].get_partition_keys())
+
+
+def _done_by(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey) -> str:
+    tags = {_BACKFILL_TAG: backfill, WHOLE_TAG: asset.to_user_string()}
+    runs = instance.get_runs(dg.RunsFilter(tags=tags), limit=1)
+    return runs[0].run_id if runs else ""
+
+
+def _remove_queued(context: dg.AssetExecutionContext, backfill: str, asset: dg.AssetKey) -> None:
+    """Remove the runs that wait for this one's slot (the pool's: they cannot start meanwhile)."""
+    instance = context.instance
+    queued = instance.get_runs(
+        dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
+    )
+    siblings = [run for run in queued if run.asset_selection == {asset}]
+    for run in siblings:
+        instance.report_run_canceled(run)  # no daemon that has just seen it in the queue starts it now
+        instance.delete_run(run.run_id)
+    if siblings:
+        context.log.info(f"{len(siblings)} queued runs of this backfill have nothing left to do: removed")

@@ -1,0 +1,36 @@
+"""Blocks of many files in one array: the records of a chunk are laid into all of them in one pass over it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kbq_assets.wire.chunk import Bytes, Longs
+
+
+def room_of(block_bytes: int) -> int:
+    """The size of a block that is written once it has so many bytes."""
+    return block_bytes + max(4096, block_bytes // 8)
+
+
+class SharedBlocks:
+    """So many blocks, by slot. ``used`` and ``rows`` are those of a pass: bytes of a block, and rows laid into it."""
+
+    def __init__(self, slots: int, block_bytes: int) -> None:
+        self.block_bytes = block_bytes
+        self.room = room_of(block_bytes)
+        self.pool: Bytes = np.empty(slots * self.room, np.uint8)
+        self.used: Longs = np.zeros(slots, np.int64)
+        self.rows: Longs = np.zeros(slots, np.int64)
+        self._free = list(range(slots))
+
+    def take(self) -> int:
+        """A slot, -1 where none is left."""
+        return self._free.pop() if self._free else -1
+
+    def give(self, slot: int) -> None:
+        """Give a slot back."""
+        self._free.append(slot)
+
+    def block(self, slot: int) -> Bytes:
+        """The block of a slot."""
+        return self.pool[slot * self.room : (slot + 1) * self.room]

@@ -1,0 +1,176 @@
+"""One staged file as it is written: blocks that fill, and what the commit needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from kbq_assets.wire.assemble import Source, Suffix
+from kbq_assets.wire.blocks import SharedBlocks, room_of
+from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
+from kbq_assets.wire.codec import Codec
+from kbq_assets.wire.container import ContainerWriter, Sink
+from kbq_assets.wire.event_time import HourCounter, event_times
+from kbq_assets.wire.schema import StagedSchema
+from kbq_assets.wire.validate import Captures
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What the name of a file about to be written needs. ``first_offset`` is its first record's."""
+
+    table: str
+    schema_id: int
+    fingerprint: str
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A finished file. Offsets are those of its first and last record; event dates are days since 1970.
+
+    ``event_hours`` are rows per hour since 1970 (core/commits.py: StagedFile); ``event_time_fallbacks`` rows have the
+    Kafka time though the topic has a business time.
+    """
+
+    table: str
+    schema_id: int
+    fingerprint: str
+    rows: int
+    bytes_raw: int
+    bytes_written: int
+    first_offset: int
+    last_offset: int
+    event_dates: frozenset[int]
+    event_hours: Mapping[int, int]
+    newest_event_ms: int
+    event_time_fallbacks: int
+    crc32c: int
+
+
+OpenSink: TypeAlias = Callable[[NewFile], Sink]
+
+
+class FileEncoder:
+    """One open file: a block that fills, and what the commit needs to know."""
+
+    def __init__(
+        self,
+        file: NewFile,
+        sink: Sink,
+        schema: StagedSchema,
+        source: Source,
+        codec: Codec,
+        sync_marker: bytes,
+        block_bytes: int,
+        blocks: SharedBlocks | None = None,
+    ) -> None:
+        self._file = file
+        self._schema = schema
+        self.suffix = Suffix(source, schema)
+        self.slot = -1 if blocks is None else blocks.take()
+        self._block_bytes = block_bytes
+        self._writer = ContainerWriter(sink, schema_json=schema.json, codec=codec, sync_marker=sync_marker)
+        if blocks is None or self.slot < 0:
+            self._own: Bytes = np.empty(room_of(block_bytes), np.uint8)
+        else:
+            self._own = blocks.block(self.slot)
+        self._block = self._own
+        self._rows_in_block = 0
+        self._bytes_in_blocks = 0
+        self._last_offset = file.first_offset
+        self._hours = HourCounter()
+        self._fallbacks = 0
+        self.bytes_buffered = 0
+        self.rows = 0
+
+    @property
+    def table(self) -> str:
+        """Where its rows go."""
+        return self._file.table
+
+    @property
+    def schema_id(self) -> int:
+        """Its records' schema id."""
+        return self._file.schema_id
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes in the sink; the block that fills comes on top (``bytes_buffered``, before compression)."""
+        return self._writer.bytes_written
+
+    def append(self, chunk: Chunk, rows: Longs, captures: Captures, prefix: int) -> None:
+        """Append the good records ``rows`` of ``chunk``, in offset order."""
+        if not len(rows):
+            return
+        times, fallbacks = event_times(chunk, rows, captures, self._schema.event_unit)
+        self.note(chunk, rows, times, fallbacks)
+        self.lay(chunk, rows, times, prefix)
+
+    def note(self, chunk: Chunk, rows: Longs, times: Longs, fallbacks: int) -> None:
+        """Take note of the times of rows that are appended, and of the last one's offset."""
+        if len(times):
+            self._hours.add(times)
+        else:
+            whole = len(rows) == len(chunk)
+            self._hours.add_kafka(chunk.timestamps if whole else chunk.timestamps[rows])
+        self._fallbacks += fallbacks
+        self._last_offset = int(chunk.offsets[rows[-1]])
+
+    def lay(self, chunk: Chunk, rows: Longs, times: Longs, prefix: int) -> None:
+        """Lay records into blocks, and write those that are full."""
+        done = 0
+        while done < len(rows):
+            done = self._fill_block(chunk, rows, times, done, prefix)
+
+    def settle(self, rows: int, used: int) -> None:
+        """So many rows were laid into the shared block, which now has so many bytes."""
+        self.rows += rows
+        self._rows_in_block += rows
+        self.bytes_buffered = used
+
+    def finish(self) -> EncodedFile:
+        """Write the last block. The sink stays open: its owner closes it."""
+        self.flush()
+        return EncodedFile(
+            self._file.table,
+            self._file.schema_id,
+            self._file.fingerprint,
+            self.rows,
+            self._bytes_in_blocks,
+            self._writer.bytes_written,
+            self._file.first_offset,
+            self._last_offset,
+            frozenset(self._hours.days),
+            self._hours.hours,
+            self._hours.newest_ms,
+            self._fallbacks,
+            self._writer.crc32c,
+        )
+
+    def _fill_block(self, chunk: Chunk, rows: Longs, times: Longs, first: int, prefix: int) -> int:
+        until, used = self.suffix.append(
+            self._block, self.bytes_buffered, chunk, prefix, rows, times, first, self._block_bytes
+        )
+        self.rows += until - first
+        self._rows_in_block += until - first
+        self.bytes_buffered = used
+        if until == len(rows):
+            return until
+        if self._rows_in_block:
+            self.flush()
+        else:  # a record larger than the block: make room for it alone
+            self._block = np.empty(self.suffix.room_for(chunk, int(rows[until])) + PADDING, np.uint8)
+        return until
+
+    def flush(self) -> None:
+        """Write the block, if there is something in it."""
+        if not self._rows_in_block:
+            return
+        self._writer.write_block(self._block[: self.bytes_buffered], self._rows_in_block)
+        self._bytes_in_blocks += self.bytes_buffered
+        self._rows_in_block = self.bytes_buffered = 0
+        self._block = self._own  # one large record must not hold memory for the whole window

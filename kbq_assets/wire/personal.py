@@ -1,0 +1,341 @@
+"""Avro records without their personal data: spans are copied as they are, decided fields replaced.
+
+A rewriter is made per writer schema: functions over bytes, one per type on the way to a decided field; everything
+else is skipped and copied. It expects valid records: validate first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kbq_assets.core.personal import HEADERS, KEY, Decision, Pseudonyms, undecided
+from kbq_assets.wire import avro
+from kbq_assets.wire.avro_skip import Skip, skip_of
+from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
+from kbq_assets.wire.errors import UnstageableSchema
+from kbq_assets.wire.personal_values import Replace, generalise, impossible, text_of, truncate
+
+#: Moves past a value and writes what becomes of it.
+Rewrite: TypeAlias = Callable[[bytes, int, list[bytes]], int]
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """``schema`` is that of the rewritten records, as JSON values."""
+
+    schema: Any
+    _rewrite: Rewrite
+
+    def __call__(self, body: bytes) -> bytes:
+        """A record without its personal data."""
+        out: list[bytes] = []
+        self._rewrite(body, 0, out)
+        return b"".join(out)
+
+
+def check_decided(schema: Any, decisions: Iterable[Decision]) -> None:
+    """Raise UnstageableSchema where a field is tagged as highly personal and nothing is decided about it."""
+    refuse_undecided(_tagged(schema), decisions)
+
+
+def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> None:
+    """The same for the paths of tagged fields."""
+    missing = undecided(tagged, decisions)
+    if missing:
+        raise UnstageableSchema(
+            f"nothing is decided about fields that are tagged as personal data: {', '.join(missing)}",
+            next_step="decide about each with the option pii: drop, null, pseudonym, truncate, generalise or keep",
+        )
+
+
+def refuse_undeclared(missing: Iterable[str]) -> None:
+    """Raise UnstageableSchema for decisions about fields that the schema does not have: they may be misspelt."""
+    for path in missing:
+        raise UnstageableSchema(
+            f"pii decides about the field {path!r}, which the schema does not have",
+            next_step="mend the option pii, or the schema",
+        )
+
+
+def rewriter(schema: Any, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None) -> Rewriter:
+    """The rewriter of a writer schema. Raises UnstageableSchema for a field that is not there, or whose type an action
+    cannot be done to."""
+    root = avro.parse(schema)
+    if not isinstance(root, avro.Record) or avro.recursive_record(root) is not None:
+        raise UnstageableSchema(
+            "personal data is decided about in records that do not contain themselves",
+            next_step="change the schema",
+        )
+    targets: dict[str, Any] = {}
+    for decision in decisions:
+        if decision.path not in (KEY, HEADERS) and decision.action != "keep":
+            _place(targets, decision)
+    made = _Maker(pseudonyms)
+    form, rewrite = made.record(root, targets, "")
+    _note(form, schema, {})
+    return Rewriter(form, rewrite)
+
+
+def _note(form: Any, schema: Any, known: dict[str, Any]) -> None:
+    """What a schema says of fields goes with them: descriptions, and the tags that columns are protected by."""
+    for made, said in zip(_records(form, {}), _records(schema, known), strict=True):
+        fields = {each["name"]: each for each in said["fields"]}
+        for each in made["fields"]:
+            source = fields[each["name"]]
+            each.update({key: source[key] for key in ("doc", "pii") if key in source})
+            _note(each["type"], source["type"], known)
+
+
+def _records(type_: Any, known: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The records that values of a type are, or hold. ``known`` are those met before, by their last names."""
+    if isinstance(type_, str):
+        yield from [known[name]] if (name := type_.rpartition(".")[2]) in known else []
+    elif isinstance(type_, list):
+        for branch in type_:
+            yield from _records(branch, known)
+    elif isinstance(type_, Mapping) and "fields" in type_:
+        known[str(type_["name"]).rpartition(".")[2]] = type_
+        yield type_
+    elif isinstance(type_, Mapping):
+        for inner in ("items", "values", "type"):
+            yield from _records(type_.get(inner), known)
+
+
+def _place(targets: dict[str, Any], decision: Decision) -> None:
+    *above, last = decision.path.split(".")
+    for name in above:
+        targets = targets.setdefault(name, {})
+    targets[last] = decision
+
+
+class _Maker:
+    """Builds the schema and the functions of one writer schema."""
+
+    def __init__(self, pseudonyms: Pseudonyms | None) -> None:
+        self._pseudonyms = pseudonyms
+        self._names: set[str] = set()
+
+    def record(self, node: avro.Record, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
+        """A record, some of whose fields are decided about."""
+        missing = targets.keys() - node.fields.keys()
+        refuse_undeclared(f"{place}.{name}".lstrip(".") for name in sorted(missing))
+        name = self._unique(node.name)
+        fields, steps = [], []
+        for key, child in node.fields.items():
+            form, step = self._child(child, targets.get(key), f"{place}.{key}".lstrip("."))
+            steps.append(step)
+            fields += [] if form is None else [{"name": key, "type": form}]
+        if not fields:
+            raise UnstageableSchema(
+                f"pii drops every field of {place or node.name}", next_step="drop it as a whole"
+            )
+        return {"type": "record", "name": name, "fields": fields}, _sequence(steps)
+
+    def _child(self, node: avro.Node, target: Any, place: str) -> tuple[Any, Rewrite]:
+        if target is None:
+            return self.form(node), _copy(skip_of(node))
+        if isinstance(target, Decision):
+            if target.action == "drop":
+                return None, _drop(skip_of(node))
+            return self._decided(node, target, place)
+        return self._through(node, target, place)
+
+    def _through(self, node: avro.Node, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
+        """A type on the way to a decided field."""
+        if isinstance(node, avro.Record):
+            return self.record(node, targets, place)
+        if isinstance(node, avro.Array):
+            form, rewrite = self._through(node.items, targets, place)
+            return {"type": "array", "items": form}, _blocks(rewrite)
+        if isinstance(node, avro.Union):
+            made = [
+                (self.form(b), _copy(skip_of(b))) if _is_null(b) else self._through(b, targets, place)
+                for b in node.branches
+            ]
+            return [form for form, _ in made], _branches([rewrite for _, rewrite in made])
+        raise impossible(place, "has no fields")
+
+    def _decided(self, node: avro.Node, decision: Decision, place: str) -> tuple[Any, Rewrite]:
+        if decision.action == "null":
+            return self._emptied(node)
+        if isinstance(node, avro.Array):
+            form, rewrite = self._decided(node.items, decision, place)
+            return {"type": "array", "items": form}, _blocks(rewrite)
+        if isinstance(node, avro.Union):
+            return self._decided_union(node, decision, place)
+        form, replace = self._leaf(node, decision, place)
+        return form, _replaced(skip_of(node), replace)
+
+    def _decided_union(self, node: avro.Union, decision: Decision, place: str) -> tuple[Any, Rewrite]:
+        others = [branch for branch in node.branches if not _is_null(branch)]
+        if len(others) != 1:
+            raise impossible(place, "is a union of several types")
+        form, rewrite = self._decided(others[0], decision, place)
+        forms = ["null" if _is_null(branch) else form for branch in node.branches]
+        steps = [_copy(skip_of(branch)) if _is_null(branch) else rewrite for branch in node.branches]
+        return forms, _branches(steps)
+
+    def _emptied(self, node: avro.Node) -> tuple[Any, Rewrite]:
+        form = self.form(node)
+        if isinstance(node, avro.Array | avro.Map):
+            return form, _constant(skip_of(node), b"\x00")
+        if isinstance(node, avro.Union):
+            nulls = [index for index, branch in enumerate(node.branches) if _is_null(branch)]
+            if nulls:
+                return form, _constant(skip_of(node), encode_long(nulls[0]))
+            return ["null", *form], _constant(skip_of(node), b"\x00")
+        return ["null", form], _constant(skip_of(node), b"\x00")
+
+    def _leaf(self, node: avro.Node, decision: Decision, place: str) -> tuple[Any, Replace]:
+        if decision.action == "pseudonym":
+            return "string", self._pseudonym(node, decision, place)
+        if decision.action == "truncate":
+            return self.form(node), truncate(node, int(decision.argument), place)
+        return self.form(node), generalise(node, decision.argument, place)
+
+    def _pseudonym(self, node: avro.Node, decision: Decision, place: str) -> Replace:
+        text = text_of(node, place)
+        pseudonyms, context = self._pseudonyms, decision.context
+        if pseudonyms is None:
+            raise UnstageableSchema(
+                f"field {place!r} is to be a pseudonym, and there is no key", next_step="set KBQ_PII_KEYS"
+            )
+        return lambda data: encode_bytes(pseudonyms.of(context, text(data)).encode())
+
+    def form(self, node: avro.Node) -> Any:
+        """The schema of a type that stays, its named types under names of their own."""
+        logical = dict(node.logical)
+        match node:
+            case avro.Primitive():
+                return {"type": node.kind, **logical} if logical else node.kind
+            case avro.Array():
+                return {"type": "array", "items": self.form(node.items)}
+            case avro.Map():
+                return {"type": "map", "values": self.form(node.values)}
+            case avro.Union():
+                return [self.form(branch) for branch in node.branches]
+            case avro.Fixed():
+                return {"type": "fixed", "name": self._unique(node.name), "size": node.size, **logical}
+            case avro.Enum():
+                return {
+                    "type": "enum",
+                    "name": self._unique(node.name),
+                    "symbols": list(node.symbols),
+                    **logical,
+                }
+            case avro.Record():
+                name = self._unique(node.name)
+                fields = [{"name": key, "type": self.form(child)} for key, child in node.fields.items()]
+                return {"type": "record", "name": name, "fields": fields}
+        raise AssertionError(node)
+
+    def _unique(self, name: str) -> str:
+        """A type that stands at two places is written twice: only one of them may be decided about."""
+        found, number = name, 2
+        while found in self._names:
+            found, number = f"{name}_{number}", number + 1
+        self._names.add(found)
+        return found
+
+
+def _tagged(schema: Any) -> list[str]:
+    """Paths of fields that are tagged, or whose type is."""
+    return list(dict.fromkeys(_tags(schema, "", {}, frozenset())))
+
+
+def _tags(schema: Any, place: str, known: dict[str, Any], inside: frozenset[str]) -> Iterator[str]:
+    """``known`` are records that were met, by their last names: a reference to one has its tags; ``inside`` those that
+    the place is in."""
+    if isinstance(schema, str):
+        name = schema.rpartition(".")[2]
+        if name in known and name not in inside:
+            yield from _tags(known[name], place, known, inside)
+    elif isinstance(schema, list):
+        for branch in schema:
+            yield from _tags(branch, place, known, inside)
+    elif isinstance(schema, Mapping):
+        if place and _is_high(schema):
+            yield place
+        if "fields" in schema:
+            name = str(schema.get("name", "")).rpartition(".")[2]
+            known[name], inside = schema, inside | {name}
+        for each in schema.get("fields", ()):
+            path = f"{place}.{each['name']}".lstrip(".")
+            if _is_high(each):
+                yield path
+            yield from _tags(each["type"], path, known, inside)
+        for inner in ("items", "values", "type"):
+            yield from _tags(schema.get(inner), place, known, inside)
+
+
+def _is_high(said: Mapping[str, Any]) -> bool:
+    return str(said.get("pii", "")).upper() == "HIGH"
+
+
+def _is_null(node: avro.Node) -> bool:
+    return isinstance(node, avro.Primitive) and node.kind == "null"
+
+
+# Writing
+
+
+def _copy(skip: Skip) -> Rewrite:
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        end = skip(data, position)
+        out.append(data[position:end])
+        return end
+
+    return rewrite
+
+
+def _drop(skip: Skip) -> Rewrite:
+    return lambda data, position, out: skip(data, position)
+
+
+def _constant(skip: Skip, value: bytes) -> Rewrite:
+    return _replaced(skip, lambda data: value)
+
+
+def _replaced(skip: Skip, replace: Replace) -> Rewrite:
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        end = skip(data, position)
+        out.append(replace(data[position:end]))
+        return end
+
+    return rewrite
+
+
+def _sequence(steps: list[Rewrite]) -> Rewrite:
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        for step in steps:
+            position = step(data, position, out)
+        return position
+
+    return rewrite
+
+
+def _branches(steps: list[Rewrite]) -> Rewrite:
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        index, position = decode_long(data, position)
+        out.append(encode_long(index))
+        return steps[index](data, position, out)
+
+    return rewrite
+
+
+def _blocks(item: Rewrite) -> Rewrite:
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        while True:
+            count, position = decode_long(data, position)
+            if count < 0:  # its size in bytes follows, which would be another one now
+                count = -count
+                _, position = decode_long(data, position)
+            out.append(encode_long(count))
+            if count == 0:
+                return position
+            for _ in range(count):
+                position = item(data, position, out)
+
+    return rewrite

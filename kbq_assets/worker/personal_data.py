@@ -1,0 +1,169 @@
+"""Topics with personal data: decided fields are replaced before anything is validated for staging, routed or stored.
+
+Nothing of a value that cannot be rewritten is kept in the clear: error rows of such topics say where and why, and what
+only to the holder of a private key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq_assets.core.errors import ConfigurationError, NotFound
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.personal import Pseudonyms, parse_decisions
+from kbq_assets.core.topics import TopicSettings
+from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
+from kbq_assets.wire import avro
+from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.encode import Problem
+from kbq_assets.wire.errors import UnstageableSchema
+from kbq_assets.wire.personal import Rewriter, check_decided, rewriter
+from kbq_assets.wire.program import Program, compile_program
+from kbq_assets.wire.reasons import Reason
+from kbq_assets.wire.validate import PREFIX, Limits, split_prefix, validate_avro
+from kbq_assets.worker.personal_json import refuse_missing_keys, without_keys
+from kbq_assets.worker.translate import (
+    FIRST_REASON_ID,
+    UNREADABLE,
+    Translator,
+    framed,
+    problem,
+    rejected,
+    with_values,
+)
+
+if TYPE_CHECKING:
+    from kbq_assets.wire.sealing import SealKey
+
+
+@dataclass(frozen=True)
+class _Version:
+    """How records of one schema id are checked and rewritten."""
+
+    program: Program
+    rewrite: Rewriter
+
+
+class PersonalData:
+    """Translates Avro values, or what another translator made Avro of. Raises ConfigurationError for decisions that
+    need keys where there are none."""
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        registry: SchemaRegistry,
+        pseudonyms: Pseudonyms | None,
+        inner: Translator | None = None,
+    ) -> None:
+        self.event_date_field = settings.event_date if inner is None else inner.event_date_field
+        self._registry = registry if inner is None else inner
+        self._inner = inner
+        self._decisions = parse_decisions(settings.pii)
+        refuse_missing_keys(self._decisions, pseudonyms)
+        self._pseudonyms = pseudonyms
+        self._limits = Limits(max_bytes=settings.max_record_bytes)
+        self._versions: dict[int, _Version | NotFound | UnstageableSchema] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of rewritten records. Raises NotFound, Unavailable; UnstageableSchema where a decision is missing
+        or cannot be carried out."""
+        version = self._version(schema_id)
+        if isinstance(version, Exception):
+            raise version
+        return RegisteredSchema(schema_id, json.dumps(version.rewrite.schema))
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records without personal data. Those of a schema that cannot be rewritten stay as they are: their
+        schema id says so, and they are never staged. Raises Unavailable."""
+        source = chunk if self._inner is None else self._inner.translate(chunk)
+        ids = split_prefix(source)
+        values: list[bytes | None] = [None] * len(source)
+        for schema_id in sorted(set(ids.tolist())):
+            rows = np.flatnonzero((ids == schema_id) & (source.starts >= 0))
+            self._rewrite(source, schema_id, rows.tolist(), values)
+        return without_keys(with_values(source, values), self._decisions, self._pseudonyms)
+
+    def problem(self, schema_id: int) -> Problem | None:
+        """What an id means that is no schema's."""
+        return problem(schema_id)
+
+    def _rewrite(self, source: Chunk, schema_id: int, rows: list[int], values: list[bytes | None]) -> None:
+        if schema_id < 0:
+            values_of: Mapping[int, bytes] = {row: rejected(UNREADABLE[schema_id]) for row in rows}
+        elif schema_id >= FIRST_REASON_ID or isinstance(version := self._version(schema_id), Exception):
+            values_of = {row: framed(schema_id) for row in rows}
+        else:
+            values_of = self._rewritten(source, schema_id, rows, version)
+        for row, value in values_of.items():
+            values[row] = value
+
+    def _rewritten(
+        self, source: Chunk, schema_id: int, rows: list[int], version: _Version
+    ) -> Mapping[int, bytes]:
+        indexes = np.array(rows, np.int64)
+        reasons = validate_avro(source, version.program, indexes, self._limits).reasons.tolist()
+        return {
+            row: rejected(Reason(reason))
+            if reason
+            else framed(schema_id, version.rewrite((source.value(row) or b"")[PREFIX:]))
+            for row, reason in zip(rows, reasons, strict=True)
+        }
+
+    def _version(self, schema_id: int) -> _Version | NotFound | UnstageableSchema:
+        if schema_id not in self._versions:
+            try:
+                self._versions[schema_id] = self._made(schema_id)
+            except (NotFound, UnstageableSchema) as error:
+                self._versions[schema_id] = error
+        return self._versions[schema_id]
+
+    def _made(self, schema_id: int) -> _Version:
+        found = self._registry.schema(schema_id)
+        if found.schema_type != "AVRO":
+            raise UnstageableSchema(
+                f"schema {schema_id} is {found.schema_type}, not Avro", next_step="set format"
+            )
+        schema = avro.load_schema(found.schema)
+        check_decided(schema, self._decisions)
+        made = rewriter(schema, self._decisions, self._pseudonyms)
+        record = avro.parse(schema)
+        assert isinstance(record, avro.Record)  # the rewriter has seen to it
+        return _Version(compile_program(record, []), made)
+
+
+@dataclass(frozen=True)
+class ErrorCopies:
+    """What error rows hold of bad records that may be personal. ``key`` seals; without one all is withheld."""
+
+    are_dropped: bool = False
+    key: SealKey | None = None
+
+    @classmethod
+    def of(cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None]) -> ErrorCopies:
+        """The copies of a topic. Raises ConfigurationError where a key is wanted and there is none."""
+        if settings.pii_errors != "seal":
+            return cls(are_dropped=settings.pii_errors == "drop")
+        key = seal_key()
+        if key is None:
+            raise ConfigurationError(
+                "error rows are to be sealed, and there is no key",
+                next_step="set KBQ_PII_SEAL_KEY, on every worker: `kbq pii keygen` makes one",
+            )
+        return cls(key=key)
+
+    def of_records(self, chunk: Chunk, rows: NDArray[np.int64], tp: TopicPartition) -> Chunk:
+        """A chunk whose ``rows`` may be shown."""
+        values: list[bytes | None] = [None] * len(chunk)
+        if self.key is not None and len(rows):
+            from kbq_assets.wire.sealed_rows import seal_row
+
+            for row in rows.tolist():
+                values[row] = seal_row(chunk, row, self.key, tp.topic, tp.partition)
+        return dataclasses.replace(with_values(chunk, values), keys=None, headers=None, late_headers=None)

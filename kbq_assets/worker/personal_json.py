@@ -1,0 +1,143 @@
+"""JSON topics with personal data: what a document and its key become before anything else sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from kbq_assets.core.errors import ConfigurationError, NotFound
+from kbq_assets.core.json_declared import declared, tagged, undeclared
+from kbq_assets.core.personal import KEY, Decision, Pseudonyms, fields_of, parse_decisions
+from kbq_assets.core.topics import TopicSettings
+from kbq_assets.ports.registry import RegisteredSchema
+from kbq_assets.wire.chunk import Chunk, Spans, encode_bytes
+from kbq_assets.wire.encode import Problem
+from kbq_assets.wire.errors import UnstageableSchema
+from kbq_assets.wire.json_rows import RepeatedKey
+from kbq_assets.wire.personal import refuse_undecided, refuse_undeclared
+from kbq_assets.wire.personal_json import JsonRedactor, UndecidedField, exact_text, parse_exact
+from kbq_assets.wire.reasons import Reason
+from kbq_assets.wire.validate import Limits, validate_json
+from kbq_assets.worker.translate import FIRST_REASON_ID, framed, problem, rejected, with_values
+
+#: Different messages of one task; what more there is has the last one's id.
+_MOST_MESSAGES: Final = 50
+_PAYLOADS: Final = 1
+_PAYLOAD_SCHEMA: Final = {
+    "type": "record",
+    "name": "Json",
+    "fields": [{"name": "payload", "type": ["null", {"type": "string", "sqlType": "JSON"}]}],
+}
+
+
+class JsonPrivacy:
+    """The decisions about one topic; ``schema`` is a JSON Schema of all its documents.
+
+    Raises ConfigurationError for decisions that need keys where there are none.
+    """
+
+    def __init__(self, settings: TopicSettings, pseudonyms: Pseudonyms | None, schema: Any = None) -> None:
+        self.decisions = parse_decisions(settings.pii)
+        refuse_missing_keys(self.decisions, pseudonyms)
+        self._pseudonyms = pseudonyms
+        self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.pii_others)
+        self._messages: list[str] = []
+        # What the catalogue tags, it has checked.
+        self._redactor.declare(declared(schema))
+
+    def declare(self, schema: Any) -> int | None:
+        """Know the fields of a JSON Schema; the id of what is wrong with it, None for nothing."""
+        try:
+            refuse_undecided(tagged(schema), self.decisions)
+            refuse_undeclared(undeclared(schema, fields_of(self.decisions)))
+        except UnstageableSchema as error:
+            return self._id(str(error.message))
+        self._redactor.declare(declared(schema))
+        return None
+
+    def redacted(self, document: object) -> Any:
+        """A document without its personal data. Raises UndecidedField."""
+        return self._redactor(document)
+
+    def refusal(self, error: UndecidedField | ValueError) -> bytes:
+        """In the place of a document that cannot be redacted."""
+        if isinstance(error, UndecidedField):
+            return framed(self._id(f"pii says nothing about {error.place}"))
+        return rejected(Reason.REPEATED_KEY if isinstance(error, RepeatedKey) else Reason.OUT_OF_RANGE)
+
+    def problem(self, schema_id: int) -> Problem | None:
+        """What one of the ids above means."""
+        index = FIRST_REASON_ID - 1 - schema_id
+        if not 0 <= index < len(self._messages):
+            return problem(schema_id)
+        return Problem(Reason.UNSTAGEABLE_SCHEMA, self._messages[index])
+
+    def without_keys(self, chunk: Chunk) -> Chunk:
+        """A chunk whose keys and headers may be staged."""
+        return without_keys(chunk, self.decisions, self._pseudonyms)
+
+    def _id(self, message: str) -> int:
+        """The schema id that stands for a message."""
+        if message not in self._messages and len(self._messages) < _MOST_MESSAGES:
+            self._messages.append(message)
+        known = message in self._messages
+        return FIRST_REASON_ID - 1 - (self._messages.index(message) if known else _MOST_MESSAGES - 1)
+
+
+class PersonalPayloads:
+    """Translates whole documents, for the column `payload`."""
+
+    event_date_field = ""
+
+    def __init__(self, settings: TopicSettings, privacy: JsonPrivacy) -> None:
+        self._privacy = privacy
+        self._limits = Limits(max_bytes=settings.max_record_bytes)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of documents. Raises NotFound."""
+        if schema_id != _PAYLOADS:
+            raise NotFound(f"documents have no schema {schema_id}", next_step="report a bug")
+        return RegisteredSchema(schema_id, json.dumps(_PAYLOAD_SCHEMA))
+
+    def problem(self, schema_id: int) -> Problem | None:
+        """What an id means that is no schema's."""
+        return self._privacy.problem(schema_id)
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records, redacted."""
+        values: list[bytes | None] = [None] * len(chunk)
+        reasons = validate_json(chunk, None, self._limits).reasons
+        for row in np.flatnonzero(chunk.starts >= 0).tolist():
+            reason = Reason(int(reasons[row]))
+            values[row] = rejected(reason) if reason else self._redacted(chunk.value(row) or b"")
+        return self._privacy.without_keys(with_values(chunk, values))
+
+    def _redacted(self, value: bytes) -> bytes:
+        try:
+            text = exact_text(self._privacy.redacted(parse_exact(value.decode())))
+        except (UndecidedField, ValueError) as error:
+            return self._privacy.refusal(error)
+        return framed(_PAYLOADS, b"\x02" + encode_bytes(text.encode()))
+
+
+def refuse_missing_keys(decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> None:
+    """Raise ConfigurationError where pseudonyms are wanted and there is no key for them."""
+    if pseudonyms is None and any(decision.action == "pseudonym" for decision in decisions):
+        raise ConfigurationError(
+            "fields are to be pseudonyms, and there is no key", next_step="set KBQ_PII_KEYS, on every worker"
+        )
+
+
+def without_keys(chunk: Chunk, decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> Chunk:
+    """A chunk with keys as it is decided, and no headers that nobody asked for."""
+    keys = chunk.keys
+    decision = next((each for each in decisions if each.path == KEY), None)
+    if keys is not None and decision is not None and decision.action == "pseudonym":
+        assert pseudonyms is not None  # asked for when the unit began
+        found = [keys.get(row) for row in range(len(keys))]
+        keys = Spans.of([None if k is None else pseudonyms.of(decision.context, k).encode() for k in found])
+    return dataclasses.replace(chunk, keys=keys, late_headers=None)

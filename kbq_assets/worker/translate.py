@@ -1,0 +1,58 @@
+"""Topics whose values are not Avro: a translator makes them so, before anything is validated and staged.
+
+It gives each record a framed Avro value under a schema id of its own making, and is the registry of these. Keys,
+headers, offsets and times stay; error rows show what was produced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.wire.chunk import Chunk, Spans
+from kbq_assets.wire.encode import Problem
+from kbq_assets.wire.reasons import Reason
+from kbq_assets.wire.validate import BAD_MAGIC, SHORT
+
+#: Schema ids from here on stand for the reason why a value is no row.
+FIRST_REASON_ID = 2**31 - 256
+UNREADABLE = {BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Reason.TOO_SHORT}
+
+
+class Translator(SchemaRegistry, Protocol):
+    """Guarantees: as many records as came, in their order; null stays null."""
+
+    @property
+    def event_date_field(self) -> str:
+        """The field of translated values that the event date comes from, "" for none."""
+
+    def problem(self, schema_id: int) -> Problem | None:
+        """What an id says of its records where it stands for a reason; None for a schema."""
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records with framed Avro values. Raises Unavailable."""
+
+
+def framed(schema_id: int, body: bytes = b"") -> bytes:
+    """A value in Confluent's framing."""
+    return b"\x00" + schema_id.to_bytes(4, "big") + body
+
+
+def rejected(reason: Reason) -> bytes:
+    """In the place of a value that is no row."""
+    return framed(FIRST_REASON_ID + reason)
+
+
+def problem(schema_id: int) -> Problem | None:
+    """What an id says of its records where it stands for a reason; None for a schema."""
+    if schema_id < FIRST_REASON_ID:
+        return None
+    reason = Reason(schema_id - FIRST_REASON_ID)
+    return Problem(reason, reason.message)
+
+
+def with_values(chunk: Chunk, values: list[bytes | None]) -> Chunk:
+    """A chunk with other values."""
+    spans = Spans.of(values)
+    return dataclasses.replace(chunk, buffer=spans.buffer, starts=spans.starts, ends=spans.ends)

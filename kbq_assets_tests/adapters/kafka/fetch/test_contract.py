@@ -1,0 +1,25 @@
+"""The contract suite against the reader that speaks Kafka's protocol itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
+from kbq_assets_tests.contracts.source import BrokerContract
+
+pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
+
+
+@pytest.mark.kafka
+class TestKafkaByFetch(BrokerContract):
+    @pytest.fixture
+    def broker(self, local_stack: LocalStack) -> Iterator[RealBroker]:
+        for broker in real_broker(local_stack.bootstrap_servers):
+            broker.source = FetchSource(
+                local_stack.bootstrap_servers, no_progress_seconds=2.0, chunk_records=1_000
+            )
+            yield broker

@@ -1,0 +1,98 @@
+"""The catalogue's folder: every value knows its line, whatever it is written in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.adapters.catalog_files import CatalogFolder, parse_document
+from kbq_assets.core.catalog import Node, Problem
+from kbq_assets.core.errors import ConfigurationError
+
+
+def node(text: str) -> Node:
+    parsed = parse_document(text, "x.yaml")
+    assert isinstance(parsed, Node), parsed
+    return parsed
+
+
+def test_values_know_the_line_of_their_key() -> None:
+    document = node("a: 1\nb:\n  # a comment\n  c:\n    d: x\n")
+    found = {where: document.find(where) for where in ("a", "b", "b.c", "b.c.d")}
+    assert {where: each.line for where, each in found.items() if each} == {
+        "a": 1,
+        "b": 2,
+        "b.c": 4,
+        "b.c.d": 5,
+    }
+
+
+def test_json_is_read_alike() -> None:
+    document = node('{\n "a": [1, 2.5, "x", null, true],\n "b": {"c": "\\u00e9"}\n}')
+    assert document.plain() == {"a": [1, 2.5, "x", None, True], "b": {"c": "é"}}
+    inner = document.find("b.c")
+    assert inner is not None and inner.line == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", "yes"),
+        ("on", "on"),
+        ("No", "No"),
+        ("true", True),
+        ("2025-01-01", "2025-01-01"),
+        ("0x1F", "0x1F"),
+        ("-5", -5),
+        ("1e3", "1e3"),
+        ("1.5", 1.5),
+        ("~", None),
+        ("'5'", "5"),
+        ("12:30", "12:30"),
+    ],
+)
+def test_only_yaml_1_2_s_words_are_no_texts(text: str, value: object) -> None:
+    assert node(f"k: {text}").plain() == {"k": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("a: 1\na: 2", 2), ("a: [1", 2), ("? [1]\n: 2", 1), ("a: b: c", 1), ("a: \x00", 1)]
+)
+def test_what_is_no_document_is_a_mistake_with_its_line(text: str, line: int) -> None:
+    problem = parse_document(text, "x.yaml")
+    assert isinstance(problem, Problem)
+    assert (problem.path, problem.line) == ("x.yaml", line)
+
+
+def test_aliases_are_followed_and_objects_are_not_made() -> None:
+    assert node("a: &x {b: 1}\nc: *x").plain() == {"a": {"b": 1}, "c": {"b": 1}}
+    assert node("a: !!python/object/apply:os.getpid []").plain() == {"a": []}
+
+
+def test_documents_and_schemas_are_told_apart_and_hidden_files_left_out(tmp_path: Path) -> None:
+    for path in (".git/x.yaml", "a/schemas/value.json", "a/topic.yaml", "README.md", "a/.topic.yaml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("{}")
+    found = CatalogFolder(tmp_path).read()
+    assert set(found.documents) == {"a/topic.yaml"}
+    assert set(found.schemas) == {"a/schemas/value.json"}
+
+
+def test_a_file_is_read_again_when_it_changed_and_only_then(tmp_path: Path) -> None:
+    file = tmp_path / "catalog.yaml"
+    file.write_text("envs: [a]")
+    folder = CatalogFolder(tmp_path)
+    first = folder.read()
+    assert folder.read().documents["catalog.yaml"] is first.documents["catalog.yaml"]
+    file.write_text("envs: [b]")
+    os.utime(file, ns=(1, 1))
+    assert folder.read().documents["catalog.yaml"].plain() == {"envs": ["b"]}
+    file.unlink()
+    assert folder.read().documents == {}
+
+
+def test_a_folder_that_is_not_there_is_a_setting_to_mend(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is no folder"):
+        CatalogFolder(tmp_path / "none").read()

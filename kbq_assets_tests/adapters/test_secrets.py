@@ -1,0 +1,146 @@
+"""References to secrets: resolved where they are used, kept for a while, and never told."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from kbq_assets.adapters import secrets
+from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
+from kbq_assets.core.references import is_reference
+from kbq_assets_tests.fakes.registry_server import Answer, RegistryServer, registry_server
+
+SECRET = "s3cr3t"
+NAME = "projects/p/secrets/pii-keys/versions/7"
+PATH = f"/v1/{NAME}:access"
+
+
+def payload(text: str = SECRET, crc: int | None = None) -> Answer:
+    """What Secret Manager answers."""
+    data = text.encode()
+    crc = google_crc32c.value(data) if crc is None else crc
+    return Answer.of(
+        {"name": NAME, "payload": {"data": base64.b64encode(data).decode(), "dataCrc32c": str(crc)}}
+    )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known() -> Iterator[None]:
+    secrets.forget()
+    yield
+    secrets.forget()
+    secrets.use_google("")
+
+
+@pytest.fixture
+def google() -> Iterator[RegistryServer]:
+    with registry_server({PATH: payload()}) as served:
+        secrets.use_google("anonymous", served.url)
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("env:NAME", True), ("file:/a", True), (f"gsm:{NAME}", True), ("plugin:vault:a", True),
+        ("", False), ("env", False), ("env:", False), ("pass:word", False), ("https://x", False),
+    ],
+)  # fmt: skip
+def test_what_is_a_reference_and_what_a_value(value: str, expected: bool) -> None:
+    assert is_reference(value) is expected
+
+
+def test_what_is_no_reference_stands_for_itself() -> None:
+    assert secrets.resolve("S", "pass:word") == "pass:word"
+
+
+def test_variables_and_files_are_read_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    for text in ("one", "two"):
+        file.write_text(f"{text}\n")
+        monkeypatch.setenv("A_SECRET", text)
+        assert [secrets.resolve("S", f"file:{file}"), secrets.resolve("S", "env:A_SECRET")] == [text, text]
+
+
+def test_a_secret_of_google_is_read_once_in_a_while(
+    google: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("kbq_assets.adapters.secrets.time.monotonic", lambda: now[0])
+    found = []
+    for seconds in (0.0, secrets.MAX_AGE_SECONDS - 1, 1.0):
+        now[0] += seconds
+        found.append(secrets.resolve("S", f"gsm:{NAME}"))
+        google.answers[PATH] = payload("next")
+    assert found == [SECRET, SECRET, "next"]
+    assert google.paths == [PATH, PATH]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (Answer.of({"error": SECRET}, 403), ConfigurationError, "may not read it"),
+        (Answer.of({"error": SECRET}, 404), ConfigurationError, "no such secret or version"),
+        (Answer.of({"error": SECRET}, 400), ConfigurationError, "disabled or destroyed"),
+        (Answer.of({"error": SECRET}, 503), Unavailable, "status 503"),
+        (payload(crc=1), Unavailable, "damaged"),
+        (Answer(200, SECRET.encode()), Unavailable, "damaged"),
+        (Answer.of({"payload": {"data": f"%{SECRET}"}}), Unavailable, "damaged"),
+    ],
+)
+def test_a_refusal_names_the_reference_and_no_secret(
+    google: RegistryServer, answer: Answer, error: type[KbqError], message: str
+) -> None:
+    google.override = answer
+    with pytest.raises(error, match=message) as caught:
+        secrets.resolve("KBQ_PII_KEYS", f"gsm:{NAME}")
+    assert str(caught.value).startswith(f"KBQ_PII_KEYS refers to gsm:{NAME}: ")
+    assert SECRET not in str(caught.value)
+
+
+def test_nobody_answers_or_the_name_is_none() -> None:
+    secrets.use_google("anonymous", "http://127.0.0.1:9")
+    with pytest.raises(Unavailable, match="ConnectionError"):
+        secrets.resolve("S", f"gsm:{NAME}")
+    with pytest.raises(ConfigurationError, match="names no version"):
+        secrets.resolve("S", "gsm:projects/p/secrets/../versions/1")
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Install a plug-in `vault`."""
+
+    def installed(function: Any) -> None:
+        monkeypatch.setattr(EntryPoint, "load", lambda point: function)
+        points = EntryPoints([EntryPoint("vault", "vault:read", secrets.GROUP)])
+        monkeypatch.setattr(secrets, "entry_points", lambda group: points.select(group=group))
+
+    return installed
+
+
+def test_other_packages_bring_other_secrets(install: Callable[[Any], None]) -> None:
+    install(lambda target: f"of {target}\n")
+    assert secrets.resolve("S", "plugin:vault:kv/a:b") == "of kv/a:b"
+    with pytest.raises(ConfigurationError, match=r"no package offers 'aws'.*\n.*there are: vault"):
+        secrets.resolve("S", "plugin:aws:x")
+
+
+def test_what_a_plugin_says_in_its_errors_is_not_told(install: Callable[[Any], None]) -> None:
+    def fails(target: str) -> str:
+        raise RuntimeError(SECRET)
+
+    install(fails)
+    with pytest.raises(Unavailable, match="vault does not answer: RuntimeError") as caught:
+        secrets.resolve("S", "plugin:vault:x")
+    assert SECRET not in str(caught.value)
+    install(lambda target: SECRET.encode())
+    with pytest.raises(Unavailable, match="gave no text"):
+        secrets.resolve("S", "plugin:vault:x")

@@ -1,0 +1,80 @@
+"""A browser window that can reach 127.0.0.1 alone, and what it leaves behind when a test fails."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+INSTALL = "no Chromium on this machine: sudo apt-get install chromium"
+LOOPBACK = "127.0.0.1"
+#: Nothing but loopback has an address, whoever asks: the page, its workers or the browser itself.
+FLAGS = (
+    f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {LOOPBACK}",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+#: The suite shares two cores with itself.
+LOOK_MS = 30_000
+
+
+def find_chromium() -> str | None:
+    """The path of a Chromium, if there is one."""
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+
+
+@contextmanager
+def opened_browser(program: str) -> Iterator[Browser]:
+    """A browser without a screen."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Window:
+    """One page, with a cache and a memory of its own. ``foreign``: addresses it asked for beyond loopback."""
+
+    page: Page
+    foreign: list[str] = field(default_factory=list)
+
+    def note(self, url: str) -> None:
+        """Remember an address that is not ours."""
+        if urlsplit(url).hostname not in (None, LOOPBACK):  # data, blobs and files have no host
+            self.foreign.append(url)
+
+    def leave(self, folder: Path) -> str:
+        """Save what is shown; return its text."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=folder / "page.png")
+        text = f"{self.page.url}\n{self.page.inner_text('body')}"
+        (folder / "page.txt").write_text(text, encoding="utf-8")
+        return text
+
+
+@contextmanager
+def opened_window(browser: Browser, url: str, width: int = 1280, height: int = 900) -> Iterator[Window]:
+    """A window of a person who was never here before."""
+    context = browser.new_context(base_url=url, viewport={"width": width, "height": height})
+    context.set_default_timeout(LOOK_MS)
+    window = Window(context.new_page())
+    context.on("request", lambda request: window.note(request.url))
+    window.page.on("websocket", lambda socket: window.note(socket.url))
+    try:
+        yield window
+    finally:
+        context.close()

@@ -1,0 +1,28 @@
+"""Catalogues as texts, by path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbq_assets.adapters.catalog_files import parse_document
+from kbq_assets.core.catalog import Catalog, Node, build_catalog
+from kbq_assets.core.topics import TopicSettings
+
+PLACE = "shop/sales/orders/prod"
+ENTRY = f"{PLACE}/topic.yaml"
+
+
+def documents(texts: Mapping[str, str]) -> dict[str, Node]:
+    """Parsed documents; a text that is no document is the test's mistake."""
+    parsed = {path: parse_document(text, path) for path, text in texts.items()}
+    return {path: node for path, node in parsed.items() if isinstance(node, Node)}
+
+
+def catalog_of(texts: Mapping[str, str], defaults: TopicSettings | None = None) -> Catalog:
+    """The catalogue of texts."""
+    return build_catalog(documents(texts), defaults)
+
+
+def problems_of(text: str, **others: str) -> list[str]:
+    """Mistakes of one entry, as people read them."""
+    return list(map(str, catalog_of({ENTRY: text, **others}).problems))

@@ -1,0 +1,185 @@
+"""What is told of a dataset, whoever asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.catalog import CatalogEntry
+from kbq_assets.core.catalog.datasets import (
+    DatasetColumn,
+    by_table,
+    dataset_of_entry,
+    dataset_of_source,
+    error_datasets,
+    notes_of,
+    sample_query,
+)
+from kbq_assets.core.catalog.json_columns import rows_of_json
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.places import BigQueryProject, DuckDbFile
+from kbq_assets.core.table_notes import ColumnNote, TableNotes
+from kbq_assets.core.topics import parse_source_list
+from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of
+
+ORDERS = """
+description: Orders of the shop.
+typology: event
+ownership: {team: Sales & co, email: sales@example.com, cost_center: c42}
+consumers: [archiver]
+kafka: {name: orders}
+destination: {dataset: sales, table: orders}
+labels: {Tier: Gold}
+columns: {email: "Where to write to, as a pseudonym.", home.zip: Five digits.}
+pii:
+  level: HIGH
+  tags: {email: HIGH}
+  fields: {email: "pseudonym:customer", name: drop, born: "generalise:year", country: keep}
+"""
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "email", "type": ["null", "string"], "doc": "An address."},
+            {"name": "name", "type": "string"},
+            {"name": "born", "type": {"type": "int", "logicalType": "date"}, "doc": "On that day."},
+            {"name": "country", "type": "string"},
+            {
+                "name": "home",
+                "pii": "low",
+                "type": {
+                    "type": "record",
+                    "name": "Address",
+                    "fields": [{"name": "zip", "type": "string", "doc": "of the post"}],
+                },
+            },
+        ],
+    }
+)
+TABLE = TableReference("sales", "orders")
+
+
+def entry_of(text: str) -> CatalogEntry:
+    catalog = catalog_of({ENTRY: text})
+    assert catalog.problems == ()
+    return catalog.entries[0]
+
+
+def test_columns_are_those_of_the_table_with_the_catalogue_s_words_and_levels() -> None:
+    assert dataset_of_entry(entry_of(ORDERS), SCHEMA).columns == (
+        DatasetColumn(
+            "email", "STRING", "NULLABLE", "Where to write to, as a pseudonym.", "HIGH", "pseudonym:customer"
+        ),
+        DatasetColumn("born", "DATE", "REQUIRED", "On that day.", "HIGH", "generalise:year"),
+        DatasetColumn("country", "STRING", "REQUIRED", "", "", "keep"),
+        DatasetColumn("home", "STRUCT", "REQUIRED", "", "LOW"),
+        DatasetColumn("home.zip", "STRING", "REQUIRED", "Five digits.", "LOW"),
+    )
+
+
+def test_without_a_schema_the_entry_s_own_words_are_the_columns() -> None:
+    columns = dataset_of_entry(entry_of(ORDERS)).columns
+    assert [(c.name, c.description, c.pii, c.action) for c in columns] == [
+        ("born", "", "HIGH", "generalise:year"),
+        ("country", "", "", "keep"),
+        ("email", "Where to write to, as a pseudonym.", "HIGH", "pseudonym:customer"),
+        ("home.zip", "Five digits.", "", ""),
+    ]
+
+
+def test_columns_that_a_json_schema_declares_have_its_descriptions_and_levels() -> None:
+    item = {"type": "object", "properties": {"sku": {"type": "string", "description": "Which."}}}
+    properties = {"email": {"type": "string", "pii": "HIGH"}, "items": {"type": "array", "items": item}}
+    schema = rows_of_json(json.dumps({"type": "object", "properties": properties}))
+    text = "encoding: json\nrecords: {json: columns}\nkafka: {name: orders}"
+    assert dataset_of_entry(entry_of(text), schema).columns == (
+        DatasetColumn("email", "STRING", pii="HIGH"),
+        DatasetColumn("items", "STRUCT", "REPEATED"),
+        DatasetColumn("items.sku", "STRING", description="Which."),
+        DatasetColumn("_kbq_rest", "JSON"),
+    )
+
+
+def test_who_and_what_are_the_entry_s() -> None:
+    found = dataset_of_entry(entry_of(ORDERS))
+    assert (found.topics, found.table, found.target) == (("orders",), TABLE, "sales.orders")
+    assert (found.description, found.typology, found.pii) == ("Orders of the shop.", "event", "HIGH")
+    assert (found.teams, found.emails, found.cost_center) == (("Sales & co",), ("sales@example.com",), "c42")
+    assert (found.company, found.domain, found.entries) == ("shop", "sales", (ENTRY,))
+    for word in ("orders", "sales & co", "pseudonym", "gold", "born"):
+        assert word in found.words
+
+
+def test_labels_are_such_as_bigquery_takes() -> None:
+    notes = notes_of(dataset_of_entry(entry_of(ORDERS), SCHEMA), {"HIGH": "tag"})
+    assert notes == TableNotes(
+        "Orders of the shop.",
+        {
+            "owner": "sales___co", "cost_center": "c42", "domain": "sales", "typology": "event", "pii": "high",
+            "tier": "gold",
+        },
+        {
+            "email": ColumnNote("Where to write to, as a pseudonym.", "HIGH"),
+            "born": ColumnNote("On that day.", "HIGH"),
+            "country": ColumnNote(),
+            "home": ColumnNote("", "LOW"),
+            "home.zip": ColumnNote("Five digits.", "LOW"),
+        },
+        {"HIGH": "tag"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "table"),
+    [
+        ("orders dataset=sales", "sales.orders"),
+        ("shop.orders dataset=sales table={topic.2}", "sales.orders"),
+        ("audit-* dataset=sales", None),
+        ("audit-* dataset=sales table=audit", "sales.audit"),
+        ("orders dataset=sales route=record_name", None),
+        ("orders dataset=sales table={field.kind}", None),
+    ],
+)
+def test_a_dataset_has_a_table_where_its_name_does_not_depend_on_records(
+    line: str, table: str | None
+) -> None:
+    (source,) = parse_source_list(line, "topics")
+    assert dataset_of_source(source).table == (TableReference.parse(table) if table else None)
+
+
+def test_a_topic_that_is_not_archived_has_no_table() -> None:
+    found = dataset_of_entry(entry_of("kafka: {name: orders}\ndescription: Orders."))
+    assert (found.table, found.target, by_table([found])) == (None, "", {})
+
+
+def test_a_table_of_several_topics_has_the_words_of_all_of_them() -> None:
+    text = "consumers: [archiver]\ndestination: {dataset: sales, table: orders}\ndescription: From"
+    shared = "ownership: {team: sales, cost_center: c1}\npii: {level: "
+    catalog = catalog_of(
+        {
+            "shop/sales/web/prod/topic.yaml": f"{text} the web.\n{shared}LOW}}\nkafka: {{name: web}}",
+            "shop/sales/app/prod/topic.yaml": f"{text} the app.\n{shared}MEDIUM}}\nkafka: {{name: app}}",
+        }
+    )
+    (found,) = by_table(dataset_of_entry(entry) for entry in catalog.entries).values()
+    assert (found.topics, found.description) == (("app", "web"), "From the app. From the web.")
+    assert (found.teams, found.cost_center, found.pii) == (("sales",), "c1", "MEDIUM")
+
+
+def test_tables_of_bad_records_are_datasets_where_there_may_be_some() -> None:
+    sources = parse_source_list(
+        "a dataset=sales\nb dataset=quiet errors=skip tombstones=skip\nc dataset=sales", "topics"
+    )
+    assert list(error_datasets(sources)) == [TableReference("sales", "kbq_errors")]
+
+
+def test_a_sample_query_is_in_the_warehouse_s_words() -> None:
+    assert "FROM `p.sales.orders`\nWHERE event_date >= DATE_SUB(" in sample_query(
+        TABLE, BigQueryProject("p", "EU")
+    )
+    assert 'FROM "sales"."orders"\nWHERE event_date >= current_date - 7' in sample_query(
+        TABLE, DuckDbFile(Path("x"))
+    )

@@ -1,0 +1,318 @@
+"""Entries: what they inherit, how things are called, and that every mistake names its place and what is right."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from kbq_assets.core.catalog import CatalogEntry
+from kbq_assets.core.catalog.fields import options_of
+from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of, problems_of
+
+
+def entry_of(texts: dict[str, str], defaults: TopicSettings | None = None) -> CatalogEntry:
+    catalog = catalog_of(texts, defaults)
+    assert [str(problem) for problem in catalog.problems] == []
+    [entry] = catalog.entries
+    return entry
+
+
+def test_an_empty_entry_is_named_by_its_path() -> None:
+    entry = entry_of({ENTRY: ""}, TopicSettings(dataset="kafka"))
+    assert entry.topic == "shop_prod_sales_orders_public_avro"
+    assert entry.settings == TopicSettings(dataset="kafka", table="orders")
+    assert not entry.archived
+
+
+def test_everything_said_arrives() -> None:
+    entry = entry_of(
+        {
+            ENTRY: """
+            description: Orders.
+            encoding: json
+            ownership: {team: sales, cost_center: c42}
+            consumers: [fraud, archiver]
+            partition_time: ordered_at
+            kafka: {name: shop.orders.v1, partitions: 6, replication: 3, retention: 7d, config: {max.message.bytes: 10}}
+            destination: {dataset: sales, table: orders_v1, cluster_by: [customer, country]}
+            records: {keys: true, errors: skip, error_share: 1}
+            extraction: {priority: 7, max_records: 100, start: latest}
+            """
+        }
+    )
+    assert entry.archived
+    assert entry.source == SourceEntry(
+        "shop.orders.v1",
+        TopicSettings(
+            dataset="sales",
+            table="orders_v1",
+            format="json",
+            event_date="ordered_at",
+            owner="sales",
+            cost_center="c42",
+            cluster_by="customer,country",
+            keys=True,
+            errors="skip",
+            error_share=1,
+            priority="7",
+            max_records=100,
+            start="latest",
+        ),
+    )
+    assert (entry.kafka.partitions, entry.kafka.replication) == (6, 3)
+    assert entry.kafka.config == {"retention.ms": "604800000", "max.message.bytes": "10"}
+
+
+@pytest.mark.parametrize(
+    ("said", "option"),
+    [
+        ("auto", "auto"),
+        ("{field: a.b, format: epoch_s}", "a.b:epoch_s"),
+        ("{candidates: [a, b]}", "a|b"),
+        ("{format: epoch_ms}", "auto:epoch_ms"),
+    ],
+)
+def test_a_business_time_is_a_word_or_keys(said: str, option: str) -> None:
+    assert entry_of({ENTRY: f"partition_time: {said}"}).settings.event_date == option
+    # What an entry names itself is tried before what it inherits.
+    inherited = {"defaults.yaml": "partition_time: {candidates: [z]}", ENTRY: "partition_time: {field: a}"}
+    assert entry_of(inherited).settings.event_date == "a|z"
+
+
+@pytest.mark.parametrize(
+    ("said", "where", "message"),
+    [
+        ("{feild: a}", "partition_time.feild", "unknown key"),
+        ("{format: epoch}", "partition_time.format", "is no format"),
+        ("a:epoch", "partition_time", "no format 'epoch'"),
+        ("[a]", "partition_time", "expected text, found a list"),
+    ],
+)
+def test_a_wrong_business_time_is_named_with_its_place(said: str, where: str, message: str) -> None:
+    [problem] = catalog_of({ENTRY: f"partition_time: {said}"}).problems
+    assert (problem.where, message in problem.message) == (where, True)
+
+
+@pytest.mark.parametrize(("words", "format_"), [("", "json"), ("records: {json: columns}", "json_columns")])
+def test_json_documents_are_one_column_or_many(words: str, format_: str) -> None:
+    assert entry_of({ENTRY: f"encoding: json\n{words}"}).settings.format == format_
+
+
+def test_decisions_about_personal_data_arrive() -> None:
+    text = "consumers: [archiver]\npii: {level: HIGH, fields: {email: 'pseudonym:customer', home.zip: drop}}"
+    assert entry_of({ENTRY: text}).settings.pii == "email:pseudonym:customer,home.zip:drop"
+
+
+def test_nearer_defaults_win_and_maps_are_joined() -> None:
+    texts = {
+        "defaults.yaml": "ownership: {team: all, cost_center: c1}\nextraction: {priority: low}",
+        "shop/defaults.yaml": "ownership: {team: company}",
+        "shop/sales/defaults.json": '{"ownership": {"team": "domain"}, "extraction": {"codec": "deflate"}}',
+        "shop/sales/defaults.prod.yaml": "extraction: {priority: high}",
+        "shop/sales/defaults.dev.yaml": "extraction: {priority: 3}",
+        "shop/sales/orders/defaults.yaml": "records: {keys: true}",
+        ENTRY: "records: {headers: true}\nownership: {cost_center: null}",
+    }
+    settings = entry_of(texts).settings
+    assert settings == TopicSettings(
+        table="orders", owner="domain", priority="high", codec="deflate", keys=True, headers=True
+    )
+
+
+def test_names_follow_the_convention() -> None:
+    entry = entry_of(
+        {
+            "catalog.yaml": "names: {topic: '{domain}.{topic}.{env}', dataset: '{company}-{domain}', "
+            "table: '{topic}_{env}'}",
+            ENTRY: "",
+        }
+    )
+    assert (entry.topic, str(entry.settings.table_for(entry.topic))) == (
+        "sales.orders.prod",
+        "shop_sales.orders_prod",
+    )
+
+
+def test_every_option_of_extraction_has_its_place() -> None:
+    assert set(options_of()) | {"format", "declared"} == {f.name for f in dataclasses.fields(TopicSettings)}
+
+
+def test_environments_are_told_apart() -> None:
+    catalog = catalog_of({ENTRY: "", "shop/sales/orders/dev/topic.json": "{}"})
+    assert catalog.envs == ("dev", "prod")
+    assert [e.topic for e in catalog.of_env("dev")] == ["shop_dev_sales_orders_public_avro"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ownershp: {team: x}", "1: ownershp: unknown key 'ownershp' (did you mean 'ownership'?)"),
+        (
+            "kafka:\n  partition: 3",
+            "2: kafka.partition: unknown key 'partition' (did you mean 'partitions'?)",
+        ),
+        ("dataset: x", "1: dataset: unknown key 'dataset' (it belongs to 'destination')"),
+        (
+            "kafka: [1]",
+            "1: kafka: expected keys, found a list (name, partitions, replication, retention, config)",
+        ),
+        ("kafka: {partitions: many}", "1: kafka.partitions: expected a whole number, found 'many'"),
+        ("kafka: {partitions: true}", "1: kafka.partitions: expected a whole number, found True"),
+        ("records: {keys: yes}", "1: records.keys: expected true or false, found 'yes'"),
+        ("consumers: archiver", "1: consumers: expected a list of texts, found 'archiver'"),
+        ("labels: {a: [1]}", "1: labels: expected keys with single values, found keys"),
+        ("scope: publc", "1: scope: 'publc' is no scope (did you mean 'public'?)"),
+        ("kafka: {retention: 7 days}", "1: kafka.retention: '7 days' is no duration (12h, 7d, or forever)"),
+        ("kafka: {name: 'a b'}", "1: kafka.name: topic name 'a b' cannot be carried in file names"),
+        ("extraction:\n  priority: huge", "2: extraction.priority: priority=huge (high, normal, low"),
+        ("extraction: {max_bytes: 5}", "1: extraction.max_bytes: max_bytes=5 would let no record"),
+        ("destination: {dataset: a-b}", "1: destination.table: table name 'a-b'.'orders' is not allowed"),
+        (
+            "consumers: [archiver]\npii:\n  level: HIGH",
+            "3: pii.level: HIGH personal data, and nothing is decided",
+        ),
+        (
+            "pii:\n  fields: {email: hash}",
+            "2: pii.fields: pii: 'email:hash' is no decision (field:action, of keep",
+        ),
+        (
+            "consumers: [archiver]\npii: {tags: {email: HIGH, home.street: HIGH}, fields: {home: drop}}",
+            "2: pii.tags: nothing is decided about fields that are tagged HIGH: email",
+        ),
+        ("pii: {tags: {email: SECRET}}", "1: pii.tags: email: 'SECRET' is no level"),
+    ],
+)
+def test_a_mistake_names_its_line_its_key_and_what_is_right(text: str, expected: str) -> None:
+    [problem] = problems_of(text)
+    assert problem.startswith(f"{ENTRY}:{expected}")
+
+
+def test_a_mistake_in_defaults_is_told_once_and_there() -> None:
+    texts = {"defaults.yaml": "scop: x", ENTRY: "", "shop/sales/items/prod/topic.yaml": ""}
+    assert [str(p) for p in catalog_of(texts).problems] == [
+        "defaults.yaml:1: scop: unknown key 'scop' (did you mean 'scope'?)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("shop/orders/prod/topic.yaml", "an entry stands at <company>/<domain>/<topic>/<env>/topic.yaml"),
+        ("shop/sales/Orders/prod/topic.yaml", "topic 'Orders' breaks the rule for names"),
+        ("shop/sales/orders/prod/topics.yaml", "the file is none of the catalogue's"),
+    ],
+)
+def test_a_file_at_the_wrong_place_is_a_mistake(path: str, expected: str) -> None:
+    [problem] = catalog_of({path: ""}).problems
+    assert expected in problem.message
+
+
+def test_rules_are_the_catalogue_s_own() -> None:
+    texts = {
+        "catalog.yaml": "rules: {mandatory: [description, ownership.team], part: '[a-z]+'}\nenvs: [dev, test]",
+        ENTRY: "description: x",
+    }
+    assert [str(p) for p in catalog_of(texts).problems] == [
+        f"{ENTRY}:1: unknown environment 'prod' (one of dev, test)",
+        f"{ENTRY}:1: ownership.team: is mandatory and missing (here or in a defaults.yaml above)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("names: {topic: '{compny}'}", "catalog.yaml:1: names.topic: '{compny}' is no template"),
+        ("names: {topic: '{company'}", "catalog.yaml:1: names.topic: '{company' is no template"),
+        ("names: {topic: '{company.__class__}'}", "catalog.yaml:1: names.topic: "),
+        ("rules:\n  part: '['", "catalog.yaml:2: rules.part: '[' is no regular expression"),
+        ("name: {}", "catalog.yaml:1: name: unknown key 'name' (did you mean 'names'?)"),
+    ],
+)
+def test_a_convention_that_cannot_work_is_a_mistake(text: str, expected: str) -> None:
+    [problem] = catalog_of({"catalog.yaml": text}).problems
+    assert str(problem).startswith(expected)
+
+
+def test_topics_that_kafka_would_not_tell_apart_collide() -> None:
+    other = "shop/sales/items/prod/topic.yaml"
+    texts = {ENTRY: "kafka: {name: a.b}", other: "description: x\nkafka:\n  name: a_b"}
+    [problem] = catalog_of(texts).problems
+    assert str(problem) == f"{ENTRY}:1: kafka.name: topic a.b collides with topic a_b (see {other})"
+
+
+def test_tables_that_only_case_tells_apart_collide_where_they_are_filled() -> None:
+    other = "shop/sales/items/prod/topic.yaml"
+    texts = {
+        ENTRY: "consumers: [archiver]\ndestination: {table: T}",
+        other: "consumers: [archiver]\ndestination: {table: t}",
+    }
+    assert len(catalog_of(texts).problems) == 1
+    assert catalog_of({**texts, other: "destination: {table: t}"}).problems == ()
+    assert catalog_of({**texts, other: texts[ENTRY]}).problems == ()  # one table of two topics is meant
+
+
+TAG = "projects/shop/locations/eu/taxonomies/12/policyTags/34"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"policy_tags: {{HIGH: {TAG}}}", ""),
+        (f"policy_tags: {{VERY: {TAG}}}", "catalog.yaml:1: policy_tags.VERY: 'VERY' is no level"),
+        (
+            "policy_tags:\n  HIGH: taxonomies/12",
+            "catalog.yaml:2: policy_tags.HIGH: 'taxonomies/12' is no policy tag",
+        ),
+    ],
+)
+def test_policy_tags_are_bigquery_s_and_of_levels_that_there_are(text: str, problem: str) -> None:
+    catalog = catalog_of({"catalog.yaml": text, ENTRY: "columns: {email: Where to write to.}"})
+    assert [str(each).partition(" (")[0] for each in catalog.problems] == ([problem] if problem else [])
+    assert catalog.convention.policy_tags == ({} if problem else {"HIGH": TAG})
+
+
+def test_a_destination_may_be_a_template_in_which_the_topic_stands() -> None:
+    entry = entry_of(
+        {
+            ENTRY: """
+            kafka: {name: shop.orders.v1}
+            destination:
+              dataset: "{topic.1}"
+              table: "{topic.2}_{header.country|xx}"
+              unknown: create
+              tables: [orders_de, "orders_f*"]
+              max_tables: 10
+            """
+        }
+    )
+    assert entry.settings == TopicSettings(
+        dataset="shop",
+        table="orders_{header.country|xx}",
+        unknown_table="create",
+        tables="orders_de,orders_f*",
+        max_tables=10,
+    )
+    assert entry.settings.target(entry.topic) == "shop.orders_{header.country|xx}"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ('destination: {table: "{body.x}"}', "destination.table", "'body.x' is nothing that a record has"),
+        ('destination: {dataset: "{key}"}', "destination.dataset", "each record says its own"),
+        ("destination: {route: sideways}", "destination.route", "route=sideways"),
+        ('destination: {table: "{topic.9}"}', "destination.table", "has no topic.9"),
+        ("destination: {tables: [a, A]}", "destination.tables", "differ by case alone"),
+        ("destination: {max_tables: 0}", "destination.max_tables", "max_tables=0"),
+        (
+            'destination: {table: "{field.email}"}\npii: {fields: {email: pseudonym}}',
+            "destination.table",
+            "field.email would be in names of tables",
+        ),
+    ],
+)
+def test_a_destination_s_mistake_names_file_line_and_key(text: str, key: str, message: str) -> None:
+    [problem] = problems_of(f"description: x\n{text}")
+    assert (problem.startswith(f"{ENTRY}:2: {key}: "), message in problem) == (True, True)

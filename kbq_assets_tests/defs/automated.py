@@ -1,0 +1,56 @@
+"""What the automation's tests serve: the platform's own definitions, without Spark, and runs that can be held.
+
+While `hold.<port>.<call>` exists in KBQ_HOME, whoever makes that call writes its process id to `held` and waits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from kbq_assets.defs import build_definitions
+from kbq_assets.defs.engine import ENGINE
+from kbq_assets_tests.integration.platform import open_platform
+
+
+class Holdable:
+    """A port whose calls can be held."""
+
+    def __init__(self, port: Any, name: str) -> None:
+        self._port = port
+        self._name = name
+        self._folder = Path(os.environ["KBQ_HOME"])
+
+    def __getattr__(self, attribute: str) -> Any:
+        found = getattr(self._port, attribute)
+        hold = self._folder / f"hold.{self._name}.{attribute}"
+        if not callable(found) or not hold.exists():
+            return found
+        return self._held(hold, found)
+
+    def _held(self, hold: Path, found: Any) -> Any:
+        (self._folder / "held").write_text(str(os.getpid()))
+        while hold.exists():
+            time.sleep(0.1)
+        return found
+
+
+def _definitions() -> dg.Definitions:
+    platform = open_platform(os.environ, wrap=Holdable)
+
+    @dg.resource
+    def engine(context: dg.InitResourceContext) -> Any:
+        with platform.openers.engine(platform.settings) as opened:
+            yield opened
+
+    return build_definitions(platform, resources={ENGINE: engine})
+
+
+def __getattr__(name: str) -> Any:
+    if name == "defs":
+        return _definitions()
+    raise AttributeError(name)

@@ -1,0 +1,58 @@
+"""What the test of backfills serves: twenty topics with records to read, state in a folder, an engine that counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+
+from kbq_assets.adapters.local_store import LocalObjectStore
+from kbq_assets.defs import build_definitions
+from kbq_assets.defs.engine import ENGINE
+from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.defs.world import PlatformWorld
+from kbq_assets_tests.fakes.engine import InProcessEngine
+
+TOPICS: Final = [f"other.t{number:02}" for number in range(20)]
+KEYS: Final = [f"{topic}/0/nyc.Flight" for topic in TOPICS]
+RECORDS: Final = 3
+
+
+def engine_starts(home: Path) -> int:
+    """How often Spark would have been started."""
+    log = home / "engine-starts"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def definitions(home: Path) -> dg.Definitions:
+    """The platform's assets, without its sensors, over the folder's state."""
+    folder = home / "world"
+    folder.mkdir(exist_ok=True)
+    world = PlatformWorld(folder)
+    store = LocalObjectStore(home / "staging")
+    world.store = store  # type: ignore[assignment]  # shared by the processes of all runs
+    for topic in TOPICS:
+        world.kafka.create_topic(topic)
+        world.produce(RECORDS, topic=topic)
+
+    def started() -> ExtractionEngine:
+        with (home / "engine-starts").open("a") as log:
+            log.write(f"{os.getpid()}\n")
+        return InProcessEngine(WorkerPorts(store, world.kafka, world.registry, world.clock))
+
+    engine = dg.ResourceDefinition(lambda context: OnDemandEngine(started))
+    found = build_definitions(world.platform, resources={ENGINE: engine})
+    return dg.Definitions(assets=found.assets, resources=found.resources, executor=dg.in_process_executor)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "defs":
+        return definitions(Path(os.environ["DAGSTER_HOME"]).parent)
+    raise AttributeError(name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "defs"]

@@ -1,0 +1,225 @@
+"""Dagster's daemon tells who is on call: of runs that failed, and of everything else that is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.names import TableReference
+from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.defs import build_definitions
+from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.notices import NOBODY, failed_run
+from kbq_assets.pipelines import notices
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets.worker.task import UnitTask
+from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
+from kbq_assets_tests.fakes.notifier import FakeNotifier
+
+MINUTE = 60_000
+SENSORS = ("run_failure_sensor", "notice_sensor")
+TELLING = {"KBQ_NOTIFY": "webhook:http://127.0.0.1/x", "KBQ_UI_URL": "https://dagster.example.com/"}
+
+
+class TellingWorld(PlatformWorld):
+    """A platform whose notifier is a fake."""
+
+    def __init__(self, folder: Path, **environ: str) -> None:
+        super().__init__(folder, 2, 500, **environ)
+        self.notifier = FakeNotifier()
+        openers = dataclasses.replace(self.platform.openers, notifiers=lambda settings: (self.notifier,))
+        self.platform = Platform(self.platform.settings, openers)
+        engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
+        self.definitions = build_definitions(self.platform, resources={ENGINE: engine})
+
+    def look(self, instance: dg.DagsterInstance) -> str:
+        """One tick of the notice sensor; what it says."""
+        sensor = self.definitions.resolve_sensor_def("notice_sensor")
+        with dg.build_sensor_context(instance=instance, definitions=self.definitions) as context:
+            result = sensor(context)
+        assert isinstance(result, dg.SkipReason)
+        return result.skip_message or ""
+
+    def fail(self, instance: dg.DagsterInstance, job: str = "extract_job", **tags: str) -> str:
+        """A run that fails, as the run-failure sensor sees it; what that says."""
+        self.store.faults = None
+        self.kafka.down = True
+        result = self.run(job, instance, tags=tags)
+        self.kafka.down = False
+        assert not result.success
+        return self.react(instance, result)
+
+    def react(self, instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> str:
+        """The run-failure sensor over one run."""
+        sensor = self.definitions.resolve_sensor_def("run_failure_sensor")
+        context = dg.build_run_status_sensor_context(
+            "run_failure_sensor", result.get_run_failure_event(), instance, result.dagster_run
+        ).for_run_failure()
+        reaction = sensor(context)
+        assert isinstance(reaction, dg.SkipReason)
+        return reaction.skip_message or ""
+
+
+@pytest.fixture
+def telling(tmp_path: Path) -> TellingWorld:
+    return TellingWorld(tmp_path, **TELLING)
+
+
+def test_sensors_run_by_default_where_somebody_is_told(telling: TellingWorld) -> None:
+    for name in SENSORS:
+        sensor = telling.definitions.resolve_sensor_def(name)
+        assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
+        assert sensor.minimum_interval_seconds == 60
+
+
+def test_without_anybody_they_are_off_and_say_so(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    for name in SENSORS:
+        assert world.definitions.resolve_sensor_def(name).default_status == dg.DefaultSensorStatus.STOPPED
+    sensor = world.definitions.resolve_sensor_def("notice_sensor")
+    with dg.build_sensor_context(instance=instance) as context:
+        result = sensor(context)
+    assert result == dg.SkipReason(NOBODY)
+
+
+def test_a_failed_run_is_told_with_job_id_error_and_link(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    assert "extract_job failed" in telling.fail(instance)
+    [notice] = telling.notifier.taken
+    run = instance.get_runs(limit=1)[0]
+    [item] = notice.items
+    assert (notice.title, item.subject) == ("extract_job failed", "extract_job")
+    assert item.text == f"run {run.run_id[:8]}: Unavailable: the broker is down; next: start it"
+    assert item.link == f"https://dagster.example.com/runs/{run.run_id}"
+
+
+def test_an_error_of_ours_is_told_before_what_caused_it(
+    telling: TellingWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def topics() -> None:
+        try:
+            raise ValueError("a client's words")
+        except ValueError as error:
+            raise Unavailable("the broker is away", next_step="start it") from error
+
+    monkeypatch.setattr(telling.kafka, "topics", topics)
+    telling.react(instance, telling.run("extract_job", instance))
+    [item] = telling.notifier.taken[0].items
+    assert item.text.endswith("Unavailable: the broker is away; next: start it")
+
+
+def test_a_job_that_fails_for_hours_is_told_once_and_its_success_too(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    for _ in range(4):
+        telling.fail(instance)
+        telling.store.time_ms += 5 * MINUTE
+        telling.look(instance)
+    assert telling.notifier.titles == ["extract_job failed"]
+    telling.produce(1)
+    telling.run("extract_job", instance)
+    assert "Resolved" in telling.look(instance)
+    assert telling.notifier.titles == ["Resolved: extract_job failed"]
+    telling.look(instance)
+    assert telling.notifier.titles == []
+
+
+def test_the_success_of_another_job_mends_nothing(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.fail(instance)
+    telling.run("clean_job", instance)
+    telling.look(instance)
+    assert telling.notifier.titles == ["extract_job failed"]
+
+
+def test_a_run_that_is_tried_again_is_not_told(telling: TellingWorld, instance: dg.DagsterInstance) -> None:
+    assert "is tried again" in telling.fail(instance, **{"dagster/will_retry": "true"})
+    assert telling.notifier.titles == []
+
+
+def test_counts_that_do_not_agree_are_told_until_they_do(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.produce(3)
+    telling.run("extract_and_load", instance)
+    telling.look(instance)
+    assert telling.notifier.titles == [f"{TABLE} is a new table"]
+    row = telling.warehouse.stored[TableReference.parse(TABLE)].rows.pop()
+    telling.run("reconcile_job", instance)
+    telling.look(instance)
+    assert telling.notifier.titles == ["Counts of the warehouse do not agree"]
+    telling.look(instance)
+    telling.warehouse.stored[TableReference.parse(TABLE)].rows.append(row)
+    telling.run("reconcile_job", instance)
+    telling.look(instance)
+    assert telling.notifier.titles == ["Resolved: Counts of the warehouse do not agree"]
+
+
+def test_a_run_of_a_backfill_is_told_once_and_never_resolved(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.fail(instance, **{"dagster/backfill": "abcd"})
+    telling.fail(instance, **{"dagster/backfill": "abcd"})
+    assert telling.notifier.titles == ["backfill abcd failed"]
+    telling.run("extract_job", instance)
+    telling.look(instance)
+    assert telling.notifier.titles == []
+
+
+def test_a_materialisation_that_somebody_asked_for_is_named_by_its_assets() -> None:
+    run = dg.DagsterRun(
+        job_name="__ASSET_JOB", run_id="0123456789", asset_selection=frozenset({dg.AssetKey("staged_files")})
+    )
+    failed = failed_run(run, "boom\ndetails", 7, "")
+    assert failed.subject == "materialisation of staged_files (01234567)"
+    assert (failed.text, failed.link, failed.lasts) == ("run 01234567: boom", "", False)
+
+
+def test_a_failed_run_that_could_not_be_told_is_told_by_the_next_look(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.notifier.error = Unavailable("busy")
+    telling.fail(instance)
+    telling.notifier.error = None
+    telling.look(instance)
+    assert telling.notifier.titles == ["extract_job failed"]
+
+
+def test_a_stop_is_told_by_the_daemon_and_its_end(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.produce(5)
+    telling.run("extract_job", instance)
+    telling.produce(3)
+    telling.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    assert telling.look(instance) == f"fake:fake-1: Extraction of {TOPIC} is stopped"
+    assert telling.look(instance) == "fake:fake-1: nothing new"
+
+
+def test_a_notifier_that_fails_is_a_failed_tick(telling: TellingWorld, instance: dg.DagsterInstance) -> None:
+    telling.fail(instance)
+    telling.notifier.taken.clear()
+    notices.note_failed_run(telling.store, failed_run(instance.get_runs(limit=1)[0], "x", 1, ""))
+    telling.store.objects.pop(f"notices/{telling.notifier.name}.json")
+    telling.notifier.error = Unavailable("the channel is gone")
+    with pytest.raises(Unavailable, match="the channel is gone"):
+        telling.look(instance)
+
+
+def test_a_store_that_is_away_is_said(
+    telling: TellingWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*arguments: object) -> None:
+        raise Unavailable("the store does not answer")
+
+    monkeypatch.setattr(telling.store, "get", down)
+    assert "the store does not answer" in telling.look(instance)
+
+
+def test_tasks_are_sent_nothing_of_who_is_told(telling: TellingWorld) -> None:
+    assert UnitTask(telling.platform.settings).settings.notify.notifiers == ()
