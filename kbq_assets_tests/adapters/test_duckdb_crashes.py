@@ -84,23 +84,27 @@ def test_a_killed_job_is_done_or_was_never_inserted(path: Path, uris: tuple[str,
         duration = time.monotonic() - started
         process.kill()
     seed = random.randrange(10**6)
-    chance, done = random.Random(seed), 1
-    for number in range(KILLS):
+    chance, done, lost = random.Random(seed), 1, 0
+    for number in range(100):
+        if number >= KILLS and done > 1 and lost:
+            break
         job_id = f"job-{number}"
         with loader(path, *uris) as process:
             tell(process, job_id)
-            # The commit is near the end: look there more often.
-            time.sleep(duration * chance.choice((chance.uniform(0, 1.2), chance.uniform(0.7, 1.2))))
+            time.sleep(duration * chance.uniform(0.8, 1.2))
             process.kill()
         status = warehouse.get_job(job_id, "local", "local")
         assert status is None or (status.output_rows, status.error) == (ROWS, None), f"seed {seed}"
-        done += status is not None
+        done, lost = done + (status is not None), lost + (status is None)
+        # Follow the commit, wherever a machine that is more or less busy than a moment ago has it.
+        duration *= 1.15 if status is None else 0.8
         counts = set(warehouse.positions(TABLE, KafkaRange("t", 0, 0)).values())
         assert counts == {done}, f"seed {seed}"
         if status is not None:
             with pytest.raises(JobAlreadyExists):
                 warehouse.insert_job(load_job(job_id, *uris))
-    assert done > 1, "no job survived: the kills come too early to show anything"
+    else:
+        pytest.fail(f"{done} jobs survived, {lost} did not: the kills show nothing, seed {seed}")
 
 
 @pytest.mark.slow
