@@ -100,7 +100,7 @@ set -eu -o pipefail; \
 echo "installing $$(grep -c == $(1)) locked packages (two minutes the first time)"; \
 $(PIP_INSTALL) --require-hashes -r $(1) 2>&1 | $(PROGRESS); \
 $(PIP_INSTALL) -q --no-deps -e .; \
-if ! $(BIN)/python -c 'from kbq_assets.adapters.local_stack import find_java; find_java()' 2>/dev/null; then \
+if ! $(BIN)/python -c 'from kbq_assets.adapters.java import find_java; find_java()' 2>/dev/null; then \
 	echo "  no Java 17 or 21 here: adding one to $(VENV)"; \
 	$(PIP_INSTALL) -q --require-hashes -r requirements-jre.lock; \
 fi; \

@@ -16,7 +16,7 @@ SOURCES = sorted((REPOSITORY / "kbq_assets").rglob("*.py"))
 # The composition root hands the environment in; the others read what is not KBQ's to name: JAVA_HOME and PATH.
 READERS_OF_THE_ENVIRONMENT = {
     "definitions.py": "the composition root",
-    "adapters/local_stack/java.py": "JAVA_HOME and PATH",
+    "adapters/java.py": "JAVA_HOME and PATH",
     "adapters/kafka/options.py": "env:NAME, resolved where the secret is used",
     "adapters/secrets.py": "env:NAME, resolved where the secret is used",
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",

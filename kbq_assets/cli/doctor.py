@@ -18,7 +18,8 @@ import click
 import psutil
 from packaging.requirements import Requirement
 
-from kbq_assets.adapters.local_stack import LocalStack, ServiceState, find_java
+from kbq_assets.adapters.java import find_java
+from kbq_assets.adapters.local_stack import LocalStack, ServiceState
 from kbq_assets.adapters.local_stack.ports import accepts_connections, can_listen, holder_of
 from kbq_assets.cli.context import pass_platform
 from kbq_assets.cli.local import stack_of

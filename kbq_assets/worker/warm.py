@@ -16,7 +16,7 @@ def warm_up() -> None:
 
 def main() -> None:
     """Compile, and write the archive of classes: a first run need wait for neither."""
-    from kbq_assets.adapters.local_stack import find_java
+    from kbq_assets.adapters.java import find_java
     from kbq_assets.adapters.spark.classes import write_archive
 
     warm_up()

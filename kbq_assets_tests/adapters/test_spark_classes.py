@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.adapters.local_stack.java import JavaRuntime
+from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.spark.classes import archive_name, archive_options
 
 

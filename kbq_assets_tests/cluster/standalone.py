@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from kbq_assets.adapters.local_stack import find_java
+from kbq_assets.adapters.java import find_java
 from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.google.processes import ServerProcess
 

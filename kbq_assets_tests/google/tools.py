@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kbq_assets.adapters.local_stack import find_java
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.local_stack.artifact import Artifact
 from kbq_assets.adapters.local_stack.ivy import RETRIEVED, Ivy
 from kbq_assets.core.errors import KbqError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.adapters.local_stack import find_java
+from kbq_assets.adapters.java import find_java
 from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.reasons import Reason
 from kbq_assets_tests.wire import generate, reference

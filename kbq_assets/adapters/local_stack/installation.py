@@ -17,10 +17,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.local_stack.artifact import Artifact
 from kbq_assets.adapters.local_stack.daemons import kill_marked
 from kbq_assets.adapters.local_stack.ivy import RETRIEVED, Ivy
-from kbq_assets.adapters.local_stack.java import JavaRuntime
 from kbq_assets.core.errors import ConfigurationError
 
 INSTALL_MARKER = "-Dkbq.local.install="

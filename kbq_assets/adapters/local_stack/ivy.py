@@ -21,8 +21,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.local_stack.artifact import Artifact
-from kbq_assets.adapters.local_stack.java import JavaRuntime
 from kbq_assets.adapters.local_stack.truststore import trusted_authorities, write_truststore
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.local_stack.daemons import Daemon, kill_marked, marker_of, replace_text
 from kbq_assets.adapters.local_stack.installation import Installation
-from kbq_assets.adapters.local_stack.java import JavaRuntime
 from kbq_assets.adapters.local_stack.ports import HOST, accepts_connections
 from kbq_assets.core.errors import StateError
 

@@ -7,9 +7,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.local_stack.daemons import Daemon
 from kbq_assets.adapters.local_stack.installation import Installation
-from kbq_assets.adapters.local_stack.java import JavaRuntime
 from kbq_assets.adapters.local_stack.ports import HOST
 
 # The environment's proxies are for other hosts than loopback.

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.local_stack.artifact import Artifact
 from kbq_assets.adapters.local_stack.ivy import RETRIEVE_PATTERN, ivy_jar
-from kbq_assets.adapters.local_stack.java import find_java
 
 KAFKA = ("org.apache.kafka", "kafka_2.13", "4.3.1")
 # The bridge from slf4j 1.7 to log4j, of log4j-api's revision: Kafka's distribution adds it, its POM does not.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.local_stack.daemons import (
     find_daemon,
     last_lines,
@@ -27,7 +28,6 @@ from kbq_assets.adapters.local_stack.installation import (
     install,
     required_artifacts,
 )
-from kbq_assets.adapters.local_stack.java import find_java
 from kbq_assets.adapters.local_stack.kafka import Kafka
 from kbq_assets.adapters.local_stack.locks import exclusive
 from kbq_assets.adapters.local_stack.ports import can_listen, holder_of

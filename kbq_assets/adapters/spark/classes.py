@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from kbq_assets.adapters.local_stack.java import JavaRuntime
+from kbq_assets.adapters.java import JavaRuntime
 
 _SECONDS = 180.0
 

@@ -12,7 +12,7 @@ from typing import Any
 import py4j.protocol
 from pyspark import SparkConf, SparkContext
 
-from kbq_assets.adapters.local_stack import find_java
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.spark.classes import archive_options
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.settings import SparkSettings

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.local_stack.artifact import Artifact
 from kbq_assets.adapters.local_stack.installation import (
     INSTALL_MARKER,
@@ -19,7 +20,6 @@ from kbq_assets.adapters.local_stack.installation import (
     install,
     required_artifacts,
 )
-from kbq_assets.adapters.local_stack.java import find_java
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 SILENT = Console(quiet=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.adapters.local_stack.java import find_java
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.local_stack.truststore import PASSWORD, trusted_authorities, write_truststore
 
 

@@ -21,12 +21,13 @@ from confluent_kafka.admin._scram import (
 )
 from confluent_kafka.cimpl import NewTopic
 
+from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.adapters.kafka.source import KafkaSource, Reader
-from kbq_assets.adapters.local_stack import LocalStack, find_java
+from kbq_assets.adapters.local_stack import LocalStack
 from kbq_assets.adapters.local_stack.kafka import Kafka
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import CreateTopic
