@@ -56,8 +56,7 @@ class Person:
     def open_graph(self) -> None:
         """The lineage of all assets, with its groups unfolded."""
         self.page.goto("/")
-        # An icon's name is part of a link's: that of jobs is called column_lineage.
-        self.page.get_by_role("link", name=re.compile("Lineage$")).click()
+        self._link("Lineage").click()
         self.node("staging").wait_for()
         self.page.keyboard.press("Alt+KeyE")
 
