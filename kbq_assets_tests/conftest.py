@@ -1,4 +1,6 @@
-"""Shared fixtures; Hypothesis without deadlines; no silent skip in CI.
+"""Shared fixtures; Hypothesis without deadlines, its examples the same in every run; no silent skip in CI.
+
+A change is judged by the same examples as the one before it: `--hypothesis-profile=explore` tries others.
 
 KBQ_NO_SKIP=1 turns every skip into a failure: CI installs what tests need, so a skip there hides something.
 """
@@ -13,7 +15,8 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["kbq_assets_tests.fixtures.local_stack", "kbq_assets_tests.google.fixtures"]
 
-settings.register_profile("kbq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("kbq", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("kbq")
 
 

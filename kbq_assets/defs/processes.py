@@ -25,6 +25,8 @@ from kbq_assets.adapters.local_stack.daemons import stop_processes
 
 #: Seconds for a process to end by itself: a run worker reports its run before it does.
 GRACE_SECONDS = 10.0
+#: How often strays are looked for at most.
+_ROUNDS = 5
 #: An argument of run workers, which a code server starts through multiprocessing.
 _WORKER = "--multiprocessing-fork"
 #: A log is begun anew when it has this many bytes; one old log is kept.
@@ -122,16 +124,19 @@ class Processes:
         """Stop what works on this home and is none of ours: a dead command's daemon, code servers, run workers.
 
         A code server ends its workers. One without a code server is killed: it would report a failure, which is
-        tried again.
+        tried again. A stray may just be starting another: so they are looked for until there are none.
         """
-        ours = {process.pid for child in self._children.values() for process in _family(child.pid)}
-        strays = [process for process in self.found() if process.pid not in ours]
-        workers = [process for process in strays if _WORKER in _arguments(process)]
-        stop_processes([process for process in strays if process not in workers], GRACE_SECONDS)
-        for process in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(workers, GRACE_SECONDS)
+        for _ in range(_ROUNDS):
+            ours = {process.pid for child in self._children.values() for process in _family(child.pid)}
+            strays = [process for process in self.found() if process.pid not in ours]
+            if not strays:
+                return
+            workers = [process for process in strays if _WORKER in _arguments(process)]
+            stop_processes([process for process in strays if process not in workers], GRACE_SECONDS)
+            for process in workers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(workers, GRACE_SECONDS)
 
     def found(self) -> list[psutil.Process]:
         """Running Dagster processes of the home."""

@@ -361,7 +361,7 @@ class TableLoader:
     def _missing(self, flight: Flight) -> list[str]:
         """Files of the flight that are not in the store any more."""
         paths = {file.path for file in flight.files}
-        folders = {path.rpartition("/")[0] for path in paths}
+        folders = sorted({path.rpartition("/")[0] for path in paths})
         listings = state.parallel(lambda folder: list(self._ports.store.list(f"{folder}/")), folders)
         return sorted(paths - {entry.path for listing in listings for entry in listing})
 

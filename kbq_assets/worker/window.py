@@ -137,7 +137,7 @@ class WindowWriter:
         errors = self._errors.finish()
         if errors is not None:
             self._finished.append(errors)
-        for schema in {file.fingerprint for file in self._finished}:
+        for schema in sorted({file.fingerprint for file in self._finished}):
             self._write_schema(schema)
         files = tuple(self._close_file(file) for file in sorted(self._finished, key=lambda f: f.first_offset))
         tally = self._tally

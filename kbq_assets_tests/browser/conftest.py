@@ -50,10 +50,10 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def served(browser: Browser) -> Iterator[Served]:
     """The demo, run once, and `kbq ui` on it: the browser first, since without one there is nothing to do."""
-    [port] = free_ports(1)
     with demo_home("browser", {"KBQ_EXTRACT_SECONDS": "15", "KBQ_LOAD_SECONDS": "15"}) as demo:
         ran = demo.run("demo")
         assert ran.returncode == 0, demo.explain(ran)
+        [port] = free_ports(1)
         with demo.started("ui", "--port", str(port)) as ui:
             url = f"http://{LOOPBACK}:{port}"
             wait_until(lambda: url in str(ui.stdout and ui.stdout.readline()), pause=0)

@@ -7,14 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Response, TimeoutError, expect
 
 from kbq_assets_tests.browser.window import LOOK_MS
 
 #: For what a run, a backfill or a sensor has to do first: Dagster's daemon looks at backfills every 30 s.
-PATIENCE_SECONDS = 400.0
+PATIENCE_SECONDS = 900.0
+#: Before a page that may not follow by itself is loaded anew.
+GLANCE_MS = 20_000
 #: A picture is taken when this long nothing moved, or after so many looks: some pages count seconds.
 STILL_MS, STILL_LOOKS = 1_500, 4
 STAGED, TABLES = "staged_files", "warehouse_tables"
@@ -45,13 +48,17 @@ class Person:
     def until_shown(self, look: Callable[[], None]) -> None:
         """Look again and again, as one who waits: some pages follow by themselves, others have to be loaded anew."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return look()
-            except AssertionError:
-                if time.monotonic() > deadline:
-                    raise
-                self.page.reload()
+        expect.set_options(timeout=GLANCE_MS)
+        try:
+            while True:
+                try:
+                    return look()
+                except AssertionError:
+                    if time.monotonic() > deadline:
+                        raise
+                    self.page.reload()
+        finally:
+            expect.set_options(timeout=LOOK_MS)
 
     def open_graph(self) -> None:
         """The lineage of all assets, with its groups unfolded."""
@@ -111,8 +118,14 @@ class Person:
 
     def launch(self) -> None:
         """Launch what was chosen, and look at it."""
-        self.page.get_by_role("dialog").get_by_role("button", name=re.compile("^Launch")).click()
-        self.page.get_by_role("region", name="Notifications").get_by_text("View").click()
+        button = self.page.get_by_role("dialog").get_by_role("button", name=re.compile("^Launch"))
+        with self.page.expect_response(_is_launch) as answer:
+            button.click()
+        try:
+            self.page.get_by_role("region", name="Notifications").get_by_text("View").click(timeout=GLANCE_MS)
+        except TimeoutError:
+            # It goes away after four seconds: a machine may be too busy to click.
+            self.page.goto(_page_of(answer.value.json()["data"]))
 
     def watch_run(self) -> str:
         """Wait for the end of the run that is shown; how it ended."""
@@ -151,3 +164,13 @@ class Person:
         if switch.get_by_role("checkbox").is_checked() != on:
             switch.click()
         expect(switch.get_by_role("checkbox")).to_be_checked(checked=on)
+
+
+def _is_launch(response: Response) -> bool:
+    return '"operationName":"Launch' in (response.request.post_data or "")
+
+
+def _page_of(launched: Any) -> str:
+    """Where the run or the backfill is shown that the answer to a launch names."""
+    [answer] = launched.values()
+    return f"/runs/b/{answer['backfillId']}" if "backfillId" in answer else f"/runs/{answer['run']['id']}"

@@ -54,26 +54,21 @@ def test_the_version_is_the_package_s() -> None:
 
 
 _START = """
-import json, resource, sys
+import json, sys
 from kbq_assets.definitions import main
 sys.argv = ["kbq", "--help"]
 try:
     main()
 except SystemExit:
     pass
-usage = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps({"cpu": usage.ru_utime + usage.ru_stime, "modules": sorted(sys.modules)}), file=sys.stderr)
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
 def test_help_is_quick_because_it_imports_next_to_nothing() -> None:
-    runs = [
-        json.loads(
-            subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True).stderr
-        )
-        for _ in range(3)
-    ]
-    imported = {name.partition(".")[0] for name in runs[0]["modules"]}
+    ran = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True)
+    modules = json.loads(ran.stderr)
+    imported = {name.partition(".")[0] for name in modules}
     heavy = {
         "confluent_kafka",
         "dagster",
@@ -87,7 +82,8 @@ def test_help_is_quick_because_it_imports_next_to_nothing() -> None:
         "rich",
     }
     assert imported & heavy == set()
-    assert min(run["cpu"] for run in runs) < 0.5
+    # Counted, as seconds are the machine's: the 200 that there are take a sixth of one, `requests` brings 200 more.
+    assert len(modules) < 300
 
 
 def test_a_driver_imports_no_kernels() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.adapters.notify import open_notifiers
+from kbq_assets.adapters.notify import http, open_notifiers
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets_tests.cli.conftest import Shell
@@ -66,6 +66,7 @@ def test_test_and_dry_run_exclude_each_other(run: Shell) -> None:
 def test_a_test_arrives_at_a_real_server_and_no_output_shows_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(http, "TIMEOUT_SECONDS", 300.0)  # the server answers, however busy the machine is
     with hook_server() as server:
         environ = {
             "KBQ_NOTIFY": f"webhook:{server.url}/{SECRET},slack:env:SLACK",

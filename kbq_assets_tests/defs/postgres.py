@@ -67,7 +67,7 @@ def _running(bin_: Path, folder: Path, url: str, user: str | None) -> Iterator[N
         yield
     finally:
         server.send_signal(signal.SIGINT)  # ends at once, whoever is still connected
-        server.wait(30)
+        server.wait(300)
 
 
 def query(url: str, sql: str) -> list[tuple[object, ...]]:
@@ -81,7 +81,7 @@ def query(url: str, sql: str) -> list[tuple[object, ...]]:
 
 
 def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         assert server.poll() is None and time.monotonic() < deadline, log.read_text()
         with contextlib.suppress(sqlalchemy.exc.OperationalError):

@@ -27,7 +27,7 @@ from kbq_assets.defs.processes import HomeLock, Processes, is_alive, rotate
 from kbq_assets_tests.defs import served
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 WORKSPACE = f"""
 load_from:
@@ -67,11 +67,18 @@ def ask(url: str, query: str) -> Any:
     """A UI's answer to a GraphQL query."""
     body = json.dumps({"query": query}).encode()
     request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as reply:
+    with urllib.request.urlopen(request, timeout=600) as reply:
         return json.load(reply)["data"]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 180) -> None:
+def arguments_of(process: psutil.Process) -> list[str]:
+    """A process's command line; nothing where it has ended meanwhile."""
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
@@ -103,7 +110,8 @@ def test_a_killed_worker_does_not_block_the_next_run(home: Path) -> None:
         run_through(orchestrator, killed)
         begun = time.monotonic()
         run_through(orchestrator, next_run)
-        assert time.monotonic() - begun < 60
+        # Some 10 s on idle cores; three minutes and more where only Dagster's limit for starting frees the slot.
+        assert time.monotonic() - begun < 150
     assert not orchestrator.outcome(killed).succeeded
     assert orchestrator.outcome(next_run).succeeded
 
@@ -157,7 +165,7 @@ def test_what_a_killed_command_left_is_cleared_by_the_next(killed_command: Path)
     orchestrator = orchestrator_of(killed_command)
     said = orchestrator.submit("says")
     with orchestrator.working():
-        assert not any(process.is_running() for process in left)
+        assert not set(left) & set(processes_of(killed_command))
         run_through(orchestrator, said)
     assert orchestrator.outcome(said).succeeded
     assert "CANCELED" in statuses(killed_command)
@@ -221,7 +229,7 @@ def test_a_read_only_ui_looks_and_starts_nothing(home: Path) -> None:
 
     def look(url: str) -> None:
         seen.append(ask(url, "{ permissions { permission value } }"))
-        seen.extend("dagster._daemon" in process.cmdline() for process in processes_of(home))
+        seen.extend("dagster._daemon" in arguments_of(process) for process in processes_of(home))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -266,33 +274,54 @@ def test_processes_of_a_home_are_known_by_their_command_line(
 ) -> None:
     folder = tmp_path / "dagster"
     filled = [argument.format(folder) for argument in arguments]
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *filled]) as process:
+    with sleeping(*filled) as pid:
+        assert (pid in [p.pid for p in processes_of(tmp_path)]) == found
+
+
+@contextlib.contextmanager
+def sleeping(*arguments: str, **environ: str) -> Iterator[int]:
+    """The id of a process that sleeps, once it shows its arguments: while a program begins it has none."""
+    command = [sys.executable, "-c", "import time; time.sleep(3600)", *arguments]
+    with subprocess.Popen(command, env={**os.environ, **environ}) as process:
         try:
-            pids = [p.pid for p in processes_of(tmp_path)]
-            assert (process.pid in pids) == found
+            wait_for(lambda: arguments_of(psutil.Process(process.pid)) == command)
+            yield process.pid
         finally:
             process.kill()
 
 
 @pytest.mark.parametrize(("place", "found"), [("dagster", True), ("another", False)])
 def test_a_run_worker_is_known_by_its_environment(tmp_path: Path, place: str, found: bool) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(60)", "--multiprocessing-fork"]
-    environ = {**os.environ, "DAGSTER_HOME": str(tmp_path / place)}
-    with subprocess.Popen(command, env=environ) as process:
-        try:
-            assert (process.pid in [p.pid for p in processes_of(tmp_path)]) == found
-        finally:
-            process.kill()
+    with sleeping("--multiprocessing-fork", DAGSTER_HOME=str(tmp_path / place)) as pid:
+        assert (pid in [p.pid for p in processes_of(tmp_path)]) == found
+
+
+def test_a_stray_that_is_just_starting_another_leaves_none(tmp_path: Path) -> None:
+    named = ["-m", "dagster", f"{tmp_path / 'dagster'}/workspace.yaml"]
+    another = [sys.executable, "-c", "import time; time.sleep(3600)", *named]
+    code = (
+        "import signal, subprocess, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(bool(subprocess.Popen({another!r}).poll())))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(3600)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, *named]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stray:
+        assert stray.stdout is not None
+        assert stray.stdout.readline() == "ready\n"
+        Processes(tmp_path / "dagster", tmp_path / "logs", {}).stop_strays()
+    assert stray.returncode == 0
+    assert processes_of(tmp_path) == []
 
 
 def test_a_process_lives_until_it_has_ended_and_no_other_takes_its_id() -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+    with sleeping() as pid:
         now = time.time()
-        assert is_alive(process.pid, now)
-        assert not is_alive(process.pid, now - 3600), "one that began later is another"
-        process.kill()
-        wait_for(lambda: not is_alive(process.pid, now))
-    assert not is_alive(process.pid, now)
+        assert is_alive(pid, now)
+        assert not is_alive(pid, now - 3600), "one that began later is another"
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not is_alive(pid, now))
+    assert not is_alive(pid, now)
 
 
 def test_a_large_log_is_begun_anew_by_those_who_write_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def open_platform(
     expected: Mapping[TopicPartition, Expected] | None = None,
     wrap: Wrap = lambda port, name: port,
     *,
-    offsets_seconds: float = 15,
+    offsets_seconds: float = 120,
 ) -> Platform:
     """The platform of an environment. ``expected`` is the producers' log; the broker is given ``offsets_seconds``."""
     platform = definitions.platform(environ)

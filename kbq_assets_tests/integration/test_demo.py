@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
 from kbq_assets_tests.service.scrape import Scrape, parsed
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 ONE_ROW = "_kafka_topic = 'nyc.flights.v1' AND _kafka_partition = 2 AND _kafka_offset = 1234"
 
@@ -51,7 +50,7 @@ def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_
     found: Scrape = {}
 
     def scraped() -> bool:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_SECONDS) as response:
             found.update(parsed(response.read().decode()))
         return found.get("kbq_up") == {("broker",): 1, ("warehouse",): 1, ("store",): 1}
 
@@ -91,13 +90,11 @@ def test_every_unit_was_a_task_of_spark(demo: Demo) -> None:
 
 def test_a_second_demo_loads_nothing(demo: Demo) -> None:
     before = demo.reconcile()
-    begun = time.monotonic()
     second = demo.run("demo")
     assert second.returncode == 0, demo.explain(second)
     assert "0 rows into 0 tables" in second.stdout
     assert "starting Spark" not in second.stdout
     assert demo.reconcile() == before
-    assert time.monotonic() - begun < 240
     assert demo.dagster_processes() == []
 
 
@@ -149,7 +146,7 @@ def test_new_records_reach_their_table_with_nothing_launched_by_hand(demo: Demo)
         assert ui.stdout is not None
         wait_until(lambda: f"127.0.0.1:{port}" in str(ui.stdout and ui.stdout.readline()))
         demo.produce(100)
-        wait_until(lambda: demo.reconcile()["topics"] == demo.produced())
+        wait_until(demo.is_accounted)
         assert launched_by_sensors(port) >= {"extract_job", "load_job"}
         ui.send_signal(signal.SIGINT)
         ui.send_signal(signal.SIGINT)  # an impatient user's second Ctrl-C
@@ -164,7 +161,7 @@ def graphql(port: int, query: str, **variables: object) -> Any:
         json.dumps({"query": query, "variables": variables}).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=120) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
         return json.load(response)["data"]
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from kbq_assets.adapters.duckdb.database import Database
 from kbq_assets.core.commits import Commit, PartitionCommit
 from kbq_assets.core.names import STAGING, commit_path, shard_of
 from kbq_assets.core.offsets import TopicPartition
@@ -101,7 +100,7 @@ class World:
             "KBQ_SOURCE_TOPICS": str(folder / "source-topics.txt"),
             "KBQ_KAFKA_BOOTSTRAP_SERVERS": self.broker.bootstrap_servers,
             "KBQ_REGISTRY_URL": producers.registry_url,
-            "KBQ_REGISTRY_TIMEOUT_SECONDS": "2",
+            "KBQ_REGISTRY_TIMEOUT_SECONDS": "120",
             **(environ or {}),
         }
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ class World:
     def sources(self, text: str) -> None:
         (self.folder / "source-topics.txt").write_text(text)
 
-    def reopened(self, *, offsets_seconds: float = 15, **environ: str) -> Platform:
+    def reopened(self, *, offsets_seconds: float = 120, **environ: str) -> Platform:
         """The platform as another process would open it, with some variables changed."""
         return open_platform({**self.environ, **environ}, self.producers.log, offsets_seconds=offsets_seconds)
 
@@ -184,7 +183,8 @@ class World:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of the warehouse, by SQL."""
-        with duckdb.connect(str(self.folder / "warehouse.duckdb"), read_only=True) as connection:
+        # A process that has just loaded, or looks itself, may hold the file's lock for another moment.
+        with Database(self.folder / "warehouse.duckdb", 120.0, "1GB").reading() as connection:
             return connection.execute(sql).fetchall()
 
 

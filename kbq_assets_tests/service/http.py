@@ -29,7 +29,7 @@ class Site:
     def get(self, path: str) -> tuple[int, str, str]:
         """Status, content type and body of a page."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=30) as response:
+            with urllib.request.urlopen(self.url + path, timeout=300) as response:
                 return response.status, response.headers["content-type"], response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -53,4 +53,4 @@ def site(platform: Platform, *, metrics: bool = True) -> Iterator[Site]:
             yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", observer)
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(300)

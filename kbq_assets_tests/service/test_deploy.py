@@ -92,7 +92,7 @@ def promtool(*arguments: str) -> str:
     if found is None:
         pytest.skip("promtool is not here: sudo apt-get install prometheus")
     ran = subprocess.run(
-        [found, *arguments], cwd=ALERTS.parent, check=False, capture_output=True, text=True, timeout=120
+        [found, *arguments], cwd=ALERTS.parent, check=False, capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -118,7 +118,7 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(tmp_path: Path) -> None
         running.observer.look()
         text = running.get("/metrics")[2]
     ran = subprocess.run(
-        [found, "check", "metrics"], input=text, check=False, capture_output=True, text=True, timeout=120
+        [found, "check", "metrics"], input=text, check=False, capture_output=True, text=True, timeout=300
     )
     said = [line for line in ran.stderr.splitlines() if not line.startswith(("gcswriter_", "bqwriter_"))]
     assert (ran.stdout, said) == ("", [])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.adapters.reporters import open_reporter
+from kbq_assets.adapters.reporters import open_reporter, webhook
 from kbq_assets.adapters.reporters.line import LineReporter
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.families import GAUGE, Family, histogram, single
@@ -65,13 +65,14 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.setattr(webhook, "_TIMEOUT_SECONDS", 300.0)  # it answers, however busy the machine is
     made = Receiver()
     thread = threading.Thread(target=made.server.serve_forever)
     thread.start()
     yield made
     made.server.shutdown()
-    thread.join(30)
+    thread.join(300)
     made.server.server_close()
 
 
@@ -162,6 +163,6 @@ def test_reports_are_sent_until_they_are_stopped(tmp_path: Path) -> None:
     kept = Kept()
     reporting = Reporting(Observer(world.platform), {"kept": kept}, world.clock, 0.001)
     reporting.start()
-    assert kept.reported.wait(30)
-    reporting.stop(30)
+    assert kept.reported.wait(300)
+    reporting.stop(300)
     assert not reporting._thread.is_alive()

@@ -60,18 +60,18 @@ def test_a_look_that_does_not_end_counts_as_failed_and_shows_the_last_value() ->
     def read() -> int:
         if seen.last.value is not None:
             entered.set()
-            leave.wait(30)
+            leave.wait(300)
         return 5
 
     seen = watch(read, clock)
     seen.look()
     thread = threading.Thread(target=seen.look)
     thread.start()
-    assert entered.wait(30)
+    assert entered.wait(300)
     clock.seconds += 61
     assert seen.last == Reading(5, 61.0, False, "no answer for 61 seconds")
     leave.set()
-    thread.join(30)
+    thread.join(300)
     assert seen.last.is_up is True
 
 
@@ -88,14 +88,14 @@ def test_no_two_threads_look_at_once() -> None:
     seen = watch(read)
 
     def look() -> None:
-        begin.wait(30)
+        begin.wait(300)
         seen.look()
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert most == [1]
 
 
@@ -108,6 +108,6 @@ def test_a_started_watch_looks_by_itself_until_it_is_stopped() -> None:
 
     seen = watch(read)
     seen.start()
-    assert looked.wait(30)
-    seen.stop(30)
+    assert looked.wait(300)
+    seen.stop(300)
     assert not seen._thread.is_alive()

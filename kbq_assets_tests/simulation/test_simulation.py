@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -14,6 +16,7 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.evolution import VARIANT_COLUMN
 from kbq_assets.pipelines.restaging import is_copy
 from kbq_assets_tests.fakes.faults import Crash
+from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation.mutants import MUTANTS, Mutant
 from kbq_assets_tests.simulation.schedule import (
     RESTARTING,
@@ -88,3 +91,21 @@ def test_a_seed_is_a_schedule() -> None:
     traces = [run_schedule(7).scheduler.trace for _ in range(2)]
     assert traces[0] == traces[1]
     assert len(traces[0]) > 50
+
+
+def test_a_seed_is_the_same_schedule_in_every_process() -> None:
+    """Whatever order sets have there: else a failure could not be looked at again, and each run would try others."""
+    command = [sys.executable, "-m", "kbq_assets_tests.simulation", "--schedules", "16", "--trace"]
+    traces = [
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[:-1]
+        for hash_seed in ("1", "2")
+    ]
+    assert traces[0] == traces[1]
+    assert len(traces[0]) > 50 * 16

@@ -288,7 +288,7 @@ class World:
                 continue  # nothing of this kind to mend
 
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
-        for table in (*set(TABLES.values()), ERRORS):
+        for table in (*sorted(set(TABLES.values())), ERRORS):
             yield lambda t=table: propose_resume_table(store, t)  # type: ignore[misc, arg-type]
         for partition in range(self.partitions):
             tp = TopicPartition(TOPIC, partition)
