@@ -33,19 +33,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 _config: Any = numba.config
 _njit: Any = numba.njit
 _locator: Any = caching._CacheLocator
+#: Without numba's runtime no references to arrays are counted, which took two thirds of the validator's time: callers
+#: hold the arrays anyway.
+_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 #: Where kernels are kept, by the name of their sources' folder.
 _KEPT: dict[str, Path] = {}
 
 
 def kernel(function: F) -> F:
-    """Compile on first call, without the GIL, cached on disk."""
+    """Compile on first call, without the GIL, cached on disk. A kernel makes no arrays and gives none back."""
     folder = _cache_folder()
     if folder is not None:
         _keep(folder, function.__code__.co_filename)
     others = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder or others)  # read while decorating; it belongs to the whole process
     try:
-        compiled: F = _njit(nogil=True, cache=folder is not None)(function)
+        compiled: F = _njit(**_OPTIONS, cache=folder is not None)(function)
     finally:
         _config.CACHE_DIR = others
     return compiled
@@ -53,13 +56,13 @@ def kernel(function: F) -> F:
 
 def inlined(function: F) -> F:
     """A part of kernels: compiled into those that call it, where LLVM inlines it."""
-    compiled: F = _njit(nogil=True, forceinline=True)(function)
+    compiled: F = _njit(**_OPTIONS, forceinline=True)(function)
     return compiled
 
 
 def outlined(function: F) -> F:
     """A rare part of kernels: called, so that it does not crowd the common path."""
-    compiled: F = _njit(nogil=True)(function)
+    compiled: F = _njit(**_OPTIONS)(function)
     return compiled
 
 
