@@ -10,7 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from kbq_assets.wire.jit import call_native, copy_memory, kernel, read_byte, read_int, read_long, store_byte
+from kbq_assets.wire.jit import (
+    call_native,
+    copy_bytes,
+    copy_memory,
+    kernel,
+    read_byte,
+    read_int,
+    read_long,
+    store_byte,
+)
 from kbq_assets.wire.scan import is_utf8
 
 RECORD: Final = 0
@@ -122,7 +131,7 @@ def copy_headers(
         starts[row] = position
         end = _encode_headers(messages[i], functions, buffer, position)
         if end < 0:
-            buffer[position : position + len(unreadable)] = unreadable
+            copy_bytes(buffer, position, unreadable, 0, len(unreadable))
             end = position + len(unreadable)
         ends[row] = position = end
         row += 1

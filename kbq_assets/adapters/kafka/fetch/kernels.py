@@ -99,7 +99,7 @@ def encode_headers(
         starts[row] = position
         end = _encode_one(buffer, froms[row], untils[row], out, position)
         if end < 0:
-            out[position : position + len(unreadable)] = unreadable
+            copy_bytes(out, position, unreadable, 0, len(unreadable))
             end = position + len(unreadable)
         ends[row] = position = end
 
