@@ -33,7 +33,7 @@ from kbq_assets_tests.fakes.hook_server import HookServer, hook_server
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
 from kbq_assets_tests.integration.world import Producers, World
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
 WORKSPACE = f"""
 load_from:

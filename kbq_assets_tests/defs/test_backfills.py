@@ -171,7 +171,6 @@ def test_a_backfill_that_fails_fails_once(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
 def test_scattered_choices_are_one_runs_work(orchestrator: DagsterOrchestrator, tmp_path: Path) -> None:
     with orchestrator.working():

@@ -27,7 +27,7 @@ from kbq_assets.defs.processes import HomeLock, Processes, is_alive, rotate
 from kbq_assets_tests.defs import served
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 
 WORKSPACE = f"""
 load_from:

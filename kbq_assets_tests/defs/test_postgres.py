@@ -43,7 +43,6 @@ def orchestrator_of(home: Path, address: str) -> DagsterOrchestrator:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_daemon_job_and_ui_work_on_postgres(tmp_path: Path, address: str) -> None:
     secret = Path(address.removeprefix("file:")).read_text().strip()
     orchestrator = orchestrator_of(tmp_path, address)
