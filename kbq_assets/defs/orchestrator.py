@@ -42,6 +42,8 @@ _WILL_RETRY_TAG = "dagster/will_retry"
 _RETRIED_AS_TAG = "dagster/auto_retry_run_id"
 #: How long a promised retry is waited for, in seconds: the daemon looks for failed runs every few.
 RETRY_SECONDS = 120.0
+#: Whether a failed run is started again is marked a moment after its status is set; longer on a machine that is busy.
+MARK_SECONDS = 30.0
 
 #: Seconds between looks for runs whose worker is gone. Two looks must miss it: Dagster reports most by itself.
 WATCH_SECONDS = 5.0
@@ -130,8 +132,9 @@ class DagsterOrchestrator:
         begun = time.monotonic()
         run = _run(instance, run_id)
         while run.is_failure_or_canceled and _RETRIED_AS_TAG not in run.tags:
-            # A failed run is marked a moment after its status is set.
-            patience = {"true": RETRY_SECONDS, "false": 0.0}.get(run.tags.get(_WILL_RETRY_TAG, ""), 3.0)
+            patience = {"true": RETRY_SECONDS, "false": 0.0}.get(
+                run.tags.get(_WILL_RETRY_TAG, ""), MARK_SECONDS
+            )
             if time.monotonic() - begun >= patience or run.status == dg.DagsterRunStatus.CANCELED:
                 return None
             self._tend()
