@@ -103,8 +103,8 @@ def _description(translator: Translator, settings: Settings, dataset: Dataset, t
 
 
 def _owners(dataset: Dataset) -> list[str]:
-    owners = [dagster_owner(team) for team in dataset.teams]
-    return list(dict.fromkeys([*owners, *(o for o in map(dagster_owner, dataset.emails) if "@" in o)]))
+    said = (*dataset.teams, *(email for email in dataset.emails if "@" in email))
+    return [owner for owner in dict.fromkeys(map(dagster_owner, said)) if owner]
 
 
 def _tags(dataset: Dataset) -> dict[str, str]:

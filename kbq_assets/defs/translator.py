@@ -142,13 +142,14 @@ class Translator:
     def _topic_spec(self, entry: SourceEntry) -> dg.AssetSpec:
         settings = entry.settings
         target = f"`{settings.target(entry.pattern)}`"
+        owner, cost_center = dagster_owner(settings.owner), tag_value(settings.cost_center)
         return dg.AssetSpec(
             self.topic_key(entry.pattern),
             description=f"Kafka topic `{entry.pattern}` ({settings.format}), extracted to {target}.",
             group_name="kafka",
             kinds={"kafka", settings.format},
-            owners=[dagster_owner(settings.owner)] if settings.owner else list(self.owners),
-            tags={"kbq/cost_center": tag_value(settings.cost_center)} if settings.cost_center else {},
+            owners=[owner] if owner else list(self.owners),
+            tags={"kbq/cost_center": cost_center} if cost_center else {},
             metadata={
                 "topic": entry.pattern,
                 "format": settings.format,
@@ -215,10 +216,24 @@ class Translator:
 
 
 def dagster_owner(owner: str) -> str:
-    """An owner of the source list as Dagster takes it: an address as it is, anything else as a team."""
-    if re.fullmatch(r"[^@\s]+@[^@\s]+\.[^@\s]+", owner):
-        return owner
-    return f"team:{owner.removeprefix('team:')}"
+    """An owner as Dagster takes it: what it takes for one as it is, anything else as a team; "" where nothing is left.
+
+    Dagster refuses many a good address (`ops@example.solutions`, `o'brien@example.com`), and with it the whole code
+    location.
+    """
+    owner = " ".join(owner.split())
+    team = owner.removeprefix("team:").strip()
+    if not team or _is_owner(owner):
+        return owner if team else ""
+    return f"team:{team}"
+
+
+def _is_owner(owner: str) -> bool:
+    try:
+        dg.AssetSpec("anything", owners=[owner])
+    except dg.DagsterInvalidDefinitionError:
+        return False
+    return True
 
 
 def tag_value(text: str) -> str:

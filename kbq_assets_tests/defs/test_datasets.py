@@ -61,6 +61,13 @@ def test_a_page_says_whose_and_what_a_table_is() -> None:
     assert {dep.asset_key for dep in spec.deps} == {dg.AssetKey(["kafka", "orders"]), TABLES}
 
 
+def test_words_that_dagster_refuses_cost_no_page() -> None:
+    text = TEXT.replace("sales@example.com", "sales@example.solutions").replace("c42", "'Büro / 42 '")
+    spec = spec_of(text.replace("team: sales,", "team: 'team:',"))
+    assert list(spec.owners) == ["team:sales@example.solutions"]
+    assert spec.tags["kbq/cost_center"] == "B_ro___42"
+
+
 def test_a_page_shows_the_columns_before_anything_is_loaded() -> None:
     (column,) = spec_of(TEXT).metadata["dagster/column_schema"].columns
     assert (column.name, column.type, column.description) == ("email", "STRING", "Where to write to.")

@@ -12,7 +12,7 @@ from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.settings import parse_settings
 from kbq_assets.core.tables import Column
-from kbq_assets.core.topics import parse_source_list
+from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
 from kbq_assets.defs.translator import StagedKey, Translator, column_schema
 from kbq_assets_tests.strategies import tables, topic_partitions
 
@@ -76,13 +76,28 @@ def test_patterns_that_look_alike_make_one_asset() -> None:
 
 @pytest.mark.parametrize(
     ("owner", "shown"),
-    [("growth", "team:growth"), ("team:growth", "team:growth"), ("ada@example.org", "ada@example.org")],
+    [
+        ("growth", "team:growth"),
+        ("team:growth", "team:growth"),
+        ("ada@example.org", "ada@example.org"),
+        ("ops@example.solutions", "team:ops@example.solutions"),
+        ("o'brien@example.com", "team:o'brien@example.com"),
+        ("jörg@example.de", "team:jörg@example.de"),
+        ("team:", "team:data-platform"),
+    ],
 )
 def test_owners_of_the_source_list_own_their_topics(owner: str, shown: str) -> None:
     [spec] = Translator().topic_specs(
         parse_source_list(f"a dataset=d owner={owner} cost_center=4711/b\n", "list")
     )
     assert (spec.owners, spec.tags["kbq/cost_center"]) == ([shown], "4711_b")
+
+
+@given(st.one_of(st.text(), st.emails(), st.text().map("team:{}".format)), st.text())
+def test_whatever_is_said_of_owners_and_costs_dagster_takes(owner: str, cost_center: str) -> None:
+    settings = TopicSettings(dataset="d", owner=owner, cost_center=cost_center)
+    [spec] = Translator().topic_specs([SourceEntry("a", settings)])
+    assert len(spec.owners) == 1
 
 
 def test_a_topic_is_shown_at_the_line_that_decides_about_it() -> None:
