@@ -1,16 +1,19 @@
-"""librdkafka's options as this reader understands them; what it does not, librdkafka reads with."""
+"""librdkafka's options as this reader understands them; what it does not, librdkafka reads with, or refuses."""
 
 from __future__ import annotations
 
-import contextlib
+import os
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.protocol import Node
 from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, Login
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.references import is_reference
 
 _SPOKEN: Final = frozenset(
     {
@@ -35,7 +38,14 @@ _SPOKEN: Final = frozenset(
         "ssl.key.password",
     }
 )
-_PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+_CHOICES: Final[Mapping[str, Mapping[str, str | bool]]] = {
+    "security.protocol": {name: name for name in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")},
+    "enable.ssl.certificate.verification": {
+        **dict.fromkeys(("true", "t", "1"), True),
+        **dict.fromkeys(("false", "f", "0"), False),
+    },
+    "ssl.endpoint.identification.algorithm": {"https": True, "none": False},
+}
 _PORT: Final = 9092
 #: What one answer may hold, compressed.
 _FETCH_BYTES: Final = 2 * 1024 * 1024
@@ -65,8 +75,14 @@ class Access:
 
     def context(self) -> ssl.SSLContext:
         """For TLS. Raises ConfigurationError for files that cannot be read or are no certificates."""
+        location = self.ca_location or None
+        is_folder = os.path.isdir(self.ca_location)
         try:
-            context = ssl.create_default_context(cafile=self.ca_location or None, cadata=self.ca_pem or None)
+            context = ssl.create_default_context(
+                cafile=None if is_folder else location,
+                capath=location if is_folder else None,
+                cadata=self.ca_pem or None,
+            )
             if self.certificate:
                 # A function: OpenSSL would ask at the terminal for a password that is missing.
                 context.load_cert_chain(self.certificate, self.key or None, lambda: self.key_password)
@@ -85,37 +101,44 @@ def not_spoken(options: Mapping[str, str]) -> str:
     """The first option that only librdkafka understands; empty if there is none. Values may be references."""
     for name in sorted(options.keys() - _SPOKEN):
         return name
+    plain = {name: value for name, value in options.items() if not is_reference(value)}
+    for name in sorted(plain.keys() & _PARSERS.keys()):
+        try:
+            _PARSERS[name](plain[name])
+        except ValueError:
+            return name
     mechanism = _mechanism(options)
-    if _protocol(options).startswith("sasl") and mechanism not in MECHANISMS:
+    if options.get("security.protocol", "").lower().startswith("sasl") and mechanism not in MECHANISMS:
         return f"sasl.mechanism {mechanism}"
     return ""
 
 
 def access_of(client: Mapping[str, str]) -> Access:
-    """From `client_options`. Raises ConfigurationError for values that make no sense, never quoting a secret."""
-    protocol = _protocol(client)
-    if protocol not in _PROTOCOLS:
-        raise _wrong("security.protocol", f"one of {', '.join(_PROTOCOLS)}")
+    """From `client_options`. Raises ConfigurationError for servers that are none; NotSpoken for values that are left
+    to librdkafka, which it never quotes."""
+    protocol: str = _value(client, "security.protocol", "plaintext")
     login = None
     if protocol.startswith("sasl"):
         login = Login(_mechanism(client), client.get("sasl.username", ""), client.get("sasl.password", ""))
+        if login.mechanism not in MECHANISMS:
+            raise NotSpoken("the mechanism of the Kafka option sasl.mechanism")
     return Access(
         client_id=client.get("client.id", "kbq"),
         bootstrap=parse_servers(client["bootstrap.servers"]),
         tls=protocol.endswith("ssl"),
         login=login,
-        ca_location=client.get("ssl.ca.location", ""),
+        ca_location=_value(client, "ssl.ca.location", ""),
         ca_pem=client.get("ssl.ca.pem", ""),
         certificate=client.get("ssl.certificate.location", ""),
         key=client.get("ssl.key.location", ""),
         key_password=client.get("ssl.key.password", ""),
-        verifies_certificate=_flag(client, "enable.ssl.certificate.verification"),
-        verifies_host=client.get("ssl.endpoint.identification.algorithm", "https") == "https",
-        connect_seconds=_number(client, "socket.connection.setup.timeout.ms", 30_000) / 1000,
-        answer_seconds=_number(client, "socket.timeout.ms", 60_000) / 1000,
-        wait_seconds=_number(client, "fetch.wait.max.ms", 500) / 1000,
-        fetch_bytes=_number(client, "max.partition.fetch.bytes", _FETCH_BYTES),
-        most_bytes=_number(client, "receive.message.max.bytes", 256 * 1024 * 1024),
+        verifies_certificate=_value(client, "enable.ssl.certificate.verification", "true"),
+        verifies_host=_value(client, "ssl.endpoint.identification.algorithm", "https"),
+        connect_seconds=_value(client, "socket.connection.setup.timeout.ms", "30000") / 1000,
+        answer_seconds=_value(client, "socket.timeout.ms", "60000") / 1000,
+        wait_seconds=_value(client, "fetch.wait.max.ms", "500") / 1000,
+        fetch_bytes=_value(client, "max.partition.fetch.bytes", str(_FETCH_BYTES)),
+        most_bytes=_value(client, "receive.message.max.bytes", str(256 * 1024 * 1024)),
     )
 
 
@@ -135,28 +158,54 @@ def parse_servers(servers: str) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _protocol(options: Mapping[str, str]) -> str:
-    return options.get("security.protocol", "plaintext").lower()
-
-
 def _mechanism(options: Mapping[str, str]) -> str:
     return options.get("sasl.mechanism", options.get("sasl.mechanisms", "GSSAPI")).upper()
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    value = options.get(name, "true").lower()
-    if value not in ("true", "false"):
-        raise _wrong(name, "true or false")
-    return value == "true"
+def _value(client: Mapping[str, str], name: str, default: str) -> Any:
+    try:
+        return _PARSERS[name](client.get(name, default))
+    except ValueError:
+        raise NotSpoken(f"the value of the Kafka option {name}") from None
 
 
-def _number(options: Mapping[str, str], name: str, default: int) -> int:
-    with contextlib.suppress(ValueError):
-        number = int(options.get(name, default))
-        if 0 < number < 2**31:
-            return number
-    raise _wrong(name, "a whole number above 0")
+def _choice(name: str) -> Callable[[str], str | bool]:
+    """One of a few words, in any case, as librdkafka takes them."""
+
+    def parse(value: str) -> str | bool:
+        if value.lower() not in _CHOICES[name]:
+            raise ValueError(name)
+        return _CHOICES[name][value.lower()]
+
+    return parse
 
 
-def _wrong(name: str, wanted: str) -> ConfigurationError:
-    return ConfigurationError(f"the Kafka option {name} is not {wanted}", next_step=f"set {name}: {wanted}")
+def _location(value: str) -> str:
+    """A file or a folder. Which places librdkafka probes is its own affair."""
+    if value == "probe":
+        raise ValueError(value)
+    return value
+
+
+def _number(value: str) -> int:
+    """A whole number above 0. librdkafka takes 0 too, hexadecimal and octal numbers."""
+    if not re.fullmatch("[1-9][0-9]{0,9}", value) or int(value) >= 2**31:
+        raise ValueError(value)
+    return int(value)
+
+
+#: Options of which not every value is understood. Each raises ValueError for what is not.
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    **{name: _choice(name) for name in _CHOICES},
+    **dict.fromkeys(
+        (
+            "fetch.wait.max.ms",
+            "max.partition.fetch.bytes",
+            "receive.message.max.bytes",
+            "socket.connection.setup.timeout.ms",
+            "socket.timeout.ms",
+        ),
+        _number,
+    ),
+    "ssl.ca.location": _location,
+}

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaException
+from cryptography import x509
 
 from kbq_assets.adapters.kafka.fetch.access import access_of, not_spoken, parse_servers
-from kbq_assets.adapters.kafka.fetch.errors import Refused
+from kbq_assets.adapters.kafka.fetch.errors import NotSpoken, Refused
 from kbq_assets.adapters.kafka.fetch.protocol import Node
 from kbq_assets.adapters.kafka.fetch.sasl import Login, log_in
+from kbq_assets.adapters.kafka.options import LOGGER
+from kbq_assets.adapters.kafka.reader import open_reader
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets_tests.adapters.kafka.fetch.certificates import Certificates, write_certificates
 
 SERVERS = {"bootstrap.servers": "a:1"}
+NOBODY = "127.0.0.1:1"
+RANGE = OffsetRange(TopicPartition("t", 0), 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +59,13 @@ def test_servers_that_are_none_are_refused(servers: str) -> None:
         ({"security.protocol": "sasl_ssl"}, "sasl.mechanism GSSAPI"),
         ({"queued.min.messages": "5", "ssl.key.pem": "x"}, "queued.min.messages"),
         ({"client.rack": "here"}, "client.rack"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/etc/ssl/certs"}, ""),
+        ({"ssl.ca.location": "probe"}, "ssl.ca.location"),
+        ({"enable.ssl.certificate.verification": "maybe"}, "enable.ssl.certificate.verification"),
+        ({"ssl.endpoint.identification.algorithm": ""}, "ssl.endpoint.identification.algorithm"),
+        ({"fetch.wait.max.ms": "0"}, "fetch.wait.max.ms"),
+        ({"socket.timeout.ms": "0x100"}, "socket.timeout.ms"),
+        ({"socket.timeout.ms": "env:WHO_KNOWS", "ssl.ca.location": "file:/a/path"}, ""),
     ],
 )
 def test_what_only_librdkafka_understands_is_known_before(options: dict[str, str], expected: str) -> None:
@@ -60,12 +78,87 @@ def test_what_only_librdkafka_understands_is_known_before(options: dict[str, str
         ("security.protocol", "sideways"),
         ("enable.ssl.certificate.verification", "maybe"),
         ("socket.timeout.ms", "soon"),
-        ("max.partition.fetch.bytes", "-1"),
+        ("receive.message.max.bytes", "-1"),
     ],
 )
-def test_values_without_sense_are_configuration_errors(name: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=name):
+def test_values_without_sense_are_configuration_errors_by_librdkafka(name: str, value: str) -> None:
+    with pytest.raises(NotSpoken, match=name):
         access_of({**SERVERS, name: value})
+    source = open_reader(NOBODY, {name: value})
+    with pytest.raises(ConfigurationError, match=name):
+        list(source.read(RANGE))
+    with pytest.raises(ConfigurationError, match=name):
+        open_reader(NOBODY, {name: value}, "fetch")
+
+
+def test_a_value_behind_a_reference_that_only_librdkafka_knows_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KBQ_TEST_VALUE", "maybe")
+    source = open_reader(NOBODY, {"enable.ssl.certificate.verification": "env:KBQ_TEST_VALUE"})
+    with pytest.raises(ConfigurationError, match=r"Kafka client: .*enable\.ssl"):
+        list(source.read(RANGE))
+
+
+@pytest.mark.parametrize(
+    "name", ["enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"]
+)
+@pytest.mark.parametrize(
+    "value", ["true", "TRUE", "t", "T", "1", "false", "F", "0", "https", "HTTPS", "Https", "none", "None"]
+)
+def test_words_mean_what_they_mean_to_librdkafka(name: str, value: str) -> None:
+    options = {"security.protocol": "ssl", name: value}
+    try:
+        Consumer({**options, "group.id": "kbq"}, logger=LOGGER).close()
+    except KafkaException:
+        assert not_spoken(options) == name
+        return
+    access = access_of({**SERVERS, **options})
+    changed, other = access.verifies_certificate, access.verifies_host
+    if name.startswith("ssl"):
+        changed, other = other, changed
+    assert (changed, other) == (value.lower() in ("true", "t", "1", "https"), True)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "stranger's file", "empty folder"])
+def test_authorities_are_trusted_from_a_file_or_a_folder(kind: str, tmp_path: Path) -> None:
+    certificates = write_certificates(tmp_path, host="127.0.0.1")
+    folder = tmp_path / "authorities"
+    folder.mkdir()
+    if kind == "folder":
+        (folder / hashed_name(certificates.authority)).write_bytes(certificates.authority.read_bytes())
+    location = {
+        "file": certificates.authority,
+        "folder": folder,
+        "stranger's file": certificates.stranger,
+        "empty folder": folder,
+    }[kind]
+    access = access_of({**SERVERS, "security.protocol": "ssl", "ssl.ca.location": str(location)})
+    assert trusts(access.context(), certificates) == (kind in ("file", "folder"))
+
+
+def hashed_name(certificate: Path) -> str:
+    """As `openssl rehash` names it: by the subject, here a name in small letters that needs no more."""
+    subject = x509.load_pem_x509_certificate(certificate.read_bytes()).subject
+    content = subject.public_bytes()[2:]
+    first = hashlib.sha1(content, usedforsecurity=False).digest()[:4]
+    return f"{int.from_bytes(first, 'little'):08x}.0"
+
+
+def trusts(context: ssl.SSLContext, certificates: Certificates) -> bool:
+    """Whether a handshake with the broker succeeds."""
+    server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_context.load_cert_chain(certificates.broker)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        try:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        except ssl.SSLCertVerificationError:
+            return False
+    return client.version() is not None
 
 
 def test_secrets_are_not_in_its_repr() -> None:
