@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from playwright.sync_api import Locator, Page, Response, TimeoutError, expect
@@ -125,7 +124,7 @@ class Person:
             self.page.get_by_role("region", name="Notifications").get_by_text("View").click(timeout=GLANCE_MS)
         except TimeoutError:
             # It goes away after four seconds: a machine may be too busy to click.
-            self.page.goto(_page_of(answer.value.json()["data"]))
+            self.page.goto(_page_of(answer.value.text()))
 
     def watch_run(self) -> str:
         """Wait for the end of the run that is shown; how it ended."""
@@ -170,7 +169,10 @@ def _is_launch(response: Response) -> bool:
     return '"operationName":"Launch' in (response.request.post_data or "")
 
 
-def _page_of(launched: Any) -> str:
-    """Where the run or the backfill is shown that the answer to a launch names."""
-    [answer] = launched.values()
-    return f"/runs/b/{answer['backfillId']}" if "backfillId" in answer else f"/runs/{answer['run']['id']}"
+def _page_of(launched: str) -> str:
+    """Where the backfill or the run is shown that the answer to a launch names."""
+    if backfill := re.search(r'"backfillId": ?"(\w+)"', launched):
+        return f"/runs/b/{backfill[1]}"
+    run = re.search(r'"id": ?"([0-9a-f]{8}-[0-9a-f-]{27})"', launched)
+    assert run is not None, launched
+    return f"/runs/{run[1]}"
