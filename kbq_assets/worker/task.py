@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.notify_settings import NotifySettings
 from kbq_assets.core.service_settings import ServiceSettings
-from kbq_assets.core.settings import Settings
+from kbq_assets.core.settings import DagsterSettings, Settings, SparkSettings
 from kbq_assets.core.units import Unit, UnitOutcome
 
 if TYPE_CHECKING:  # the driver needs this class's name, and none of what tasks import
@@ -31,9 +31,15 @@ class UnitTask:
     settings: Settings
 
     def __post_init__(self) -> None:
-        # Tasks tell nobody: what notices and reports need does not leave this machine.
-        tells_nobody = dataclasses.replace(self.settings, notify=NotifySettings(), service=ServiceSettings())
-        object.__setattr__(self, "settings", tells_nobody)
+        # What tasks have no use for does not leave this machine: they tell nobody, know no Dagster, start no Spark.
+        needed = dataclasses.replace(
+            self.settings,
+            notify=NotifySettings(),
+            service=ServiceSettings(),
+            dagster=DagsterSettings(),
+            spark=SparkSettings(self.settings.spark.master),
+        )
+        object.__setattr__(self, "settings", needed)
         if not self.settings.spark.master.startswith("local"):
             _refuse_plain_secrets(self.settings)
 
@@ -64,11 +70,19 @@ def _refuse_plain_secrets(settings: Settings) -> None:
         "KBQ_REGISTRY_KEY_PASSWORD": registry.key_password,
     }
     plain = [name for name, value in of_registry.items() if value and not is_reference(value)]
+    addresses = {
+        "KBQ_REGISTRY_URL": registry.url,
+        "KBQ_KAFKA_BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+        **{f"the Kafka option {n}": v for n, v in settings.kafka.options.items() if n.endswith(".url")},
+    }
+    # User and password of an address: https://user:password@host
+    plain += [name for name, address in addresses.items() if "@" in address and not is_reference(address)]
     plain += [f"the Kafka option {name}" for name in plain_secrets(settings.kafka.options)]
     if plain:
         raise ConfigurationError(
             f"{', '.join(plain)}: the secret itself would be sent to Spark's workers",
-            next_step="write a reference, such as env:NAME or file:PATH, which each worker looks up by itself",
+            next_step="write a reference, such as env:NAME or file:PATH, which each worker looks up by itself; instead of"
+            " a user in KBQ_REGISTRY_URL set KBQ_REGISTRY_USERNAME and KBQ_REGISTRY_PASSWORD",
         )
 
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.settings import Settings, parse_settings
+from kbq_assets.core.settings import VARIABLES, Settings, parse_settings
 from kbq_assets.worker.task import UnitTask
 
 CANARY = "canary-5f0c"
@@ -18,17 +18,37 @@ SECRETS = [
     "KBQ_REGISTRY_KEY_PASSWORD",
     "KBQ_KAFKA_SASL_PASSWORD",
     "KBQ_KAFKA_SSL_KEY_PEM",
+    "KBQ_KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET",
 ]
+#: User and password may be in an address.
+ADDRESSES = {
+    "KBQ_REGISTRY_URL": f"https://first,https://me:{CANARY}@registry",
+    "KBQ_KAFKA_BOOTSTRAP_SERVERS": f"SASL_SSL://me:{CANARY}@broker:9092",
+    "KBQ_KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": f"https://me:{CANARY}@idp/token",
+}
+#: Nobody keeps a secret in these: places, names, files.
+OPEN = {
+    "KBQ_HOME",
+    "KBQ_STAGING",
+    "KBQ_SOURCE_TOPICS",
+    "KBQ_ENV",
+    "KBQ_DATASET",
+    "KBQ_COST_FUNCTION",
+    "KBQ_REGISTRY_USERNAME",
+    "KBQ_REGISTRY_CA_FILE",
+    "KBQ_REGISTRY_CERTIFICATE_FILE",
+    "KBQ_REGISTRY_KEY_FILE",
+}
 
 
 def settings(**environ: str) -> Settings:
     return parse_settings(environ)
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_plain_secret_does_not_leave_for_a_cluster(name: str) -> None:
+@pytest.mark.parametrize(("name", "value"), [*((name, CANARY) for name in SECRETS), *ADDRESSES.items()])
+def test_a_plain_secret_does_not_leave_for_a_cluster(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        UnitTask(settings(**CLUSTER, **{name: CANARY}))
+        UnitTask(settings(**CLUSTER, **{name: value}))
     assert "secret itself would be sent" in str(refused.value)
     assert CANARY not in str(refused.value)
 
@@ -44,6 +64,31 @@ def test_references_travel_and_what_they_refer_to_does_not(
     reference = reference.format(path)
     shipped = pickle.dumps(UnitTask(settings(**CLUSTER, **{name: reference})))
     assert reference.encode() in shipped
+    assert CANARY.encode() not in shipped
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KBQ_DAGSTER_POSTGRES_URL", f"postgresql://me:{CANARY}@host/dagster"),
+        ("KBQ_SPARK_CONF_spark.authenticate.secret", CANARY),
+        ("KBQ_WEBHOOK_SECRET", CANARY),
+        ("KBQ_REPORTERS", f"webhook:https://host/{CANARY}"),
+    ],
+)
+def test_what_tasks_have_no_use_for_stays_here(name: str, value: str) -> None:
+    found = settings(**CLUSTER, **{name: value})
+    assert CANARY.encode() in pickle.dumps(found)
+    assert CANARY.encode() not in pickle.dumps(UnitTask(found))
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES.keys() - OPEN - CLUSTER.keys() - ADDRESSES.keys()))
+@pytest.mark.parametrize("value", [CANARY, f"https://me:{CANARY}@host/path"])
+def test_no_other_variable_can_carry_a_secret_to_a_cluster(name: str, value: str) -> None:
+    try:
+        shipped = pickle.dumps(UnitTask(settings(**CLUSTER, **{name: value})))
+    except ConfigurationError:
+        return  # refused, by whoever
     assert CANARY.encode() not in shipped
 
 
