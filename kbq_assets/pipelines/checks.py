@@ -71,7 +71,7 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     """Make all checks, or those alone that need no ``broker``. Raises MissingState, Unavailable when the state cannot
     be read."""
     view = read_view(ports.cache, ports.holds)
-    waiting = _waiting(view)
+    waiting = waiting_files(view)
     results = [*_of_commits(view, ports.holds), *_of_tables(view, waiting, _settled(view))]
     unknown: dict[str, str] = {}
     others: tuple[str, ...] = ()
@@ -118,8 +118,8 @@ def _of_commits(view: LoadView, holds: Holds) -> Iterator[CheckResult]:
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
-def _waiting(view: LoadView) -> dict[TableReference, list[StagedFile]]:
-    """Files of each table that are committed and not loaded."""
+def waiting_files(view: LoadView) -> dict[TableReference, list[StagedFile]]:
+    """Files of each table that are committed and not loaded. Tables that cannot be read have none here."""
     found = {}
     for table in view.tables:
         try:

@@ -18,10 +18,11 @@ from kbq_assets.core.families import (
     labelled,
     single,
 )
-from kbq_assets.core.loading import TableState, pending_files
+from kbq_assets.core.loading import TableState
 from kbq_assets.core.metrics import READY_SECONDS, Histogram
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.run_totals import EXTRACTION, KINDS, RunTotals, WorkerUse, skew
+from kbq_assets.pipelines.checks import waiting_files
 from kbq_assets.pipelines.kbe_metrics import merged, table_states
 from kbq_assets.pipelines.load_view import LoadView
 from kbq_assets.pipelines.observe import BrokerReading, StateReading
@@ -205,10 +206,7 @@ def _quota(found: Mapping[str, TableState], now_ms: int) -> Family:
 
 def _window_ages(state: StateReading) -> dict[str, float]:
     ages = {}
-    for table in state.view.tables:
-        current = state.view.states.get(table)
-        value = current.value if isinstance(current, Versioned) else TableState("")
-        files = pending_files(value, state.view.committed.get(table, ()))
+    for table, files in waiting_files(state.view).items():
         oldest = min((f.oldest_ms for f in files if f.oldest_ms > 0), default=0)
         ages[str(table)] = max(0.0, (state.now_ms - oldest) / 1000) if oldest else 0.0
     return ages

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.names import BACKLOG, TableReference
 from kbq_assets.core.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.run_totals import RUNS, SignOfLife, WorkerUse, sign_path
 from kbq_assets.core.topics import TopicSettings
@@ -14,12 +15,14 @@ from kbq_assets.pipelines import state
 from kbq_assets.pipelines.clean import clean
 from kbq_assets.pipelines.extract import Progress
 from kbq_assets.pipelines.observe import AGES, FileCount, read_broker
+from kbq_assets.pipelines.operate import propose_park_table
 from kbq_assets.pipelines.run_log import SIGN_SECONDS, RunLog
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
 from kbq_assets_tests.service.scrape import looked
 
 TP = TopicPartition(TOPIC, 0)
+ORDERS = TableReference("shop", "orders")
 ONE = ()
 
 
@@ -109,6 +112,41 @@ def test_a_worker_s_use_adds_up() -> None:
     unit = Unit(OffsetRange(TP, 0, 10), 1, TopicSettings())
     outcome = UnitOutcome(unit, seconds=1.5, memory_bytes=70)
     assert WorkerUse(1, 1.0, 90).with_outcome(outcome) == WorkerUse(2, 2.5, 90)
+
+
+def park_orders(world: FakePlatform) -> None:
+    """Park the table, of which a row is loaded."""
+    world.produce()
+    world.platform.extract()
+    world.platform.load()
+    propose_park_table(world.store, ORDERS).apply()
+
+
+def test_what_a_parked_table_keeps_waiting_grows_old(world: FakePlatform) -> None:
+    """Extractions move its files out of the commit, to its backlog: they wait all the same."""
+    park_orders(world)
+    for _ in range(7):
+        world.kafka.produce(TP, GOOD, timestamp=world.store.now_ms())
+    for _ in range(2):
+        world.platform.extract()
+        world.store.time_ms += 3_600_000
+    assert list(world.store.list(BACKLOG))
+    found = looked(world.platform)
+    assert found["kbq_backlog_rows"] == {(str(ORDERS),): 7}
+    assert found["kbq_oldest_window_age_seconds"][(str(ORDERS),)] == pytest.approx(7_200, abs=1)
+
+
+def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(world: FakePlatform) -> None:
+    park_orders(world)
+    world.produce(7)
+    for _ in range(2):
+        world.platform.extract()
+    assert looked(world.reopened())["kbq_oldest_window_age_seconds"] == {(str(ORDERS),): 0}
+    for chunk in list(world.store.list(BACKLOG)):
+        world.store.swap(chunk.path, b"{", chunk.generation)
+    found = looked(world.platform)
+    assert found["kbq_up"][("store",)] == 1
+    assert "kbq_oldest_window_age_seconds" not in found
 
 
 def test_files_are_listed_once_a_minute_at_most(world: FakePlatform) -> None:
