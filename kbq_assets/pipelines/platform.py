@@ -57,6 +57,8 @@ from kbq_assets.ports.warehouse import Warehouse
 QUERIES_AT_ONCE: Final = 8
 #: Tables whose jobs are submitted and polled side by side; DuckDB has one writer.
 LOADS_AT_ONCE: Final = 16
+#: How long a look marks what was read: with the look itself a sensor's tick stays under 10 seconds.
+MARK_SECONDS: Final = 4.0
 
 LOGGER: Final = logging.getLogger("kbq.staging")
 
@@ -226,9 +228,9 @@ class Platform:
 
     def mark_ends(self, plans: Iterable[ExtractionPlan], asked_ms: int) -> None:
         """Note which partitions were read to the ends that the broker told at ``asked_ms``: hours become complete where
-        nothing is produced. Reads no record."""
-        for planned in plans:
-            mark_idle(self.store, planned.log_ends, asked_ms)
+        nothing is produced. Reads no record, and takes a few seconds: the next call does what is left."""
+        ends = {tp: end for planned in plans for tp, end in planned.log_ends.items()}
+        mark_idle(self.store, self.openers.clock, ends, asked_ms, seconds=MARK_SECONDS)
 
     def look_for_loads(self, start: str = "") -> pending.PendingLoads:
         """Whether a load would do anything, in pages likewise."""

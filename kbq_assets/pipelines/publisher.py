@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from kbq_assets.core.planning import is_other_topic
 from kbq_assets.core.units import Unit, UnitOutcome
 from kbq_assets.core.watermarks import LogEnd, Shard, due_shards, mark_ends
 from kbq_assets.pipelines.done_files import write_done_files
-from kbq_assets.pipelines.state import read, swap
+from kbq_assets.pipelines.state import parallel, read, swap
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
@@ -80,7 +81,7 @@ class Publisher:
 
     def mark_idle(self) -> None:
         """Mark partitions that had nothing to read, and whose commit was not swapped."""
-        mark_idle(self._store, self._ends, self._asked_ms, self._last_swap.keys())
+        mark_idle(self._store, self._clock, self._ends, self._asked_ms, self._last_swap.keys())
 
     def _flush(self, shards: Iterable[Shard]) -> None:
         shards = list(shards)
@@ -135,17 +136,29 @@ class Publisher:
 
 def mark_idle(
     store: ObjectStore,
+    clock: Clock,
     ends: Mapping[TopicPartition, LogEnd],
     asked_ms: int,
     marked: Collection[Shard] = (),
+    seconds: float = math.inf,
 ) -> None:
-    """Mark partitions that have nothing to read, now and then, but those of commits ``marked`` already. Nothing depends
-    on it but which hours are complete: what fails is marked later."""
-    for shard in due_shards(ends, asked_ms):
-        if shard not in marked:
+    """Mark partitions that have nothing to read, now and then, but those of commits ``marked`` already: the oldest
+    marks first, and after ``seconds`` none is begun. Nothing depends on it but which hours are complete: what fails, or
+    is not reached, is marked later."""
+    oldest: dict[Shard, int] = defaultdict(lambda: asked_ms)
+    for tp, end in ends.items():
+        if end.position == end.until:
+            shard = tp.topic, shard_of(tp.partition)
+            oldest[shard] = min(end.marked_ms, oldest[shard])
+    deadline = clock.monotonic() + seconds
+
+    def mark(shard: Shard) -> None:
+        if clock.monotonic() < deadline:
             with contextlib.suppress(NotFound, PreconditionFailed, TransientError, StateError):
                 current = read(store, Commit, commit_path(*shard))
                 swap(store, current, mark_ends(current.value, ends, asked_ms))
+
+    parallel(mark, sorted((s for s in due_shards(ends, asked_ms) if s not in marked), key=oldest.__getitem__))
 
 
 _Rebased = tuple[Commit, list[UnitOutcome], dict[TopicPartition, str]]

@@ -235,7 +235,7 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
 
 
 def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
-    """Apply a reading function to items, several at a time where there are many."""
+    """Apply a function that waits for the store to items, in order, several at a time where there are many."""
     items = list(items)
     if len(items) < _PARALLEL_FROM:
         return [function(item) for item in items]
