@@ -145,6 +145,84 @@ def test_a_slice_is_told_what_is_left_of_the_runs_time_and_its_topics() -> None:
     assert sorted(slice_.seconds for _ in range(2) for slice_ in turns.next_task(1, 8.0)) == [6.0, 8.0]
 
 
+def test_tasks_at_the_same_time_stay_within_their_topics_seconds_together() -> None:
+    turns = Turns([unit(p, 100, topic="dear", max_seconds=60) for p in range(8)], LIMITS)
+    tasks = [turns.next_task(idle, 600.0) for idle in range(8, 0, -1)]
+    assert [slice_.seconds for task in tasks for slice_ in task] == [7.5] * 8
+
+
+def test_one_partition_gets_all_seconds_of_its_topic_and_none_is_read_ahead() -> None:
+    turns = Turns([unit(0, 100, topic="dear", max_seconds=60)], LIMITS)
+    tasks = [turns.next_task(idle, 600.0) for idle in range(8, 0, -1)]
+    assert [[(slice_.seconds, slice_.range.positions) for slice_ in task] for task in tasks[:2]] == [
+        [(60.0, 10)],
+        [],
+    ]
+
+
+def test_seconds_that_a_slice_did_not_need_go_to_the_others() -> None:
+    turns = Turns([unit(p, 100, topic="dear", max_seconds=60) for p in range(2)], LIMITS)
+    [a], [b] = turns.next_task(2), turns.next_task(1)
+    assert (a.seconds, b.seconds) == (30.0, 30.0)
+    turns.take(outcome(a, seconds=6.0))
+    [again] = turns.next_task(1)
+    assert (again.range.topic_partition, again.seconds) == (a.range.topic_partition, 24.0)
+
+
+def test_units_that_share_a_task_share_their_topics_seconds_too() -> None:
+    turns = Turns([unit(p, 1, topic="dear", max_seconds=2) for p in range(3)], LIMITS)
+    first = turns.next_task(1, 600.0)
+    assert [slice_.seconds for slice_ in first] == [1.0, 1.0]  # none gets less than is worth a slice
+    assert (turns.next_task(1), turns.unfinished) == ((), 1)
+    turns.take(outcome(first[0], seconds=0.25))
+    assert turns.next_task(1) == ()  # not enough yet
+    turns.take(outcome(first[1], seconds=0.25))
+    assert [(slice_.range.topic_partition.partition, slice_.seconds) for slice_ in turns.next_task(1)] == [
+        (2, 1.5)
+    ]
+
+
+def test_a_topic_without_seconds_holds_nobody_up_behind_it() -> None:
+    dear = [unit(p, 2, topic="dear", max_seconds=1) for p in range(3)]
+    turns = Turns([*dear, unit(7, 1)], LIMITS)
+    first = turns.next_task(1)
+    assert bounds(first) == [(0, 0, 2), (7, 0, 1)]
+    for slice_ in first:
+        turns.take(outcome(slice_, seconds=5.0))  # longer than it was told
+    assert (turns.next_task(1), turns.unfinished) == ((), 2)
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.integers(1, 30),
+    st.integers(0, 2**32),
+)
+def test_slices_that_keep_to_their_seconds_keep_to_their_topics(
+    sizes: list[int], slots: int, most: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    turns = Turns([unit(p, size, topic="dear", max_seconds=most) for p, size in enumerate(sizes)], LIMITS)
+    open_: list[tuple[Unit, ...]] = []
+    used = 0.0
+    while True:
+        while len(open_) < slots and (task := turns.next_task(slots - len(open_), 20.0)):
+            open_.append(task)
+        reserved = sum(slice_.seconds for task in open_ for slice_ in task)
+        assert used + reserved <= most + 1e-6
+        if not open_:
+            break
+        for slice_ in open_.pop(chance.randrange(len(open_))):
+            is_late = chance.random() < 0.3
+            seconds = slice_.seconds if is_late else slice_.seconds * chance.random() * 0.2
+            used += seconds
+            turns.take(
+                outcome(slice_, max(1, slice_.range.positions // 2) if is_late else None, seconds=seconds)
+            )
+    # Nothing is left while there are seconds for it.
+    assert turns.unfinished == 0 or most - used < LIMITS.least_seconds + 1e-6
+
+
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=6),
     st.integers(1, 4),
