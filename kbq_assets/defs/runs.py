@@ -12,10 +12,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import dagster as dg
 
-from kbq_assets.core.errors import TransientError
+from kbq_assets.core.errors import InvalidName, TransientError
 from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.names import TableReference
 from kbq_assets.defs import check_events, datasets, extraction_metadata, metadata
@@ -36,6 +37,7 @@ PROGRESS_SECONDS = 5.0
 StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 StepEvent = dg.DagsterEvent | dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 StepEvents = Iterator[StepEvent]
+Parsed = TypeVar("Parsed")
 
 
 @dataclass
@@ -72,13 +74,14 @@ class Steps:
     ) -> StepEvents:
         """Bring topics up to date. ``chosen`` are partition keys of `staged_files`; None means everything.
 
-        Raises dagster.Failure when nothing could be read for errors that pass.
+        Raises dagster.Failure when nothing could be read for errors that pass, or nothing chosen is a partition.
         """
-        topics = None if chosen is None else frozenset(_topic(key) for key in chosen)
+        keys = None if chosen is None else _parsed(context, chosen, StagedKey.parse)
+        topics = None if keys is None else frozenset(key.topic_partition.topic for key in keys.values())
         report = self.platform.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
             context.log.warning(f"{tp}: {message}; the next run goes on there")
-        yield from self._extraction_events(context, report, chosen or ())
+        yield from self._extraction_events(context, report, keys or ())
         if report.failures and not report.partitions:
             raise dg.Failure(
                 f"nothing was read: {len(report.failures)} partitions failed", allow_retries=False
@@ -117,7 +120,7 @@ class Steps:
         definition, coarse = self.translator.staged_partitions, self._has_coarse_keys
         _register(context, definition, keys)
         for key in context.instance.get_dynamic_partitions(definition.name or ""):
-            if StagedKey.parse(key).is_of_topic != coarse:
+            if _is_of_topic(key) not in (None, coarse):
                 context.instance.delete_dynamic_partition(definition.name or "", key)
 
     def _topic_events(self, report: ExtractionReport, now_ms: int) -> Iterator[dg.AssetObservation]:
@@ -135,14 +138,15 @@ class Steps:
     ) -> StepEvents:
         """Load what is committed. ``chosen`` are tables, partition keys of ``asset``; None means everything.
 
-        Raises dagster.Failure when a table could not be loaded for an error that passes. A parked table is a
-        failed check, not a failed run.
+        Raises dagster.Failure when a table could not be loaded for an error that passes, or nothing chosen is a table.
+        A parked table is a failed check, not a failed run.
         """
-        only = None if chosen is None else frozenset(TableReference.parse(key) for key in chosen)
+        keys = None if chosen is None else _parsed(context, chosen, TableReference.parse)
+        only = None if keys is None else frozenset(keys.values())
         report = self.platform.load(only=only, on_table=lambda table: _log_table(context, table))
-        yield from self._load_events(context, report, chosen or ())
+        yield from self._load_events(context, report, keys or ())
         if asset is not None:
-            yield from self._unknown_tables(report, chosen or (), asset)
+            yield from self._unknown_tables(report, keys or (), asset)
         failed = [t for t in report.tables if t.state == "failed"]
         if failed:
             lines = "\n".join(f"{t.table}: {t.message}" for t in failed)
@@ -245,8 +249,30 @@ def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:
     return {"held_back_by": verdict.why} if verdict and verdict.why else {}
 
 
-def _topic(key: str) -> str:
-    return StagedKey.parse(key).topic_partition.topic
+def _parsed(context: StepContext, chosen: Iterable[str], parse: Callable[[str], Parsed]) -> dict[str, Parsed]:
+    """What the chosen keys stand for. People may add keys in the UI: what is none is left out, with a warning.
+
+    Raises dagster.Failure when nothing else was chosen.
+    """
+    found, wrong = {}, []
+    for key in chosen:
+        try:
+            found[key] = parse(key)
+        except InvalidName as error:
+            wrong.append(str(error))
+    if wrong and not found:
+        raise dg.Failure("\n".join(wrong), allow_retries=False)
+    for message in wrong:
+        context.log.warning(message)
+    return found
+
+
+def _is_of_topic(key: str) -> bool | None:
+    """Whether a known key is of a whole topic; None for one that somebody made up, which harms nothing."""
+    try:
+        return StagedKey.parse(key).is_of_topic
+    except InvalidName:
+        return None
 
 
 def _register(context: StepContext, definition: dg.DynamicPartitionsDefinition, keys: Iterable[str]) -> None:

@@ -28,6 +28,8 @@ _RANGE_MARK: Final = "..."
 _ESCAPED: Final = "..%2E"
 
 
+#: Kafka's numbers of partitions have 31 bits.
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
 #: The partition of a key that stands for all of a topic's.
 _WHOLE_TOPIC: Final = -1
 #: What keys of topics begin with.
@@ -63,7 +65,7 @@ class StagedKey:
     def parse(cls, key: str) -> StagedKey:
         """Parse a partition key of either form. Raises InvalidName."""
         parts = key.split("/")
-        if len(parts) not in (2, 3) or (len(parts) == 3 and not parts[1].isdecimal()):
+        if len(parts) not in (2, 3) or (len(parts) == 3 and not _NUMBER.fullmatch(parts[1])):
             raise InvalidName(f"{key!r} is not a staged partition", next_step="topic/partition/dataset.table")
         topic = check_topic(parts[0].replace("%2E", "."))
         partition = int(parts[1]) if len(parts) == 3 else _WHOLE_TOPIC

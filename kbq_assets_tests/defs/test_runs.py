@@ -158,6 +158,41 @@ def test_chosen_tables_are_loaded_and_no_other(world: PlatformWorld, instance: d
     assert [str(batch.table) for batch in world.platform.plan_load()] == ["nyc.Flight"]
 
 
+NO_KEYS = ["nyc.flights", "nyc.flights.v1/x/nyc.flights", f"nyc.flights.v1/{'9' * 5000}/nyc.flights"]
+
+
+@pytest.mark.parametrize("asset", ["staged_files", "warehouse_tables"])
+def test_keys_that_people_made_up_stop_no_run(
+    world: PlatformWorld, instance: dg.DagsterInstance, asset: str
+) -> None:
+    instance.add_dynamic_partitions(asset, ["neither"])
+    for _ in range(2):
+        world.produce(2)
+        assert world.run("extract_and_load", instance).success
+    assert len(world.warehouse.rows(FLIGHTS)) == 4
+    assert "neither" in instance.get_dynamic_partitions(asset)
+
+
+def test_chosen_keys_that_are_none_are_left_out(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(2)
+    key = f"{TOPIC}/0/{TABLE}"
+    instance.add_dynamic_partitions("staged_files", [key, *NO_KEYS])
+    result = materialise(world, instance, "staged_files", key, NO_KEYS[-1])
+    assert {key: entries["rows"] for key, entries in materialised(result).items()} == {key: 2}
+    instance.add_dynamic_partitions("warehouse_tables", [TABLE, "neither"])
+    result = materialise(world, instance, "warehouse_tables", TABLE, "neither")
+    assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 2}
+
+
+@pytest.mark.parametrize("asset", ["staged_files", "warehouse_tables"])
+def test_a_choice_of_no_partition_fails_and_says_how_one_is_written(
+    world: PlatformWorld, instance: dg.DagsterInstance, asset: str
+) -> None:
+    instance.add_dynamic_partitions(asset, ["neither"])
+    with pytest.raises(dg.Failure, match=r"'neither' is not a .*\n.*dataset\.table"):
+        materialise(world, instance, asset, "neither", "neither")
+
+
 def test_a_stopped_partition_fails_its_check_with_the_commands_that_go_on(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
