@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.json_numbers import Number
 
 #: The option's value that leaves the choice of a field to its name and type.
 AUTO: Final = "auto"
@@ -140,6 +141,8 @@ def epoch_micros(value: object, format_: str = "") -> int | None:
     """Microseconds since 1970 of a JSON value, None for what is no time."""
     if isinstance(value, bool):
         return None
+    if isinstance(value, Number):
+        value = float(value)
     if isinstance(value, int | float):
         return _of_number(value, format_)
     return _of_text(value, format_) if isinstance(value, str) else None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from kbq_assets.core.json_numbers import Number
 from kbq_assets.core.tables import MAX_COLUMNS
 
 #: Where a topic's shape is kept (PROTOCOL, Objects).
@@ -121,15 +122,16 @@ class Seen:
 
 
 def kind_of(value: object) -> str:
-    """The kind of a value: as `Shape`'s, or NULL, or BIG for a whole number of more than 64 bits."""
+    """The kind of a value: as `Shape`'s, or NULL, or WIDE for a number of more digits than INT64 and FLOAT64 hold."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return "INT64" if MIN_INT64 <= value <= MAX_INT64 else "BIG"
+        return "INT64" if MIN_INT64 <= value <= MAX_INT64 else "WIDE"
     return _KINDS[type(value)]
 
 
 _KINDS: Final[Mapping[type, str]] = {
     bool: "BOOL",
     float: "FLOAT64",
+    Number: "WIDE",
     str: "STRING",
     dict: "RECORD",
     list: "LIST",
@@ -168,9 +170,9 @@ class _Growth:
     def _new(self, seen: Seen, level: int) -> Shape | None:
         """The type of a new field; None where nothing was seen that tells one."""
         kinds = seen.kinds - {"NULL"}
-        if kinds == {"INT64", "FLOAT64"}:
+        if "FLOAT64" in kinds and kinds <= {"INT64", "FLOAT64", "WIDE"}:
             return Shape("FLOAT64")
-        if len(kinds) != 1 or kinds == {"BIG"}:
+        if len(kinds) != 1 or kinds == {"WIDE"}:
             return Shape("JSON") if kinds else None
         [kind] = kinds
         if kind == "RECORD":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.business_time import BusinessTime
+from kbq_assets.core.json_numbers import all_storable, parse_fraction, storable
 from kbq_assets.core.json_shape import MAX_EXACT, MAX_INT64, MIN_INT64, Shape, TopicShape
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 
@@ -41,7 +42,7 @@ class RowEncoder:
 
     def raw(self, text: str) -> bytes:
         """A document that stays whole in the side column."""
-        return self._empty + _SOME + encode_bytes(text.encode())
+        return self._empty + _SOME + encode_bytes(all_storable(text).encode())
 
 
 class RepeatedKey(ValueError):
@@ -49,13 +50,14 @@ class RepeatedKey(ValueError):
 
 
 def parse(text: str) -> Any:
-    """A document that is known to be valid. Raises RepeatedKey."""
+    """A document that is known to be valid; where no float stands for a number, it is a `Number`. Raises RepeatedKey,
+    ValueError for a whole number of thousands of digits."""
     return _DECODER.decode(text)
 
 
 def text_of(value: object) -> str:
-    """A value as JSON, as short as it can be."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A value as JSON, as short as it can be, for a column: a `Number` is a text there."""
+    return storable(_ENCODER.encode(value))
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -66,7 +68,8 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique, parse_float=parse_fraction)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _json(value: object) -> bytes:
@@ -156,13 +159,14 @@ def _int(value: Any) -> tuple[bytes | None, Any]:
 
 
 def _float(value: Any) -> tuple[bytes | None, Any]:
+    # A float of a document stands for what is written there; for what none stands for, there is a `Number`.
     if type(value) is float or (type(value) is int and -MAX_EXACT <= value <= MAX_EXACT):
         return _DOUBLE.pack(value), None
     return _MISFIT
 
 
 def _string(value: Any) -> tuple[bytes | None, Any]:
-    return (encode_bytes(value.encode()), None) if isinstance(value, str) else _MISFIT
+    return (encode_bytes(value.encode()), None) if type(value) is str else _MISFIT  # no `Number`
 
 
 def _any(value: Any) -> tuple[bytes | None, Any]:

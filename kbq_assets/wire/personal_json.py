@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
+from kbq_assets.core.json_numbers import Number
 from kbq_assets.core.json_shape import Seen
 from kbq_assets.core.personal import HEADERS, KEY, Decision, Pseudonyms
 from kbq_assets.wire.json_rows import unique
@@ -29,10 +30,6 @@ class UndecidedField(Exception):
     def __init__(self, place: str) -> None:
         super().__init__(place)
         self.place = place
-
-
-class Number(str):
-    """A number of a document as it is written: floats would round it."""
 
 
 @dataclass

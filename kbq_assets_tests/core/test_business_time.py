@@ -19,6 +19,7 @@ from kbq_assets.core.business_time import (
     parse_business_time,
 )
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.json_numbers import Number
 
 #: 2025-01-31T12:30:00Z
 NOON = 1_738_326_600
@@ -51,6 +52,7 @@ def test_every_way_is_the_same_moment_in_utc(value: object) -> None:
         ("20250131", 1_738_281_600_000_000),
         ("2025-01-31T12:30:00.123456Z", NOON * 1_000_000 + 123_456),
         (1738326600.25, NOON * 1_000_000 + 250_000),
+        (Number("1738326600.250000001"), NOON * 1_000_000 + 250_000),
         (NOON * 1_000_000_000 + 999, NOON * 1_000_000),
         (10**8, 10**14),
         ("1970-01-01", 0),
@@ -65,7 +67,7 @@ def test_dates_and_fractions(value: object, micros: int) -> None:
     "value",
     [
         None, True, -1, 0, 20_250_131, float("nan"), float("inf"), 2**63, "", "soon", "31/01/2025", "9" * 30,
-        "2025-13-01", [NOON], {}, "0001-01-01T00:00:00+23:59",
+        Number("1e400"), "2025-13-01", [NOON], {}, "0001-01-01T00:00:00+23:59",
     ],
 )  # fmt: skip
 def test_what_is_no_time_is_none(value: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.core import codec
+from kbq_assets.core.json_numbers import Number
 from kbq_assets.core.json_shape import (
     MAX_FIELDS_AT_ONCE,
     MAX_LEVELS,
@@ -42,6 +43,10 @@ def kind(shape: Shape) -> Any:
         (["a", 1], "JSON"),
         ([True, 1], "JSON"),
         ([2**63], "JSON"),
+        ([Number("1.2345678901234567890")], "JSON"),
+        ([Number("1.2345678901234567890"), 1], "JSON"),
+        ([Number("1.2345678901234567890"), 1.5, 1], "FLOAT64"),
+        ([Number("1.2345678901234567890"), "a"], "JSON"),
         ([{"b": 1}, {"c": "x"}], {"b": "INT64", "c": "STRING"}),
         ([{"b": 1}, 5], "JSON"),
         ([[1], [2.5]], ["FLOAT64"]),
