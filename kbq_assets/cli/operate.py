@@ -81,7 +81,7 @@ def bootstrap(
 @click.option(
     "--as-errors", is_flag=True, help="Take the bad records as error rows instead of mending the cause."
 )
-@click.option("--table", metavar="DS.TABLE", help="A parked table.")
+@click.option("--table", metavar="DS.TABLE", help="A parked table, or one of which rows are missing.")
 @yes_option
 @pass_platform
 def resume(
@@ -93,6 +93,9 @@ def resume(
     yes: bool,
 ) -> None:
     """Let a stopped partition, or a parked table, go on after its cause is mended.
+
+    For a table that is not parked it takes note that rows are missing: those of files that no load job accepts, and
+    of jobs that loaded another number than their files hold. Until then the table's hours do not become complete.
 
     \b
       kbq resume --topic shop.orders.v1

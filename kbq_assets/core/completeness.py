@@ -1,8 +1,8 @@
 """Which hours of a table are complete, by business time (docs/completeness.md). Pure.
 
 Hours are numbers: whole hours since 1970, UTC. An hour is complete when every partition that feeds the table has passed
-its end by the topic's safety threshold, and everything staged for it is loaded. Once complete, it stays so: rows that
-come later are counted as late, in the swap that records that they are loaded.
+its end by the topic's safety threshold, and everything staged for it is loaded, or given up by an operator. Once
+complete, it stays so: rows that come later are counted as late, in the swap that records that they are loaded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from kbq_assets.core.watermarks import Watermark
 HOUR_MS: Final = 3_600_000
 #: Hours that a table's state lists, the latest: two weeks. Those before are added up.
 KEPT_HOURS: Final = 336
+
+#: Beyond every hour.
+_NEVER: Final = 2**63
 
 _TIME: Final = {"type": "long", "logicalType": "timestamp-micros"}
 _FIELDS: Final = {
@@ -150,8 +153,8 @@ class Feeder:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hours of a table below ``until`` are complete. ``held_by`` holds back the next: a partition, or files; ``why``
-    says it in words."""
+    """Hours of a table below ``until`` are complete. ``held_by`` holds back the next: a partition, or `staged files`,
+    or `quarantined files`; ``why`` says it in words."""
 
     table: TableReference
     until: int
@@ -165,9 +168,11 @@ def judge(
     slowest: Iterable[Feeder],
     waiting: Iterable[StagedFile],
     blocked: str = "",
+    refused: Iterable[StagedFile] = (),
 ) -> Verdict:
     """How far a table is complete. ``slowest`` is the slowest partition of each topic that feeds it, ``waiting`` what
-    is staged and not loaded; ``blocked`` says why nothing can be told now, a parked table for instance.
+    is staged and not loaded, ``refused`` what no load job accepts and no operator gave up; ``blocked`` says why
+    nothing can be told now, a parked table for instance.
 
     Files with rows of complete hours alone hold nothing back: these rows are late whatever comes.
     """
@@ -176,17 +181,26 @@ def judge(
         why = blocked or "nothing that is extracted feeds it"
         return Verdict(table, hours.until, "" if blocked else "nobody", why)
     feeder = min(feeders, key=lambda f: (f.until, not f.problem, f.topic_partition))
-    held = [file for file in waiting if _last_hour(file) >= hours.until]
-    first = min((_first_hour(file, hours.until) for file in held), default=feeder.until)
-    if first < feeder.until:
-        why = f"{len(held)} staged files are not loaded, the first with rows of {moment(first * HOUR_MS)}"
-        return Verdict(table, max(hours.until, first), "staged files", why)
-    return Verdict(table, max(hours.until, feeder.until), str(feeder.topic_partition), feeder.why)
+    missing = _first_missing(waiting, hours.until), _first_missing(refused, hours.until)
+    (first, many), held_by = min(zip(missing, ("staged files", "quarantined files"), strict=True))
+    if first >= feeder.until:
+        return Verdict(table, max(hours.until, feeder.until), str(feeder.topic_partition), feeder.why)
+    rows = f"the first with rows of {moment(first * HOUR_MS)}"
+    why = f"{many} staged files are not loaded, {rows}"
+    if held_by == "quarantined files":
+        why = f"{many} files are in quarantine, {rows}; to go on without them: kbq resume --table {table}"
+    return Verdict(table, max(hours.until, first), held_by, why)
 
 
 def slowest_of(feeders: Iterable[Feeder]) -> Feeder | None:
     """The partition that holds its topic back; of equals one with a problem, then the first."""
     return min(feeders, key=lambda f: (f.until, not f.problem, f.topic_partition), default=None)
+
+
+def _first_missing(files: Iterable[StagedFile], until: int) -> tuple[int, int]:
+    """The first hour, not complete yet, that files may have rows of, and how many files have such rows."""
+    held = [file for file in files if _last_hour(file) >= until]
+    return min((_first_hour(file, until) for file in held), default=_NEVER), len(held)
 
 
 def _first_hour(file: StagedFile, until: int) -> int:
@@ -198,7 +212,7 @@ def _first_hour(file: StagedFile, until: int) -> int:
 
 def _last_hour(file: StagedFile) -> int:
     if sum(file.event_hours.values()) < file.rows:
-        return max((*file.event_hours, *((day + 1) * 24 - 1 for day in file.dates)), default=2**63)
+        return max((*file.event_hours, *((day + 1) * 24 - 1 for day in file.dates)), default=_NEVER)
     return max(file.event_hours, default=-1)
 
 

@@ -83,8 +83,9 @@ class TableState:
     ``restarting`` is why the table was parked that is being tried again, until a job lands.
     ``rows`` are rows loaded per ``topic/partition/epoch``. ``jobs`` are counted where the warehouse has a daily quota.
     ``hours`` say how far it is complete by business time (core/completeness.py).
-    An operator has seen the first ``accepted_mismatches`` of the ``mismatches``. ``changing`` is about to be done to
-    the table, ``changes`` were done lately (core/table_news.py).
+    An operator has seen the first ``accepted_mismatches`` of the ``mismatches``, and the first ``accepted_quarantined``
+    of the ``quarantined``. ``changing`` is about to be done to the table, ``changes`` were done lately
+    (core/table_news.py).
     """
 
     uuid: str
@@ -97,6 +98,7 @@ class TableState:
     quarantined: tuple[QuarantinedFile, ...] = ()
     mismatches: tuple[RowMismatch, ...] = ()
     accepted_mismatches: int = 0
+    accepted_quarantined: int = 0
     failures: int = 0
     jobs: JobCounts = field(default_factory=JobCounts)
     hours: TableHours = field(default_factory=TableHours)
@@ -109,6 +111,11 @@ class TableState:
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
         """Those that no operator has seen."""
         return self.mismatches[self.accepted_mismatches :]
+
+    @property
+    def new_quarantined(self) -> tuple[QuarantinedFile, ...]:
+        """Those that no operator has seen: their rows are in no table, and nobody gave them up."""
+        return self.quarantined[self.accepted_quarantined :]
 
     def is_loaded(self, file: StagedFile) -> bool:
         """Whether the marks cover a file (or it was quarantined, which moves the mark too)."""
@@ -395,9 +402,13 @@ def give_up(state: TableState) -> TableState:
     return dataclasses.replace(state, flight=None)
 
 
-def accept(state: TableState, mismatches: int) -> TableState:
-    """Note that an operator has seen the first of a table's mismatches."""
-    return dataclasses.replace(state, accepted_mismatches=max(state.accepted_mismatches, mismatches))
+def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableState:
+    """Note that an operator has seen the first of a table's mismatches, and of its quarantined files."""
+    return dataclasses.replace(
+        state,
+        accepted_mismatches=max(state.accepted_mismatches, mismatches),
+        accepted_quarantined=max(state.accepted_quarantined, quarantined),
+    )
 
 
 def unpark(state: TableState) -> TableState:

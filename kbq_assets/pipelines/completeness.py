@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core import completeness, loading
-from kbq_assets.core.commits import Commit, TopicEntry
+from kbq_assets.core.commits import Commit, StagedFile, TopicEntry
 from kbq_assets.core.completeness import Feeder, TableHours, Verdict
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError
 from kbq_assets.core.loading import TableState
@@ -97,10 +97,30 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder])
     waiting.extend(current.flight.files if current.flight else ())
     topics = {key.partition("/")[0] for key in current.rows}
     topics.update(file.name.topic_partition.topic for file in waiting)
+    topics.update(bad.file.name.topic_partition.topic for bad in current.quarantined)
     feeders = [slowest[topic] for topic in topics if topic in slowest]
-    blocked = f"parked: {current.parked.reason}" if current.parked else ""
-    verdict = completeness.judge(table, current.hours, feeders, waiting, blocked)
+    blocked = _blocked(table, current)
+    verdict = completeness.judge(table, current.hours, feeders, waiting, blocked, _refused(current))
     return _with_hold(verdict, view, current, topics)
+
+
+def _blocked(table: TableReference, current: TableState) -> str:
+    """Why nothing can be told of a table, "" where something can. Of which hours rows are missing that a job did not
+    load (L4) is not known."""
+    if current.parked:
+        return f"parked: {current.parked.reason}"
+    if not current.new_mismatches:
+        return ""
+    job = current.new_mismatches[0]
+    counts = f"{job.actual} rows of files with {job.expected}"
+    return f"job {job.job_id} loaded {counts}; to go on all the same: kbq resume --table {table}"
+
+
+def _refused(current: TableState) -> list[StagedFile]:
+    """Files that no load job accepts, until an operator has seen them: the marks pass them, and their rows are in no
+    table. Those of a flight are set aside when it lands."""
+    in_flight = current.flight.quarantined if current.flight else ()
+    return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 
 
 def _with_hold(verdict: Verdict, view: LoadView, current: TableState, topics: Collection[str]) -> Verdict:

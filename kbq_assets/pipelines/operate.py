@@ -20,6 +20,7 @@ from kbq_assets.core.names import (
     StagedFileName,
     TableReference,
     commit_path,
+    quarantine_path,
     shard_of,
     table_state_path,
 )
@@ -260,10 +261,11 @@ def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
 
 
 def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Let a parked table go on (L5); or, where none is parked, take note of jobs that loaded other row counts (L4)."""
+    """Let a parked table go on (L5); or, where it is not parked, take note of jobs that loaded other row counts (L4),
+    and of files in quarantine (L5)."""
     path, current = table_state_path(table), _table_state(store, table)
-    if current.parked is None and current.new_mismatches:
-        return _propose_accept_mismatches(store, table, current)
+    if current.parked is None and (current.new_mismatches or current.new_quarantined):
+        return _propose_accept(store, table, current)
     if current.parked is None:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
@@ -275,15 +277,22 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
     )
 
 
-def _propose_accept_mismatches(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
+def _propose_accept(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
     """What was seen is accepted, what came since is not."""
-    seen = len(current.mismatches)
-    lines = tuple(
-        f"job {m.job_id} loaded {m.actual} rows of files with {m.expected}" for m in current.new_mismatches
+    seen = len(current.mismatches), len(current.quarantined)
+    lines = (
+        *(
+            f"job {m.job_id} loaded {m.actual} rows of files with {m.expected}"
+            for m in current.new_mismatches
+        ),
+        *(
+            f"{quarantine_path(q.file.path)}: {q.file.rows} rows that no load job accepts: {q.error}"
+            for q in current.new_quarantined
+        ),
     )
 
     def apply() -> None:
-        state.change(store, TableState, table_state_path(table), lambda now: loading.accept(now, seen))
+        state.change(store, TableState, table_state_path(table), lambda now: loading.accept(now, *seen))
 
     return Proposal(f"accept the row counts of table {table}", lines, apply)
 

@@ -149,6 +149,24 @@ def test_files_that_are_not_loaded_hold_their_hours(file: StagedFile, until: int
     assert (verdict.until, verdict.held_by) == (until, "t[0]" if until == 8 else "staged files")
 
 
+@pytest.mark.parametrize(
+    ("refused", "waiting", "until", "held_by"),
+    [
+        ([_file(h3=7)], [], 3, "quarantined files"),
+        ([_file(h6=7)], [_file(first=9, h4=1)], 4, "staged files"),
+        ([_file(h4=7)], [_file(first=9, h6=1)], 4, "quarantined files"),
+        ([_file(h2=7)], [], 8, "t[0]"),  # of complete hours alone
+        ([_file(h8=7)], [], 8, "t[0]"),
+    ],
+)
+def test_files_that_no_job_accepts_hold_their_hours(
+    refused: list[StagedFile], waiting: list[StagedFile], until: int, held_by: str
+) -> None:
+    verdict = completeness.judge(TABLE, TableHours(until=3), [_feeder(8)], waiting, refused=refused)
+    assert (verdict.until, verdict.held_by) == (until, held_by)
+    assert ("kbq resume --table d.t" in verdict.why) == (held_by == "quarantined files")
+
+
 @pytest.mark.parametrize("feeders", [[], [_feeder(9)]])
 def test_a_parked_table_and_one_that_nothing_feeds_stay_where_they_are(feeders: list[Feeder]) -> None:
     verdict = completeness.judge(

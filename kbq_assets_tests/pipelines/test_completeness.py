@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.completeness import HOUR_MS, TableHours, Verdict
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import KbqError, Refused
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import COMPLETENESS_TABLE, TableReference, table_state_path
 from kbq_assets.core.offsets import TopicPartition
@@ -149,6 +149,57 @@ def test_a_parked_table_is_not_complete_and_says_why() -> None:
     bench.at(200)
     verdict = bench.run()
     assert (verdict.until, verdict.why) == (HOUR, "parked: operator")
+
+
+def test_rows_in_quarantine_hold_their_hour_until_an_operator_gives_them_up() -> None:
+    bench = Times().at(20)
+    bench.record(16)
+    bench.extract()
+    bench.warehouse.bad_paths.update(bench.paths("staging/"))
+    assert bench.load().verdicts[A].until == HOUR
+    bench.at(200)
+    bench.record(199)
+    verdict = bench.run()
+    assert (bench.until(), verdict.held_by) == (0, "quarantined files")
+    assert verdict.why == (
+        "1 files are in quarantine, the first with rows of 2023-11-14 23:00; "
+        "to go on without them: kbq resume --table d.A"
+    )
+    proposal = operate.propose_resume_table(bench.store, A)
+    assert ["1 rows that no load job accepts" in line for line in proposal.lines] == [True]
+    proposal.apply()
+    assert bench.run().until == HOUR + 3
+    assert (bench.hours().rows, bench.hours().late_rows) == ({HOUR + 3: 1}, 0)
+    with pytest.raises(Refused):
+        operate.propose_resume_table(bench.store, A)
+
+
+def test_a_job_that_loaded_another_number_of_rows_stops_its_table_until_somebody_looked() -> None:
+    bench = Times(auto_run=False).at(20)
+    bench.record(16)
+    bench.extract()
+    bench.load(wait_seconds=0.0)
+    bench.warehouse.step()
+    [job] = bench.warehouse.jobs.values()
+    job.status = dataclasses.replace(job.status, output_rows=0)
+    bench.at(200)
+    assert "loaded 0 rows of files with 1" in bench.run().why
+    assert bench.until() == -1
+    operate.propose_resume_table(bench.store, A).apply()
+    assert bench.run().until == HOUR + 3
+
+
+def test_a_table_of_which_all_rows_were_given_up_is_complete() -> None:
+    bench = Times().at(20)
+    bench.record(16)
+    bench.extract()
+    bench.warehouse.bad_paths.update(bench.paths("staging/"))
+    bench.at(200)
+    bench.run()
+    bench.at(216)
+    assert bench.run().held_by == "quarantined files"
+    operate.propose_resume_table(bench.store, A).apply()
+    assert bench.run().until == HOUR + 3
 
 
 def test_a_new_partition_holds_its_topic_until_it_is_read() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from kbq_assets.core import codec, commits, loading, planning
 from kbq_assets.core.commits import StagedFile
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
+from kbq_assets.pipelines import completeness as judging
 from kbq_assets.pipelines import load, publisher, state
 from kbq_assets.pipelines.load_ports import GO_ON, Turn
 from kbq_assets.pipelines.load_table import TableLoader
@@ -169,4 +170,5 @@ MUTANTS = (
     Mutant("the mark passes a bad file before its batch", "L5", ((loading, "isolate", _isolate_with_the_mark),)),
     Mutant("one job id for all of a table's jobs", "L2", ((loading, "_fly", _same_sequence),)),
     Mutant("newest windows first", "L1", ((loading, "_windows_by_partition", _newest_first),)),
+    Mutant("hours of quarantined rows are complete", "L5, L10", ((judging, "_refused", lambda current: []),)),
 )  # fmt: skip

@@ -139,10 +139,17 @@ def check_hours(world: World) -> None:
             )
 
 
+def check_complete(world: World) -> None:
+    """No hour became complete too early: all its rows were loaded, or given up by an operator."""
+    if world.too_early:
+        raise PromiseBroken(f"COMPLETE: {world.too_early[:5]}")
+
+
 def check_all(world: World) -> None:
     """All promises."""
     check_counters(world)
     check_hours(world)
+    check_complete(world)
     check_no_duplicate(world)
     check_order(world)
     check_no_loss(world)

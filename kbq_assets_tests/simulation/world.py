@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from kbq_assets.core import loading
-from kbq_assets.core.commits import Commit
+from kbq_assets.core import codec, loading
+from kbq_assets.core.commits import Commit, StagedFile
 from kbq_assets.core.completeness import HOUR_MS
 from kbq_assets.core.errors import KbqError, Refused
 from kbq_assets.core.loading import TableState
-from kbq_assets.core.names import TableReference, table_state_path
+from kbq_assets.core.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.topics import SourceEntry, TopicSettings
 from kbq_assets.core.turns import SliceLimits
@@ -36,6 +36,7 @@ from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
@@ -50,7 +51,7 @@ SCHEMAS = {
     4: '{"type":"record","name":"A","fields":[{"name":"x","type":"string"}]}',
 }
 _A, _B = TableReference("d", "A"), TableReference("d", "B")
-TABLES = {1: _A, 2: _A, 3: _B, 4: _A}
+TABLES_OF = {1: _A, 2: _A, 3: _B, 4: _A}
 ERRORS = TableReference("d", "kbq_errors")
 _BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x"}
 _SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0, complete_after_seconds=60)
@@ -75,6 +76,23 @@ class YieldingClock(FakeClock):
         """Move the clock and yield."""
         super().sleep(seconds)
         self._pause()
+
+
+class WatchedStore(FaultyMemoryStore):
+    """Tells of each swap of a table's state, when it happens, however late that is: how it was, and how it is."""
+
+    def __init__(
+        self, watch: Callable[[TableState, TableState], None], faults: Callable[[Call], Outcome]
+    ) -> None:
+        super().__init__(faults)
+        self._watch = watch
+
+    def swap(self, path: str, data: bytes, generation: int) -> int:
+        before = self.objects.get(path)
+        swapped = super().swap(path, data, generation)
+        if before is not None and path.startswith(TABLES) and path != TABLE_REGISTRY:
+            self._watch(codec.loads(TableState, before.data, path), codec.loads(TableState, data, path))
+        return swapped
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,7 @@ class World:
         self.scheduler = Scheduler(self.random)
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
-        self.store = FaultyMemoryStore(faults=decide)
+        self.store = WatchedStore(self._watch_hours, decide)
         self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=False, faults=decide)
         self.registry = FakeRegistry(SCHEMAS)
         self.clock = YieldingClock(self.scheduler.pause, lambda: self.store.time_ms)
@@ -124,6 +142,7 @@ class World:
         self._attempts = 0
         self._produced = 0
         self.late_rows = Counter[TableReference]()
+        self.too_early: list[str] = []
 
     # What happens on its own ------------------------------------------------------------------------------------
 
@@ -147,7 +166,7 @@ class World:
         else:
             schema_id = int(kind)
             value = struct.pack(">bI", 0, schema_id) + _BODIES[schema_id]
-            offset, table = self.kafka.produce(tp, value, timestamp=when), TABLES[schema_id]
+            offset, table = self.kafka.produce(tp, value, timestamp=when), TABLES_OF[schema_id]
         self.expected[tp, self.topic_id][offset] = table
         self.schema_ids[tp, offset] = kind
 
@@ -176,6 +195,32 @@ class World:
             if self.hour_of(row) < states[table].value.hours.until:
                 self.late_rows[table] += 1
 
+    def _watch_hours(self, before: TableState, after: TableState) -> None:
+        """Hours that become complete: nothing of them may be in quarantine that no operator has seen."""
+        hours = range(before.hours.until, after.hours.until)
+        if not hours or self.recreated:
+            return
+        for bad in after.new_quarantined:
+            of_hours = [offset for offset in self._offsets(bad.file) if self._hour(bad.file, offset) in hours]
+            if of_hours:
+                self.too_early.append(f"{hours} without offsets {of_hours} of {bad.file.path}")
+
+    def _offsets(self, file: StagedFile) -> Iterator[int]:
+        """Offsets of the records in a file, by what was produced."""
+        tp, expected = file.name.topic_partition, self.expected[file.name.topic_partition, self.topic_id]
+        for offset in range(file.name.first_offset, file.until):
+            is_of_schema = file.table == ERRORS or self.schema_ids.get((tp, offset)) == str(
+                file.name.schema_id
+            )
+            if expected.get(offset) == file.table and is_of_schema:
+                yield offset
+
+    def _hour(self, file: StagedFile, offset: int) -> int:
+        name = file.name
+        return self.hour_of(
+            Row(name.epoch, name.topic_partition.topic, name.topic_partition.partition, offset)
+        )
+
     def land_late_call(self) -> None:
         """Let one call arrive that its caller gave up."""
         fakes: list[FaultyMemoryStore | FakeWarehouse] = [self.store, self.warehouse]
@@ -194,7 +239,7 @@ class World:
 
     def reject(self) -> None:
         """Let a table refuse every job for a while, so that it is parked; or let it accept again."""
-        tables = (*sorted(set(TABLES.values())), ERRORS)
+        tables = (*sorted(set(TABLES_OF.values())), ERRORS)
         self.rejecting = None if self.rejecting else self.random.choice(tables)
 
     def lose_placements(self) -> None:
@@ -274,7 +319,7 @@ class World:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
             return
         if self.random.random() < self.park_rate:
-            table = self.random.choice((*sorted(set(TABLES.values())), ERRORS))
+            table = self.random.choice((*sorted(set(TABLES_OF.values())), ERRORS))
             if self.restart_rate and self.random.random() < self.restart_rate:
                 _park_as_loader(store, table)
             else:
@@ -288,7 +333,7 @@ class World:
                 continue  # nothing of this kind to mend
 
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
-        for table in (*sorted(set(TABLES.values())), ERRORS):
+        for table in (*sorted(set(TABLES_OF.values())), ERRORS):
             yield lambda t=table: propose_resume_table(store, t)  # type: ignore[misc, arg-type]
         for partition in range(self.partitions):
             tp = TopicPartition(TOPIC, partition)
