@@ -72,7 +72,7 @@ def main(root: Path) -> None:
 
 def dies(root: Path, write: Callable[[LocalObjectStore], None], line: int) -> bool:
     """Make a store, run the write in a process killed before this line, look at the store."""
-    store = LocalObjectStore(root, lock_seconds=1, durable=False)
+    store = LocalObjectStore(root, lock_seconds=60, durable=False)
     store.create("a/old", OLD)
     child = os.fork()
     if not child:

@@ -406,7 +406,7 @@ def test_a_change_whose_reply_is_lost_is_found_made(server: CannedBigQuery) -> N
     server.reply("tables.get", table_resource(ID, {"name": "mine", "type": "STRING"}, etag="e2"))
     server.refuse("tables.patch", 412, "conditionNotMet")
     server.faults.add(Fault("tables.patch", "drop_reply"))
-    server.warehouse(patience_seconds=30).update_columns(TABLE, (Column("mine", "STRING"),))
+    server.warehouse(patience_seconds=120).update_columns(TABLE, (Column("mine", "STRING"),))
     assert len(server.sent("tables.patch")) == 2
 
 

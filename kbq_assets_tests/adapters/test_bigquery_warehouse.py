@@ -55,7 +55,7 @@ class PlacedWarehouse(BigQueryWarehouse):
     are for ever, and local-bigquery gets slow with many projects."""
 
     def __init__(self, prefix: str, client: bigquery.Client) -> None:
-        super().__init__(client, str(client.project), LOCATION, clock=HastyClock(), patience_seconds=20)
+        super().__init__(client, str(client.project), LOCATION, clock=HastyClock())
         self._prefix = prefix
 
     def insert_job(self, job: LoadJob) -> None:

@@ -43,7 +43,7 @@ class TestKafkaTopicAdmin(TopicAdminContract):
 class TestConfluentSubjects(SubjectRegistryContract):
     @pytest.fixture
     def subjects(self, local_stack: LocalStack) -> SubjectRegistry:
-        return ConfluentSubjects(ConfluentSchemaRegistry(local_stack.registry_url))
+        return ConfluentSubjects(ConfluentSchemaRegistry(local_stack.registry_url, timeout_seconds=60))
 
     @pytest.mark.parametrize(
         ("kind", "text"), [("AVRO", '{"type": "recrd"}'), ("JSON", "{"), ("PROTOBUF", "message {")]

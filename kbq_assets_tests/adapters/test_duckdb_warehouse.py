@@ -62,7 +62,7 @@ class TestDuckDbWarehouse(SharedWarehouseContract):
 @pytest.fixture
 def warehouse(path: Path) -> DuckDbWarehouse:
     """With `TABLE`."""
-    found = DuckDbWarehouse(path, lock_timeout_seconds=20)
+    found = DuckDbWarehouse(path, lock_timeout_seconds=120)
     found.create_table(TABLE, columns_of(SCHEMA), TableOptions())
     return found
 
@@ -112,8 +112,8 @@ def test_a_lock_held_too_long_is_reported_with_its_holder(
 
 def test_a_lock_let_go_in_time_is_waited_for(warehouse: DuckDbWarehouse, path: Path, stage: Stage) -> None:
     with holder(path) as pid:
-        threading.Timer(1.0, os.kill, (pid, 9)).start()
         started = time.monotonic()
+        threading.Timer(1.0, os.kill, (pid, 9)).start()
         warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0])))))
         assert time.monotonic() - started > 0.5
     assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 1}
@@ -300,7 +300,7 @@ def test_jobs_can_be_queried(warehouse: DuckDbWarehouse, stage: Stage) -> None:
     with warehouse.connect_readonly() as connection:
         rows = connection.execute(
             "SELECT job_id, state, \"table\", source_uris, output_rows, labels ->> 'kbq',"
-            " created_at > now() - INTERVAL 1 MINUTE FROM _kbq.kbq_jobs"
+            " created_at > now() - INTERVAL 1 HOUR FROM _kbq.kbq_jobs"
         ).fetchall()
     assert rows == [("j1", "DONE", "shop.orders-v1", [uri], 1, "test", True)]
 

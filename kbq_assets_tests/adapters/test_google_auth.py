@@ -121,7 +121,7 @@ def test_a_machine_of_google_cloud_is_the_account_that_it_runs_as(tmp_path: Path
     # Where the metadata server is, is read when the library is imported.
     environ = {"GCE_METADATA_HOST": google, "GCE_METADATA_IP": google, "CLOUDSDK_CONFIG": str(tmp_path)}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == EMAIL
 
 
@@ -202,17 +202,17 @@ def test_no_secret_travels_or_shows(key_file: Path, private_key: str) -> None:
     assert [line for line in lines if line in shown] == []
 
 
-def with_token_uri(key_file: Path, uri: str) -> BucketQuestions:
+def with_token_uri(key_file: Path, uri: str, seconds: float) -> BucketQuestions:
     key_file.write_text(json.dumps({**json.loads(key_file.read_text()), "token_uri": uri}))
-    return BucketQuestions(GoogleAccess(f"file:{key_file}"), Bucket("bucket", ""), seconds=0.1)
+    return BucketQuestions(GoogleAccess(f"file:{key_file}"), Bucket("bucket", ""), seconds)
 
 
 def test_an_account_that_google_refuses_is_told_with_what_to_check(key_file: Path, google: str) -> None:
     with pytest.raises(ConfigurationError, match="not accepted: invalid_grant: Invalid JWT") as caught:
-        with_token_uri(key_file, f"http://{google}/token").location()
+        with_token_uri(key_file, f"http://{google}/token", 60.0).location()
     assert "serviceAccountTokenCreator" in caught.value.next_step
 
 
 def test_a_token_server_out_of_reach_is_no_wrong_credential(key_file: Path) -> None:
     with pytest.raises(Unavailable, match="Connection refused"):
-        with_token_uri(key_file, "http://127.0.0.1:1/token").location()
+        with_token_uri(key_file, "http://127.0.0.1:1/token", 0.1).location()

@@ -44,11 +44,11 @@ PROCESSES = multiprocessing.get_context("spawn")
 class TestLocalObjectStore(SharedObjectStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
-        return LocalObjectStore(tmp_path, durable=False)
+        return LocalObjectStore(tmp_path, lock_seconds=120, durable=False)
 
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
-        return partial(LocalObjectStore, tmp_path, durable=False)
+        return partial(LocalObjectStore, tmp_path, lock_seconds=120, durable=False)
 
     def fill(self, store: ObjectStore, names: Iterable[str]) -> None:
         root = root_of(store)
@@ -64,11 +64,11 @@ class TestDurableLocalObjectStore(TestLocalObjectStore):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
-        return LocalObjectStore(tmp_path)
+        return LocalObjectStore(tmp_path, lock_seconds=120)
 
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
-        return partial(LocalObjectStore, tmp_path)
+        return partial(LocalObjectStore, tmp_path, lock_seconds=120)
 
 
 def root_of(store: ObjectStore) -> Path:

@@ -116,8 +116,8 @@ def test_a_schema_that_is_not_avro_says_so(server: RegistryServer, kind: str) ->
         Answer.of({"schema": None}),
         Answer.of({"schema": SCHEMA, "references": [{"name": "x"}]}),
         Answer(200, b'{"schema"', length=100),
-        Answer(200, json.dumps({"schema": SCHEMA}).encode(), delay_seconds=3),
-        Answer(200, json.dumps({"schema": SCHEMA}).encode(), drip_seconds=0.1),
+        Answer(200, json.dumps({"schema": SCHEMA}).encode(), delay_seconds=300),
+        Answer(200, json.dumps({"schema": SCHEMA, "more": "x" * 3000}).encode(), drip_seconds=0.1),
         Answer(302, headers=(("Location", "http://127.0.0.1:1/schemas/ids/7"),)),
     ],
     ids=lambda answer: f"{answer.status}-{answer.body[:12].decode()}",
@@ -127,7 +127,7 @@ def test_an_answer_that_is_none_is_transient_and_soon_over(server: RegistryServe
     started = time.monotonic()
     with pytest.raises(Unavailable, match="next: "):
         ConfluentSchemaRegistry(server.url, timeout_seconds=0.5).schema(7)
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 60, "longer than it was told to: the answers take five minutes"
 
 
 def test_nobody_there_is_transient() -> None:
@@ -422,7 +422,7 @@ def register(stack: LocalStack, subject: str, schema: str, references: list[dict
         json.dumps({"schema": schema, "references": references}).encode(),
         {"Content-Type": "application/vnd.schemaregistry.v1+json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=120) as response:
         answer = json.load(response)
     assert isinstance(answer["id"], int)
     return answer["id"]
@@ -436,14 +436,14 @@ class TestRealRegistry(SchemaRegistryContract):
 
     @pytest.fixture
     def registry(self, local_stack: LocalStack) -> SchemaRegistry:
-        return ConfluentSchemaRegistry(local_stack.registry_url)
+        return ConfluentSchemaRegistry(local_stack.registry_url, timeout_seconds=60)
 
     def test_references_are_written_out(self, local_stack: LocalStack) -> None:
         register(local_stack, "test-registry.address", record("Address", street="string"), [])
         reference = {"name": "shop.Address", "subject": "test-registry.address", "version": 1}
         person = record("Person", home="shop.Address", work="Address")
         schema_id = register(local_stack, "test-registry.person", person, [reference])
-        found = ConfluentSchemaRegistry(local_stack.registry_url).schema(schema_id)
+        found = ConfluentSchemaRegistry(local_stack.registry_url, timeout_seconds=60).schema(schema_id)
         fastavro.parse_schema(json.loads(found.schema))
 
     def test_a_wrong_base_address_is_no_unknown_schema(self, local_stack: LocalStack) -> None:

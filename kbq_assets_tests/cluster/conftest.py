@@ -49,6 +49,7 @@ def on_cluster(cluster: Cluster, archive: Path) -> Mapping[str, str]:
         "spark.executor.memory": "512m",
         "spark.cores.max": str(WORKERS),
         "spark.scheduler.minRegisteredResourcesRatio": "1",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         "spark.eventLog.compress": "false",
     }
     return {

@@ -42,13 +42,16 @@ class ClusterRun:
         """What it has printed."""
         return self._log.read_text()
 
-    def wait_until(self, moment: Callable[[], object]) -> None:
-        """Wait for a moment of the run."""
-        deadline = time.monotonic() + 180
+    def wait_until(self, moment: Callable[[], object]) -> bool:
+        """Wait for a moment of the run. False if it ended well before anybody had seen one: it was faster."""
+        deadline = time.monotonic() + 300
         while not moment():
-            assert self.process.poll() is None, self.said
+            if self.process.poll() is not None:
+                assert self.process.returncode == 0, self.said
+                return False
             assert time.monotonic() < deadline, self.said
             time.sleep(0.01)
+        return True
 
     def something_is_staged(self) -> bool:
         """A task has closed its first file."""
@@ -56,7 +59,7 @@ class ClusterRun:
 
     def exit_code(self) -> int:
         """What it ends with."""
-        return self.process.wait(240)
+        return self.process.wait(600)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Spark's events of one kind, from its log."""
@@ -72,7 +75,7 @@ class ClusterRun:
         """End it, if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(120)
 
 
 class Start(Protocol):

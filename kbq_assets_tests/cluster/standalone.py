@@ -51,16 +51,26 @@ class Cluster:
         for worker in self.workers:
             if worker.watchdog is None:
                 worker.start()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while self.alive_workers() != count:
             assert time.monotonic() < deadline, self.master_process.log.read_text()
             time.sleep(0.05)
 
     def alive_workers(self) -> int:
-        """As the master sees it."""
-        with urllib.request.urlopen(f"{self.master_ui}/json/", timeout=10) as reply:
-            found: dict[str, Any] = json.load(reply)
+        """As the master sees it; -1 where it does not answer."""
+        try:
+            with urllib.request.urlopen(f"{self.master_ui}/json/", timeout=30) as reply:
+                found: dict[str, Any] = json.load(reply)
+        except OSError:
+            return -1
         return int(found["aliveworkers"])
+
+    def wait_until_idle(self) -> None:
+        """Wait until no executor of an earlier run is left: they end a while after their driver, and tidy up."""
+        deadline = time.monotonic() + 180
+        while left := [process for n in range(len(self.workers)) for process in self.executors(n)]:
+            assert time.monotonic() < deadline, f"executors do not end: {left}"
+            time.sleep(0.05)
 
     def executors(self, worker: int) -> list[psutil.Process]:
         """JVMs that a worker started and that run."""
@@ -77,7 +87,7 @@ class Cluster:
         family = [process for n in numbers for process in (*self.executors(n), *self.python_workers(n))]
         for server in (*self.workers, self.master_process):
             server.kill()
-        _, left = psutil.wait_procs(family, timeout=30)
+        _, left = psutil.wait_procs(family, timeout=120)
         for process in left:
             process.kill()
 

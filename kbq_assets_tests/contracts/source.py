@@ -25,7 +25,7 @@ class Broker(Protocol):
 
     @property
     def source(self) -> Source:
-        """The port under test; it gives up after a second or two without progress."""
+        """The port under test; it gives up after a second or two at the end of the log, elsewhere after a minute."""
 
     def create_topic(self, partitions: int = 1) -> str:
         """A new, empty topic; return its name."""

@@ -136,7 +136,7 @@ class WarehouseContract:
 
     def finish(self, warehouse: Warehouse, job_id: str) -> JobStatus:
         """Wait for a job to be DONE."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
             status = self.status(warehouse, job_id)
             if status.state == "DONE":

@@ -25,7 +25,7 @@ from kbq_assets_tests.crashes import child
 from kbq_assets_tests.crashes.child import Order
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_SECONDS = 120.0
+_SECONDS = 300.0
 _READY = -1
 
 
@@ -106,7 +106,7 @@ def forks(*modules: str) -> Iterator[Forks]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(30)
+            process.wait(120)
 
 
 def _main() -> None:

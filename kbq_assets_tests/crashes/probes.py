@@ -7,6 +7,7 @@ the same points again, so a first run lists them and the next ones die there.
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -41,12 +42,18 @@ class Probe:
         self._point = point
         self._signal = signal
         self.passed: Counter[str] = Counter()
+        self._counting = threading.Lock()
 
     def __call__(self, kind: str) -> None:
         """Pass a point."""
-        self.passed[kind] += 1
-        if self._point == (kind, self.passed[kind]):
+        if self._point == (kind, self._count(kind)):
             os.kill(os.getpid(), self._signal)
+
+    def _count(self, kind: str) -> int:
+        """How often the kind was passed, this time included; threads may pass points too."""
+        with self._counting:
+            self.passed[kind] += 1
+            return self.passed[kind]
 
     def around(self, kind: str, call: Callable[[], Any]) -> Any:
         """Make a call between two points. One that raises has no point after it."""

@@ -62,7 +62,7 @@ class LoadJobs:
         with self._state:
             self._closed = True
             self._state.notify_all()
-            self._state.wait_for(lambda: not self._active, timeout=60)
+            self._state.wait_for(lambda: not self._active, timeout=300)
 
     def start(self, key: JobKey, load: Mapping[str, Any], fault: Fault | None) -> None:
         """Run an inserted job in the background."""
@@ -79,7 +79,7 @@ class LoadJobs:
     def settle(self) -> None:
         """After a kill: end every job that it cut off, as done if its rows are there, else with an error."""
         with self._state:
-            self._state.wait_for(lambda: not self._active, timeout=60)
+            self._state.wait_for(lambda: not self._active, timeout=300)
             broken, self._broken = self._broken, set()
         for key in broken:
             before = self._ledger.rows_before(key)

@@ -176,8 +176,7 @@ class Death(Probe):
     """The loader dies at a point, and nothing of its own code runs any more."""
 
     def __call__(self, kind: str) -> None:
-        self.passed[kind] += 1
-        if self._point == (kind, self.passed[kind]):
+        if self._point == (kind, self._count(kind)):
             raise Crash
 
 
@@ -221,9 +220,7 @@ class WatchedWorld(LoadWorld):
             return GcsObjectStore(client, ground.bucket, name, pauses=_PAUSES)
 
         clock = FastClock()
-        warehouse = BigQueryWarehouse(
-            ground.bigquery.client(), PROJECT, LOCATION, clock=clock, patience_seconds=20
-        )
+        warehouse = BigQueryWarehouse(ground.bigquery.client(), PROJECT, LOCATION, clock=clock)
         table = TableReference(ground.dataset, name)
         super().__init__(table, store(ground.unwatched), lambda: store(ground.gcs.client()), warehouse, clock)
         ground.gcs.watchers.append(self._watch_deletion)

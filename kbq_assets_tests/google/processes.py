@@ -42,7 +42,7 @@ class ServerProcess:
         )
         assert self.watchdog.stdout is not None
         self.pid = int(self.watchdog.stdout.readline())
-        self._wait_until_ready(120)
+        self._wait_until_ready(300)
 
     def kill(self) -> None:
         """``kill -9``: what it was doing is cut short; its data stays."""

@@ -9,6 +9,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,8 @@ from kbq_assets_tests.google.faults import Fault, Faults, Request
 
 _OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 _PIECE = 1 << 20
+#: A server closes connections that were idle for a few seconds, perhaps just when the next request is on its way.
+_IDLE_SECONDS = 1.0
 #: The server gave no answer, or not all of it.
 LOST = (OSError, http.client.BadStatusLine, http.client.IncompleteRead)
 
@@ -115,13 +118,16 @@ class Upstream:
     ) -> http.client.HTTPResponse:
         self._local.connection = connection = self._connection()
         connection.request(verb, target, body, {**headers, "Content-Length": str(len(body))})
-        return connection.getresponse()
+        response = connection.getresponse()
+        self._local.used = time.monotonic()
+        return response
 
     def _connection(self) -> http.client.HTTPConnection:
-        """This thread's own; a fresh one where the server has closed it."""
+        """This thread's own; a fresh one where the server has closed it, or may be about to."""
         kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if kept is not None and kept.sock is not None:
-            if not select.select([kept.sock], [], [], 0)[0]:
+            idle = time.monotonic() - self._local.used
+            if idle < _IDLE_SECONDS and not select.select([kept.sock], [], [], 0)[0]:
                 return kept
             kept.close()
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
@@ -242,7 +248,7 @@ class _Server(ThreadingHTTPServer):
             for client in self._clients:
                 with contextlib.suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)
-            self._change.wait_for(lambda: not self._clients, timeout=30)
+            self._change.wait_for(lambda: not self._clients, timeout=120)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up, as killed ones do, is no news."""

@@ -31,7 +31,7 @@ COLUMNS = [SchemaField("id", "INTEGER", "REQUIRED"), SchemaField("note", "STRING
 
 def finished(job: LoadJob) -> LoadJob:
     """Wait for a job's end; the client's own waiting takes a second at least."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while job.state != "DONE":
         assert time.monotonic() < deadline, "the job does not end"
         time.sleep(0.01)

@@ -26,7 +26,7 @@ class Bucket:
     def put(self, name: str) -> int:
         url = f"{self.server.endpoint}/upload/storage/v1/b/{self.name}/o?uploadType=media&name={name}"
         with urllib.request.urlopen(
-            urllib.request.Request(url, b"text", method="POST"), timeout=30
+            urllib.request.Request(url, b"text", method="POST"), timeout=120
         ) as answer:
             return int(answer.status)
 

@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.google, pytest.mark.slow]
 
 SEEDS = 10
 STARTS = 20
+#: Starts until two loaders met: they mostly do at once.
+MOST_STARTS = 200
 _SOON = 0.03
 
 
@@ -136,7 +138,7 @@ WITHOUT_INTENT = Mutant("ids of its own", "L2", ((load, "TableLoader", _IdsOfIts
 def _doubled(world: WatchedWorld) -> Counter[int]:
     """Offsets with several rows, after starts until there is one."""
     random = Random(1)
-    for _ in range(STARTS):
+    for _ in range(MOST_STARTS):
         _start_two(world, random)
         world.bigquery.faults.deliver_late()
         if doubled := Counter({offset: n for offset, n in world.rows().items() if n > 1}):

@@ -85,7 +85,7 @@ def fetch_go(folder: Path) -> Path:
 def prints(program: Path, *arguments: str) -> bool:
     """Whether ``program`` is there, ends well and says something. pyenv has shims for versions that are not there."""
     try:
-        done = subprocess.run([str(program), *arguments], check=False, capture_output=True, timeout=60)
+        done = subprocess.run([str(program), *arguments], check=False, capture_output=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and bool(done.stdout.strip())

@@ -126,7 +126,7 @@ class AvroJava:
         """End the JVM."""
         self._gateway.shutdown()
         self._gateway.proc.stdin.close()
-        self._gateway.proc.wait(30)
+        self._gateway.proc.wait(120)
 
 
 def _framed(data: bytes) -> bytes:

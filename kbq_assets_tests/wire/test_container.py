@@ -78,7 +78,7 @@ def jvm() -> Iterator[Any]:
     yield gateway.jvm
     gateway.shutdown()
     gateway.proc.stdin.close()  # Spark's launcher ends with its standard input
-    gateway.proc.wait(timeout=30)
+    gateway.proc.wait(timeout=120)
 
 
 @pytest.mark.spark

@@ -112,7 +112,7 @@ def produce_values(stack: LocalStack, topic: str, partitions: int, values: Itera
     """A topic of these values, a partition in turn."""
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     config = {"max.message.bytes": "12582912"}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(120)
     limits = {"message.max.bytes": 12 * 1024 * 1024, "queue.buffering.max.kbytes": 128 * 1024}
     producer = Producer(
         {"bootstrap.servers": stack.bootstrap_servers, "compression.type": "lz4", "linger.ms": 20, **limits}
@@ -124,7 +124,7 @@ def produce_values(stack: LocalStack, topic: str, partitions: int, values: Itera
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
 
 
 def encode(schema_id: int, number: int, data: bytes) -> bytes:
@@ -146,7 +146,7 @@ def extract(stack: LocalStack, topic: str, folder: Path, options: str = "table=b
     }
     command = [sys.executable, "-m", "kbq_assets_tests.worker.extracting"]
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environ}, check=False, timeout=300
+        command, capture_output=True, text=True, env={**os.environ, **environ}, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr
     found: Mapping[str, int] = json.loads(done.stdout)

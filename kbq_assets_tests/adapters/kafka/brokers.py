@@ -83,7 +83,7 @@ class RealBroker:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.reader = KafkaOffsetReader(bootstrap_servers)
-        self.source: Source = KafkaSource(bootstrap_servers, no_progress_seconds=2.0, chunk_records=1_000)
+        self.source: Source = KafkaSource(bootstrap_servers, chunk_records=1_000)
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._open: dict[TopicPartition, Producer] = {}
         self._topics: list[str] = []
@@ -138,7 +138,7 @@ class RealBroker:
         # The newest segment is never compacted: this record begins one.
         self.produce(tp, [Message(b"newest", 0, -1, b"newest")])
         wanted = {16 + k: f"2.{k}".encode() for k in range(8)} | {24: b"newest"}
-        _wait_for(lambda: len(self._values(tp)) == len(wanted), seconds=60)
+        _wait_for(lambda: len(self._values(tp)) == len(wanted))
         return tp, wanted
 
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
@@ -195,12 +195,12 @@ def _send(producer: Producer, tp: TopicPartition, messages: Sequence[Message]) -
             headers=list(m.headers),
             **optional,  # type: ignore[arg-type]
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def _finish(futures: Mapping[Any, Any]) -> None:
     for future in futures.values():
-        future.result(30)
+        future.result(120)
 
 
 def _succeeds(act: Callable[[], None]) -> bool:
@@ -211,8 +211,8 @@ def _succeeds(act: Callable[[], None]) -> bool:
     return True
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, "the broker does not get there"
         time.sleep(0.05)

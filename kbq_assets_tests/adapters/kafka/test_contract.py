@@ -20,6 +20,11 @@ class TestFakeKafka(BrokerContract):
         return FakeBroker()
 
 
+@pytest.fixture(autouse=True)
+def _soon_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq_assets.adapters.kafka.source.END_SECONDS", 2.0)
+
+
 @pytest.mark.kafka
 class TestKafka(BrokerContract):
     @pytest.fixture
@@ -34,7 +39,5 @@ class TestKafkaByObjects(BrokerContract):
     @pytest.fixture
     def broker(self, local_stack: LocalStack) -> Iterator[RealBroker]:
         for broker in real_broker(local_stack.bootstrap_servers):
-            broker.source = KafkaSource(
-                local_stack.bootstrap_servers, no_progress_seconds=2.0, chunk_records=1_000, reader="objects"
-            )
+            broker.source = KafkaSource(local_stack.bootstrap_servers, chunk_records=1_000, reader="objects")
             yield broker

@@ -21,6 +21,7 @@ from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavail
 from kbq_assets.core.offsets import OffsetRange, TopicPartition
 from kbq_assets.wire.chunk import Message, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
+from kbq_assets_tests.contracts.pace import goes_within
 from kbq_assets_tests.contracts.source import messages, read, records
 from kbq_assets_tests.fixtures.local_stack import stack_with_free_ports
 
@@ -49,7 +50,7 @@ def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
         with pytest.raises(Unavailable, match=NOBODY) as caught:
             call()
         assert caught.value.next_step
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25, "longer than it was told to, by default 30 and 60 seconds"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ class TestPartialAnswers:
     """One partition without a leader must not stop the others."""
 
     @staticmethod
-    def gather(answers: dict[str, int | list[int]], *, timeout: float = 1.0) -> dict[str, int]:
+    def gather(answers: dict[str, int | list[int]], *, timeout: float = 30.0) -> dict[str, int]:
         """`KafkaOffsetReader._gather` with scripted answers: a value, or error codes given one after the other,
         the last one for ever."""
         reader = KafkaOffsetReader(NOBODY, timeout_seconds=timeout)
@@ -118,23 +119,23 @@ class TestPartialAnswers:
         assert self.gather({"a": 1, "b": list(moving)}) == {"a": 1, "b": -7}
 
     def test_one_that_stays_without_an_answer_is_left_out(self) -> None:
-        assert self.gather({"a": 1, "b": [KafkaError.LEADER_NOT_AVAILABLE]}) == {"a": 1}
+        assert self.gather({"a": 1, "b": [KafkaError.LEADER_NOT_AVAILABLE]}, timeout=1) == {"a": 1}
 
     def test_what_the_broker_does_not_know_is_left_out_at_once(self) -> None:
         begun = time.monotonic()
-        assert self.gather({"a": [KafkaError.UNKNOWN_TOPIC_OR_PART]}, timeout=30) == {}
-        assert time.monotonic() - begun < 1
+        assert self.gather({"a": [KafkaError.UNKNOWN_TOPIC_OR_PART]}) == {}
+        assert time.monotonic() - begun < 25
 
     def test_no_answer_at_all_is_unavailable(self) -> None:
         with pytest.raises(Unavailable):
-            self.gather({"a": [KafkaError.LEADER_NOT_AVAILABLE], "b": [KafkaError._TIMED_OUT]})
+            self.gather({"a": [KafkaError.LEADER_NOT_AVAILABLE], "b": [KafkaError._TIMED_OUT]}, timeout=1)
 
     def test_refused_credentials_are_not_waited_for(self) -> None:
         begun = time.monotonic()
         with pytest.raises(Unavailable) as caught:
-            self.gather({"a": [KafkaError.TOPIC_AUTHORIZATION_FAILED]}, timeout=30)
+            self.gather({"a": [KafkaError.TOPIC_AUTHORIZATION_FAILED]})
         assert "credentials" in caught.value.next_step
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 25
 
 
 @pytest.mark.kafka
@@ -142,29 +143,32 @@ class TestAtTheBroker:
     def test_a_thousand_partitions_are_asked_for_in_seconds(self, broker: RealBroker) -> None:
         topics = [broker.create_topic(100) for _ in range(10)]
         partitions = [TopicPartition(topic, p) for topic in topics for p in range(100)]
-        begun = time.monotonic()
-        described = broker.reader.topics()
-        offsets = broker.reader.offsets(partitions)
-        assert time.monotonic() - begun < 5
-        assert {described[topic].partitions for topic in topics} == {100}
-        assert set(offsets) == set(partitions)
+
+        def ask() -> None:
+            described = broker.reader.topics()
+            assert {described[topic].partitions for topic in topics} == {100}
+            assert set(broker.reader.offsets(partitions)) == set(partitions)
+
+        assert goes_within(5, ask)
 
     def test_many_small_ranges_take_milliseconds_each(self, broker: RealBroker) -> None:
         topic = broker.create_topic(50)
         for partition in range(50):
             broker.produce(TopicPartition(topic, partition), messages(10))
-        begun = time.monotonic()
-        for partition in range(50):
-            tp = TopicPartition(topic, partition)
-            found = broker.source.read(OffsetRange(tp, 0, 10), leader_epoch=0)
-            assert len(records(list(found))) == 10
-        assert time.monotonic() - begun < 10
+
+        def read_all() -> None:
+            for partition in range(50):
+                tp = TopicPartition(topic, partition)
+                found = broker.source.read(OffsetRange(tp, 0, 10), leader_epoch=0)
+                assert len(records(list(found))) == 10
+
+        assert goes_within(10, read_all)
 
     def test_no_group_is_joined_and_nothing_is_committed(self, broker: RealBroker) -> None:
         tp = TopicPartition(broker.create_topic(), 0)
         broker.produce(tp, messages(10))
         read(broker.source, tp, 0, 10)
-        groups = broker.admin.list_consumer_groups().result(30).valid
+        groups = broker.admin.list_consumer_groups().result(120).valid
         assert "kbq" not in [group.group_id for group in groups]
 
     def test_refused_credentials_fail_soon_and_are_not_shown(self, broker: RealBroker) -> None:
@@ -200,13 +204,14 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Path) 
         for broker in real_broker(stack.bootstrap_servers):
             tp = TopicPartition(broker.create_topic(), 0)
             broker.produce(tp, [Message(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
-            source = KafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
-            reading = source.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
+            source = KafkaSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
+            hasty = KafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
+            reading = hasty.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
             found = [next(reading)]
             stack.down()
             stack.up()
             # librdkafka mostly finds the broker again. Where it does not, the next reading goes on.
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(Unavailable, NotFound):
                 found.extend(reading)
             last = found[-1]
             rest = OffsetRange(tp, last.position, 20_000)

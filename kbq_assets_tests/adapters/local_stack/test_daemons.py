@@ -27,12 +27,12 @@ from kbq_assets.adapters.local_stack.daemons import (
 )
 
 # A real interpreter keeps its arguments on the command line, as Java does.
-SLEEPER = f"#!{sys.executable}\nimport time\ntime.sleep(120)\n"
+SLEEPER = f"#!{sys.executable}\nimport time\ntime.sleep(600)\n"
 STUBBORN = f"""#!{sys.executable}
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("deaf", flush=True)
-time.sleep(120)
+time.sleep(600)
 """
 START_AND_DIE = """
 import os, signal, sys
@@ -94,7 +94,7 @@ def test_a_daemon_whose_starter_was_killed_before_recording_it_is_found(home: Pa
 
 
 def test_a_recycled_pid_is_not_taken_for_the_daemon(home: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
         created = psutil.Process(stranger.pid).create_time()
         record_path("kafka", home).parent.mkdir(parents=True)
         record = {"pid": stranger.pid, "started_at": created, "port": 1234}
@@ -114,16 +114,16 @@ def test_a_daemon_of_another_home_or_service_is_not_ours(home: Path, tmp_path: P
 def test_a_daemon_that_ended_is_not_found_though_nobody_waited_for_it(home: Path) -> None:
     started = start_daemon(daemon(home))
     started.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while find_daemon("kafka", home) is not None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert find_daemon("kafka", home) is None
-    started.wait(timeout=5)
+    started.wait(timeout=120)
 
 
 def test_stopping_is_polite_first(home: Path) -> None:
     started = start_daemon(daemon(home))
-    assert stop_processes([started], grace_seconds=10) == []
+    assert stop_processes([started], grace_seconds=120) == []
     assert not started.is_running()
 
 
@@ -138,7 +138,7 @@ def test_a_daemon_deaf_to_sigterm_is_killed(home: Path) -> None:
 
 def test_the_log_keeps_output_and_errors_and_its_end_can_be_shown(home: Path) -> None:
     noisy = daemon(home, "#!/bin/sh\nfor i in 1 2 3; do echo out$i; echo err$i >&2; done\n")
-    start_daemon(noisy).wait(timeout=10)
+    start_daemon(noisy).wait(timeout=120)
     assert last_lines(noisy.log_path, 2).splitlines() == ["out3", "err3"]
 
 

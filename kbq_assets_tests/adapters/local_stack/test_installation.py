@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-import psutil
 import pytest
 from rich.console import Console
 
@@ -135,13 +134,12 @@ def test_what_a_killed_installation_left_is_swept(repository: Repository, tmp_pa
     root = tmp_path / "installed"
     (root / "partial-killed" / "retrieved").mkdir(parents=True)
     program = tmp_path / "program"
-    program.write_text("#!/bin/sh\nsleep 60\n")
+    program.write_text("#!/bin/sh\nread -r _\n")  # for as long as nobody writes
     program.chmod(0o755)
-    orphan = subprocess.Popen([program, f"{INSTALL_MARKER}{root}"])
-    install_from(repository, root)
-    assert not (root / "partial-killed").exists()
-    assert not psutil.pid_exists(orphan.pid) or orphan.wait(timeout=5) != 0
-    orphan.wait(timeout=5)
+    with subprocess.Popen([program, f"{INSTALL_MARKER}{root}"], stdin=subprocess.PIPE) as orphan:
+        install_from(repository, root)
+        assert not (root / "partial-killed").exists()
+        orphan.wait(timeout=120)  # nobody has written: the sweep has ended it
 
 
 def test_another_list_is_another_installation(repository: Repository, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from kbq_assets.adapters.local_stack.locks import exclusive
 with exclusive(Path(sys.argv[1]), Console(quiet=True), 1):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -46,5 +46,5 @@ def test_a_lock_ends_with_a_killed_holder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         holder.kill()
-    with exclusive(tmp_path / "lock", SILENT, 5):
+    with exclusive(tmp_path / "lock", SILENT, 60):
         pass

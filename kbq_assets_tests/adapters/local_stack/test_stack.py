@@ -55,7 +55,7 @@ def register(stack: LocalStack, subject: str, schema: object) -> int:
         data=json.dumps({"schema": json.dumps(schema)}).encode(),
         headers={"Content-Type": "application/vnd.schemaregistry.v1+json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=120) as response:
         return int(json.load(response)["id"])
 
 
@@ -84,20 +84,20 @@ def test_other_programs_find_the_stack_in_local_json(local_stack: LocalStack) ->
 
 def test_topics_are_never_created_by_asking_for_them(local_stack: LocalStack) -> None:
     admin = AdminClient({"bootstrap.servers": local_stack.bootstrap_servers})
-    admin.list_topics("nobody-made-this", timeout=10)
-    assert "nobody-made-this" not in admin.list_topics(timeout=10).topics
+    admin.list_topics("nobody-made-this", timeout=120)
+    assert "nobody-made-this" not in admin.list_topics(timeout=120).topics
 
 
 def test_transactions_work_on_one_broker(local_stack: LocalStack) -> None:
     admin = AdminClient({"bootstrap.servers": local_stack.bootstrap_servers})
-    admin.create_topics([NewTopic("local-stack-transactions", 1)])["local-stack-transactions"].result(10)
+    admin.create_topics([NewTopic("local-stack-transactions", 1)])["local-stack-transactions"].result(120)
     producer = Producer(
         {"bootstrap.servers": local_stack.bootstrap_servers, "transactional.id": "local-stack-test"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.produce("local-stack-transactions", b"x")
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
 
 
 def test_the_registry_refuses_an_incompatible_schema(local_stack: LocalStack) -> None:
@@ -113,7 +113,7 @@ def test_the_registry_refuses_an_incompatible_schema(local_stack: LocalStack) ->
 def test_topics_and_schema_ids_outlive_the_stack(own_stack: LocalStack, end: str) -> None:
     own_stack.up()
     admin = AdminClient({"bootstrap.servers": own_stack.bootstrap_servers})
-    admin.create_topics([NewTopic("kept", 3)])["kept"].result(10)
+    admin.create_topics([NewTopic("kept", 3)])["kept"].result(120)
     first = register(own_stack, "first-value", ONE_FIELD)
     second = register(own_stack, "second-value", INCOMPATIBLE)
     if end == "down":
@@ -122,11 +122,11 @@ def test_topics_and_schema_ids_outlive_the_stack(own_stack: LocalStack, end: str
     else:
         for process in running(own_stack):
             process.kill()
-            process.wait(10)
+            process.wait(120)
         assert {service.state for service in own_stack.status()} == {ServiceState.DEAD}
     own_stack.up()
     admin = AdminClient({"bootstrap.servers": own_stack.bootstrap_servers})
-    assert len(admin.list_topics(timeout=10).topics["kept"].partitions) == 3
+    assert len(admin.list_topics(timeout=120).topics["kept"].partitions) == 3
     assert register(own_stack, "second-value", INCOMPATIBLE) == second
     assert register(own_stack, "first-value", ONE_FIELD) == first
 
@@ -188,7 +188,7 @@ def test_a_broker_that_cannot_start_says_why(own_stack: LocalStack) -> None:
 
 
 def test_down_leaves_the_processes_of_others_alone(own_stack: LocalStack) -> None:
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
         record = {"pid": stranger.pid, "started_at": psutil.Process(stranger.pid).create_time(), "port": 1}
         record_path("kafka", own_stack.home).parent.mkdir(parents=True)
         record_path("kafka", own_stack.home).write_text(json.dumps(record))

@@ -75,7 +75,7 @@ def produce(broker: RealBroker, tp: TopicPartition, wanted: list[Message], **con
         producer.produce(
             tp.topic, m.value, m.key, tp.partition, headers=list(m.headers), timestamp=m.timestamp
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 @pytest.mark.kafka
@@ -139,7 +139,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Any) -
         for broker in real_broker(stack.bootstrap_servers):
             tp = TopicPartition(broker.create_topic(), 0)
             broker.produce(tp, [Message(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
-            source = FetchSource(stack.bootstrap_servers, no_progress_seconds=60, chunk_records=500)
+            source = FetchSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
             reading = source.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
             begun = [next(reading)]
             stack.down()

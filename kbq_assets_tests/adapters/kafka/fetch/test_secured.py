@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,23 +132,40 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             yield Secured(kafka, home)
         finally:
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
 
 def _fill(address: str) -> None:
     client: dict[str, Any] = {"bootstrap.servers": address}
     admin = AdminClient(client, logger=LOGGER)
-    deadline = time.monotonic() + 90
-    while not _is_up(admin):
-        assert time.monotonic() < deadline, "the secured broker does not start"
-    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+    _wait_for(lambda: _is_up(admin))
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(120)
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         wish = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-        admin.alter_user_scram_credentials([wish])[USER].result(30)
+        admin.alter_user_scram_credentials([wish])[USER].result(120)
+        # The controller has answered; the broker learns of it a moment later.
+        _wait_for(lambda mechanism=mechanism: _knows(admin, mechanism))  # type: ignore[misc]
     producer = Producer(client)
     for number in range(1_000):
         producer.produce(TOPIC, b"%d" % number, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline, "the secured broker does not get there"
+        time.sleep(0.05)
+
+
+def _knows(admin: AdminClient, mechanism: ScramMechanism) -> bool:
+    """Whether the broker has the user's credentials of a mechanism."""
+    asked: Any = admin.describe_user_scram_credentials([USER])
+    try:
+        found = asked[USER].result(120)
+    except KafkaException:
+        return False
+    return mechanism in [each.mechanism for each in found.scram_credential_infos]
 
 
 def _is_up(admin: AdminClient) -> bool:
@@ -246,7 +263,7 @@ class TestLibrdkafka:
         self, secured: Secured, mechanism: str, reader: Reader
     ) -> None:
         options = secured.sasl("SASL_SSL", mechanism, "guessed-wrong")
-        source = KafkaSource(secured.address("SASL_SSL"), options, no_progress_seconds=20, reader=reader)
+        source = KafkaSource(secured.address("SASL_SSL"), options, reader=reader)
         with pytest.raises(KbqError, match="uthentication failed") as caught:
             values(source)
         assert "guessed-wrong" not in str(caught.value)
@@ -284,9 +301,10 @@ class TestAccess:
             AclOperation.DESCRIBE, AclPermissionType.ALLOW,
         )  # fmt: skip
         client = AdminClient({"bootstrap.servers": secured.kafka.address}, logger=LOGGER)
-        client.create_acls([cluster])[cluster].result(30)
+        client.create_acls([cluster])[cluster].result(120)
         admin = KafkaTopicAdmin(secured.address("SASL_SSL"), secured.sasl("SASL_SSL", "PLAIN"))
-        assert "may not see and add ACLs" in admin.access().problem
+        # The controller has answered; the broker learns of it a moment later.
+        _wait_for(lambda: "may not see and add ACLs" in admin.access().problem)
 
 
 def _refusal(secured: Secured, topic: str) -> int | None:
@@ -295,6 +313,6 @@ def _refusal(secured: Secured, topic: str) -> int | None:
     options = {**secured.sasl("SASL_SSL", "PLAIN"), "sasl.password": PASSWORD}
     producer = Producer({"bootstrap.servers": secured.address("SASL_SSL"), **options}, logger=LOGGER)
     producer.produce(topic, b"x", on_delivery=lambda error, message: answers.append(error))
-    producer.flush(30)
+    producer.flush(120)
     [answer] = answers
     return None if answer is None else answer.code()

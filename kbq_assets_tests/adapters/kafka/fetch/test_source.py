@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
+from kbq_assets.adapters.kafka.fetch import source as subject
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
 from kbq_assets.adapters.kafka.fetch.protocol import Reply, parse_epoch_end, parse_fetch, parse_metadata
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
@@ -50,7 +51,7 @@ def broker() -> Iterator[WireBroker]:
         yield broker
 
 
-def source_of(broker: WireBroker, *others: WireBroker, seconds: float = 5.0, **options: str) -> FetchSource:
+def source_of(broker: WireBroker, *others: WireBroker, seconds: float = 60.0, **options: str) -> FetchSource:
     """Answers of a kilobyte: ten or more for the whole log."""
     servers = ",".join(each.address for each in (broker, *others))
     options = {"max.partition.fetch.bytes": "1000", "fetch.wait.max.ms": "50"} | {
@@ -128,7 +129,10 @@ def test_connections_that_a_broker_has_closed_meanwhile_are_opened_anew(broker: 
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     ],
 )
-def test_errors_that_pass_are_tried_again(broker: WireBroker, code: int) -> None:
+def test_errors_that_pass_are_tried_again(
+    broker: WireBroker, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "UNKNOWN_SECONDS", 60.0)
     broker.errors = deque([0, 0, code, code])
     assert list(records(read(source_of(broker)))) == list(range(END))
 
@@ -150,7 +154,8 @@ def test_errors_that_stay_are_raised_at_once(broker: WireBroker, code: int, expe
     assert len(broker.asked) == 1
 
 
-def test_errors_that_never_pass_end_in_time(broker: WireBroker) -> None:
+def test_errors_that_never_pass_end_in_time(broker: WireBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "_LEAST_SECONDS", 60.0)  # each answer comes, and is the last error
     broker.errors = deque([KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000)
     with pytest.raises(Unavailable, match=r"last error: .*[Ll]eader"):
         read(source_of(broker, seconds=0.5))
@@ -162,14 +167,17 @@ def test_a_topic_that_is_gone_is_not_found(broker: WireBroker) -> None:
         read(source_of(broker))
 
 
-def test_a_topic_that_is_not_known_everywhere_yet_is_waited_for(broker: WireBroker) -> None:
+def test_a_topic_that_is_not_known_everywhere_yet_is_waited_for(
+    broker: WireBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "UNKNOWN_SECONDS", 60.0)
     broker.metadata_errors = deque([KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE])
     assert list(records(read(source_of(broker), until=10))) == list(range(10))
 
 
 def test_a_silent_broker_is_unavailable_in_time(broker: WireBroker) -> None:
     silence = threading.Event()
-    broker.faults = deque([lambda answer: answer[: int(silence.wait(20))]])
+    broker.faults = deque([lambda answer: answer[: int(silence.wait(300))]])
     try:
         with pytest.raises(Unavailable, match=r"no answer in time|timed out"):
             read(source_of(broker, seconds=0.5))
