@@ -182,7 +182,8 @@ class Steps:
     ) -> Iterator[dg.AssetMaterialization]:
         statuses, now_ms = {status.table: status for status in tables}, self.platform.openers.clock.now_ms()
         for done in report.tables:
-            if done.rows or done.quarantined or str(done.table) in chosen:
+            is_up_to_date = done.state == "idle" and str(done.table) in chosen
+            if done.rows or done.quarantined or is_up_to_date:
                 entries = metadata.table_metadata(done, statuses.get(done.table), now_ms)
                 yield dg.AssetMaterialization(
                     self.translator.asset_of(done.table),
@@ -212,7 +213,7 @@ class Steps:
         self, report: LoadReport, chosen: Iterable[str], asset: dg.AssetKey
     ) -> Iterator[dg.AssetMaterialization]:
         """Keys of tables that nothing is known of any more are up to date, or their backfill would never succeed."""
-        known = {str(t.table) for t in report.tables if self.translator.asset_of(t.table) == asset}
+        known = {str(t.table) for t in report.tables}
         for key in chosen:
             if key not in known:
                 entries: metadata.Metadata = {"rows": 0, "state": "nothing is staged for it"}

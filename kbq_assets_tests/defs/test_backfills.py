@@ -16,16 +16,16 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 import kbq_assets.defs
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.commits import Commit
-from kbq_assets.core.names import commit_path
+from kbq_assets.core.names import TableReference, commit_path
 from kbq_assets.defs.backfills import WHOLE_TAG
 from kbq_assets.defs.orchestrator import DagsterOrchestrator
-from kbq_assets.pipelines import state
+from kbq_assets.pipelines import operate, state
 from kbq_assets_tests.defs import served_backfill
 from kbq_assets_tests.defs.test_sensors import origin
 from kbq_assets_tests.defs.world import PlatformWorld
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
-STAGED = dg.AssetKey("staged_files")
+STAGED, TABLES = dg.AssetKey("staged_files"), dg.AssetKey("warehouse_tables")
 WORKSPACE = f"""
 load_from:
   - python_module:
@@ -51,14 +51,20 @@ def orchestrator(tmp_path: Path) -> Iterator[DagsterOrchestrator]:
     found.stop()
 
 
-def request(instance: dg.DagsterInstance, definitions: dg.Definitions, keys: list[str], name: str) -> None:
+def request(
+    instance: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    keys: list[str],
+    name: str,
+    asset: dg.AssetKey = STAGED,
+) -> None:
     """Ask for a backfill as the UI does."""
     instance.add_backfill(
         PartitionBackfill.from_asset_partitions(
             backfill_id=name,
             asset_graph=definitions.resolve_asset_graph(),
             partition_names=keys,
-            asset_selection=[STAGED],
+            asset_selection=[asset],
             backfill_timestamp=time.time(),
             tags={},
             dynamic_partitions_store=instance,
@@ -146,11 +152,10 @@ def test_the_first_run_of_a_backfill_does_it_all_and_the_next_ends_at_once(
 def test_runs_that_wait_for_the_same_are_removed_and_no_others(
     world: PlatformWorld, instance: dg.DagsterInstance, backfill: list[str]
 ) -> None:
-    tables = dg.AssetKey("warehouse_tables")
     gone = queued(instance, STAGED, **{"dagster/backfill": "b"})
     kept = [
         queued(instance, STAGED, **{"dagster/backfill": "another"}),
-        queued(instance, tables, **{"dagster/backfill": "b"}),
+        queued(instance, TABLES, **{"dagster/backfill": "b"}),
         queued(instance, STAGED),
     ]
     run_of(world, instance, backfill[0])
@@ -187,3 +192,24 @@ def test_scattered_choices_are_one_runs_work(orchestrator: DagsterOrchestrator, 
     store = LocalObjectStore(tmp_path / "staging")
     commits = [state.read(store, Commit, commit_path(key.split("/")[0], 0)).value for key in SCATTERED]
     assert [commit.partitions[0].totals.records for commit in commits] == [served_backfill.RECORDS] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Function `AssetSelection.sources`:DeprecationWarning")
+def test_a_backfill_of_a_parked_table_ends_as_failed(
+    orchestrator: DagsterOrchestrator, tmp_path: Path
+) -> None:
+    table, store = TableReference("nyc", "Flight"), LocalObjectStore(tmp_path / "staging")
+    state.create_table_states(store, {table: "0123456789abcdef"})
+    operate.propose_park_table(store, table).apply()
+    with orchestrator.working():
+        definitions = served_backfill.definitions(tmp_path)
+        with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
+            instance.add_dynamic_partitions("warehouse_tables", [str(table)])
+            request(instance, definitions, [str(table)], "parked", TABLES)
+            assert wait_for_end(instance, "parked") == BulkActionStatus.COMPLETED_FAILED
+            [run] = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": "parked"}))
+            assert (run.status, instance.get_materialized_partitions(TABLES)) == (
+                dg.DagsterRunStatus.SUCCESS,
+                set(),
+            )

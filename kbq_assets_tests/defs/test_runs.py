@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.defs import metadata
 from kbq_assets.defs.runs import ProgressLog
+from kbq_assets.pipelines import operate
 from kbq_assets.pipelines.extract import Progress
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld
@@ -108,7 +110,13 @@ def test_an_extraction_shows_what_each_topic_cost(world: PlatformWorld, instance
 
 
 def materialise(
-    world: PlatformWorld, instance: dg.DagsterInstance, asset: str, first: str, last: str
+    world: PlatformWorld,
+    instance: dg.DagsterInstance,
+    asset: str,
+    first: str,
+    last: str,
+    *,
+    raise_on_error: bool = True,
 ) -> dg.ExecuteInProcessResult:
     """Materialise a range of partitions as the UI and backfills do: in one run."""
     return dg.materialize(
@@ -117,6 +125,7 @@ def materialise(
         instance=instance,
         resources=dict(world.definitions.resources or {}),
         tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
+        raise_on_error=raise_on_error,
     )
 
 
@@ -191,6 +200,49 @@ def test_a_choice_of_no_partition_fails_and_says_how_one_is_written(
     instance.add_dynamic_partitions(asset, ["neither"])
     with pytest.raises(dg.Failure, match=r"'neither' is not a .*\n.*dataset\.table"):
         materialise(world, instance, asset, "neither", "neither")
+
+
+def _refused(world: PlatformWorld) -> None:
+    def refused(job: LoadJob) -> None:
+        raise Unavailable("the warehouse does not answer")
+
+    world.warehouse.insert_job = refused  # type: ignore[method-assign]
+
+
+def _parked(world: PlatformWorld) -> None:
+    operate.propose_park_table(world.store, FLIGHTS).apply()
+
+
+def _under_way(world: PlatformWorld) -> None:
+    world.warehouse.auto_run = False
+
+
+@pytest.mark.parametrize(("trouble", "succeeds"), [(_refused, False), (_parked, True), (_under_way, True)])
+def test_a_chosen_table_that_was_not_brought_up_to_date_is_not_materialised(
+    world: PlatformWorld,
+    instance: dg.DagsterInstance,
+    trouble: Callable[[PlatformWorld], None],
+    succeeds: bool,
+) -> None:
+    world.produce(2)
+    world.run("extract_and_load", instance)
+    world.produce(2)
+    world.run("extract_job", instance)
+    trouble(world)
+    result = materialise(world, instance, "warehouse_tables", TABLE, TABLE, raise_on_error=False)
+    assert (result.success, materialised(result)) == (succeeds, {})
+    assert len(world.warehouse.rows(FLIGHTS)) == 2
+
+
+def test_a_chosen_table_of_the_other_asset_is_not_materialised(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison")
+    world.run("extract_and_load", instance)
+    instance.add_dynamic_partitions("warehouse_tables", ["nyc.kbq_errors"])
+    result = materialise(world, instance, "warehouse_tables", "nyc.kbq_errors", "nyc.kbq_errors")
+    keys = [e.asset_key for e in result.get_asset_materialization_events()]
+    assert TABLES not in keys
 
 
 def test_a_stopped_partition_fails_its_check_with_the_commands_that_go_on(
