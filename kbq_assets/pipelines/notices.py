@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from kbq_assets.core import notices
@@ -158,9 +159,10 @@ def change_failed_runs(store: ObjectStore, function: Callable[[FailedRuns], Fail
     state.change(store, FailedRuns, notices.FAILED_RUNS, function)
 
 
-def note_failed_run(store: ObjectStore, run: FailedRun) -> None:
-    """Note a failed run."""
-    change_failed_runs(store, lambda runs: runs.with_run(run))
+def note_failed_run(store: ObjectStore, *runs: FailedRun) -> None:
+    """Note failed runs."""
+    if runs:
+        change_failed_runs(store, lambda kept: reduce(FailedRuns.with_run, runs, kept))
 
 
 def note_counts(store: ObjectStore, text: str, run_id: str, *, agree: bool) -> None:
@@ -189,8 +191,23 @@ def tell(ports: NoticePorts) -> tuple[Delivery, ...]:
     now_ms = ports.store.now_ms()
     sight = look(ports, now_ms)
     teller = _Teller(ports, sight, now_ms, {n.name: _failure(ports.store, n) for n in ports.notifiers})
-    pool = ThreadPoolExecutor(len(ports.notifiers), "kbq-notify")
-    sending = {notifier.shown: pool.submit(teller.tell_one, notifier) for notifier in ports.notifiers}
+    return _side_by_side(ports.notifiers, teller.tell_one)
+
+
+def tell_unrecorded(ports: NoticePorts, condition: Condition, now_ms: int) -> tuple[Delivery, ...]:
+    """Tell every notifier of one condition while the store, and with it what was told, is away."""
+    plan = notices.plan_notices(
+        Ledger(), (dataclasses.replace(condition, grace_ms=0),), now_ms, ports.repeat_ms
+    )
+    return _side_by_side(ports.notifiers, lambda notifier: _tell_alone(notifier, plan.messages[0].notice))
+
+
+def _side_by_side(
+    notifiers: Sequence[Notifier], tell_one: Callable[[Notifier], Delivery]
+) -> tuple[Delivery, ...]:
+    """What each notifier took. One that hangs is not waited for."""
+    pool = ThreadPoolExecutor(max(1, len(notifiers)), "kbq-notify")
+    sending = {notifier.shown: pool.submit(tell_one, notifier) for notifier in notifiers}
     wait(sending.values(), SEND_SECONDS)
     pool.shutdown(wait=False)
     deliveries = tuple(_delivery(shown, future) for shown, future in sending.items())
@@ -202,11 +219,13 @@ def tell(ports: NoticePorts) -> tuple[Delivery, ...]:
 
 def tell_test(ports: NoticePorts) -> tuple[Delivery, ...]:
     """Send a test to every notifier."""
-    notice, deliveries = notices.trial_notice(ports.store.now_ms()), []
-    for notifier in ports.notifiers:
-        failure = _send(notifier, notice)
-        deliveries.append(Delivery(notifier.shown, () if failure else (notice.title,), failure))
-    return tuple(deliveries)
+    notice = notices.trial_notice(ports.store.now_ms())
+    return tuple(_tell_alone(notifier, notice) for notifier in ports.notifiers)
+
+
+def _tell_alone(notifier: Notifier, notice: notices.Notice) -> Delivery:
+    failure = _send(notifier, notice)
+    return Delivery(notifier.shown, () if failure else (notice.title,), failure)
 
 
 def _delivery(shown: str, future: Future[Delivery]) -> Delivery:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import dagster as dg
 import pytest
@@ -13,7 +17,7 @@ from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.defs import build_definitions
 from kbq_assets.defs.engine import ENGINE
-from kbq_assets.defs.notices import NOBODY, failed_run
+from kbq_assets.defs.notices import NOBODY, NoticeCursor, failed_run
 from kbq_assets.pipelines import notices
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.worker.task import UnitTask
@@ -31,6 +35,7 @@ class TellingWorld(PlatformWorld):
     def __init__(self, folder: Path, **environ: str) -> None:
         super().__init__(folder, 2, 500, **environ)
         self.notifier = FakeNotifier()
+        self.cursor: str | None = None
         openers = dataclasses.replace(self.platform.openers, notifiers=lambda settings: (self.notifier,))
         self.platform = Platform(self.platform.settings, openers)
         engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
@@ -39,8 +44,11 @@ class TellingWorld(PlatformWorld):
     def look(self, instance: dg.DagsterInstance) -> str:
         """One tick of the notice sensor; what it says."""
         sensor = self.definitions.resolve_sensor_def("notice_sensor")
-        with dg.build_sensor_context(instance=instance, definitions=self.definitions) as context:
+        with dg.build_sensor_context(
+            instance=instance, cursor=self.cursor, definitions=self.definitions
+        ) as context:
             result = sensor(context)
+            self.cursor = context.cursor
         assert isinstance(result, dg.SkipReason)
         return result.skip_message or ""
 
@@ -52,6 +60,19 @@ class TellingWorld(PlatformWorld):
         self.kafka.down = False
         assert not result.success
         return self.react(instance, result)
+
+    @contextmanager
+    def store_away(self) -> Iterator[None]:
+        """Meanwhile the store does not answer."""
+
+        def get(path: str) -> NoReturn:
+            raise Unavailable("the store does not answer")
+
+        self.store.get = get  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del self.store.get
 
     def react(self, instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> str:
         """The run-failure sensor over one run."""
@@ -211,14 +232,105 @@ def test_a_notifier_that_fails_is_a_failed_tick(telling: TellingWorld, instance:
         telling.look(instance)
 
 
-def test_a_store_that_is_away_is_said(
+def test_a_store_that_is_away_is_said_and_after_minutes_shows_red(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    with telling.store_away():
+        assert "the store does not answer" in telling.look(instance)
+        telling.clock.seconds += 299
+        assert "the store does not answer" in telling.look(instance)
+        telling.clock.seconds += 1
+        with pytest.raises(Unavailable, match="the store does not answer"):
+            telling.look(instance)
+    assert "nothing new" in telling.look(instance)
+    with telling.store_away():
+        assert "the store does not answer" in telling.look(instance)
+
+
+def test_a_run_that_fails_while_the_store_is_away_is_told_at_once_and_its_end(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    with telling.store_away():
+        assert "the store does not answer" in telling.fail(instance)
+        assert telling.notifier.titles == ["extract_job failed"]
+        assert "told already" in telling.fail(instance)
+        assert telling.notifier.titles == []
+    telling.look(instance)
+    assert telling.notifier.titles == ["extract_job failed"], "twice at worst: nobody knows that it was told"
+    telling.look(instance)
+    assert telling.notifier.titles == []
+    telling.run("extract_job", instance)
+    telling.look(instance)
+    assert telling.notifier.titles == ["Resolved: extract_job failed"]
+
+
+def test_the_next_outage_is_told_anew(telling: TellingWorld, instance: dg.DagsterInstance) -> None:
+    heard = []
+    for is_away in (True, False, True, True):
+        with telling.store_away() if is_away else nullcontext():
+            telling.fail(instance)
+        heard.append(telling.notifier.titles)
+    assert heard == [["extract_job failed"]] * 3 + [[]]
+
+
+def test_a_failed_run_that_reached_neither_store_nor_notifier_is_told_when_they_are_back(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.look(instance)
+    telling.notifier.error = Unavailable("busy")
+    with telling.store_away(), pytest.raises(Unavailable, match="busy"):
+        telling.fail(instance, **{"dagster/backfill": "abcd"})
+    telling.notifier.error = None
+    telling.look(instance)
+    [notice] = telling.notifier.taken
+    assert notice.title == "backfill abcd failed"
+    assert "the store does not answer" in notice.items[0].text
+    telling.notifier.taken.clear()
+    telling.look(instance)
+    assert telling.notifier.titles == []
+
+
+def test_what_nobody_could_note_and_is_mended_or_tried_again_is_not_told_by_a_look(
+    telling: TellingWorld, instance: dg.DagsterInstance
+) -> None:
+    telling.look(instance)
+    telling.kafka.down = True
+    telling.run("extract_job", instance)
+    telling.run("reconcile_job", instance, tags={"dagster/will_retry": "true"})
+    telling.kafka.down = False
+    telling.run("extract_job", instance)
+    assert instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])) == 2
+    telling.look(instance)
+    assert telling.notifier.titles == []
+
+
+def test_many_runs_that_failed_at_once_are_all_told(
     telling: TellingWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(*arguments: object) -> None:
-        raise Unavailable("the store does not answer")
+    monkeypatch.setattr("kbq_assets.defs.notices._MOST_FAILURES", 2)
+    telling.kafka.down = True
+    for number in range(5):
+        telling.run("extract_job", instance, tags={"dagster/backfill": f"b{number}"})
+    heard = []
+    for _ in range(4):
+        telling.look(instance)
+        heard += [item.subject for notice in telling.notifier.taken for item in notice.items]
+        telling.notifier.taken.clear()
+    assert sorted(s for s in heard if s.startswith("backfill")) == [f"backfill b{n}" for n in range(5)]
 
-    monkeypatch.setattr(telling.store, "get", down)
-    assert "the store does not answer" in telling.look(instance)
+
+@pytest.mark.parametrize("text", [None, "", "what", "2026-01-01T00:00:00+00:00", "2026-01-01 0 x", "x 5"])
+def test_a_cursor_is_a_hint(text: str | None) -> None:
+    """Without one that can be read, looking begins now; after a long time off, a day ago."""
+    now = datetime.now(UTC)
+    found = NoticeCursor.parse(text)
+    assert now - timedelta(days=1) <= found.seen <= datetime.now(UTC)
+    assert found.away_ms == 0
+
+
+def test_a_cursor_is_read_as_it_was_written() -> None:
+    written = NoticeCursor(datetime.now(UTC), 1_700_000_000_000)
+    assert NoticeCursor.parse(written.format()) == written
 
 
 def test_tasks_are_sent_nothing_of_who_is_told(telling: TellingWorld) -> None:
