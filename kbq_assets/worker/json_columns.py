@@ -19,19 +19,21 @@ import numpy as np
 from kbq_assets.core import codec
 from kbq_assets.core.business_time import parse_business_time
 from kbq_assets.core.errors import NotFound, PreconditionFailed, UnknownOutcome
-from kbq_assets.core.json_declared import declared
+from kbq_assets.core.json_declared import declared, tagged
 from kbq_assets.core.json_shape import EVENT_TIME, SHAPES, TopicShape, avro_schema
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.encode import Problem
+from kbq_assets.wire.errors import UnstageableSchema
 from kbq_assets.wire.json_rows import RowEncoder, event_time, parse
+from kbq_assets.wire.personal import refuse_undecided
 from kbq_assets.wire.personal_json import UndecidedField
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import PREFIX, Limits, split_prefix, validate_json
 from kbq_assets.worker.personal_json import JsonPrivacy
-from kbq_assets.worker.translate import UNREADABLE, framed, problem, rejected, with_values
+from kbq_assets.worker.translate import UNREADABLE, Messages, framed, rejected, with_values
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class JsonColumns:
     ) -> None:
         self._registry = registry
         self._privacy = privacy
+        self._decisions = privacy.decisions if privacy is not None else ()
+        self._messages = privacy.messages if privacy is not None else Messages()
         self._declared: dict[int, bytes] = {}
         self._path = f"{SHAPES}{topic}.json"
         self._business_time = parse_business_time(settings.event_date)
@@ -87,7 +91,7 @@ class JsonColumns:
 
     def problem(self, schema_id: int) -> Problem | None:
         """What an id means that is no version."""
-        return problem(schema_id) if self._privacy is None else self._privacy.problem(schema_id)
+        return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records with framed Avro values. What is no JSON document gets the id of its reason, null stays
@@ -161,9 +165,12 @@ class JsonColumns:
             schema = None
         if schema is None:
             return rejected(Reason.UNSTAGEABLE_SCHEMA)
-        wrong = None if self._privacy is None else self._privacy.declare(schema)
-        if wrong is not None:
-            return framed(wrong)
+        try:
+            refuse_undecided(tagged(schema), self._decisions)
+        except UnstageableSchema as error:
+            return framed(self._messages.id_of(f"schema {schema_id}: {error.message}"))
+        if self._privacy is not None:
+            self._privacy.declare(schema)
         seen = declared(schema)
         self._grow(lambda shape: shape.grown_by(seen))
         return b""

@@ -10,22 +10,18 @@ from typing import Any, Final
 import numpy as np
 
 from kbq_assets.core.errors import ConfigurationError, NotFound
-from kbq_assets.core.json_declared import declared, tagged, undeclared
-from kbq_assets.core.personal import KEY, Decision, Pseudonyms, fields_of, parse_decisions
+from kbq_assets.core.json_declared import declared
+from kbq_assets.core.personal import KEY, Decision, Pseudonyms, parse_decisions
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.chunk import Chunk, Spans, encode_bytes
 from kbq_assets.wire.encode import Problem
-from kbq_assets.wire.errors import UnstageableSchema
 from kbq_assets.wire.json_rows import RepeatedKey
-from kbq_assets.wire.personal import refuse_undecided, refuse_undeclared
 from kbq_assets.wire.personal_json import JsonRedactor, UndecidedField, exact_text, parse_exact
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import Limits, validate_json
-from kbq_assets.worker.translate import FIRST_REASON_ID, framed, problem, rejected, with_values
+from kbq_assets.worker.translate import Messages, framed, rejected, with_values
 
-#: Different messages of one task; what more there is has the last one's id.
-_MOST_MESSAGES: Final = 50
 _PAYLOADS: Final = 1
 _PAYLOAD_SCHEMA: Final = {
     "type": "record",
@@ -45,19 +41,13 @@ class JsonPrivacy:
         refuse_missing_keys(self.decisions, pseudonyms)
         self._pseudonyms = pseudonyms
         self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.pii_others)
-        self._messages: list[str] = []
+        self.messages = Messages()
         # What the catalogue tags, it has checked.
         self._redactor.declare(declared(schema))
 
-    def declare(self, schema: Any) -> int | None:
-        """Know the fields of a JSON Schema; the id of what is wrong with it, None for nothing."""
-        try:
-            refuse_undecided(tagged(schema), self.decisions)
-            refuse_undeclared(undeclared(schema, fields_of(self.decisions)))
-        except UnstageableSchema as error:
-            return self._id(str(error.message))
+    def declare(self, schema: Any) -> None:
+        """Know the fields of a JSON Schema. What it tags is decided about."""
         self._redactor.declare(declared(schema))
-        return None
 
     def redacted(self, document: object) -> Any:
         """A document without its personal data. Raises UndecidedField."""
@@ -66,26 +56,12 @@ class JsonPrivacy:
     def refusal(self, error: UndecidedField | ValueError) -> bytes:
         """In the place of a document that cannot be redacted."""
         if isinstance(error, UndecidedField):
-            return framed(self._id(f"pii says nothing about {error.place}"))
+            return framed(self.messages.id_of(f"pii says nothing about {error.place}"))
         return rejected(Reason.REPEATED_KEY if isinstance(error, RepeatedKey) else Reason.OUT_OF_RANGE)
-
-    def problem(self, schema_id: int) -> Problem | None:
-        """What one of the ids above means."""
-        index = FIRST_REASON_ID - 1 - schema_id
-        if not 0 <= index < len(self._messages):
-            return problem(schema_id)
-        return Problem(Reason.UNSTAGEABLE_SCHEMA, self._messages[index])
 
     def without_keys(self, chunk: Chunk) -> Chunk:
         """A chunk whose keys and headers may be staged."""
         return without_keys(chunk, self.decisions, self._pseudonyms)
-
-    def _id(self, message: str) -> int:
-        """The schema id that stands for a message."""
-        if message not in self._messages and len(self._messages) < _MOST_MESSAGES:
-            self._messages.append(message)
-        known = message in self._messages
-        return FIRST_REASON_ID - 1 - (self._messages.index(message) if known else _MOST_MESSAGES - 1)
 
 
 class PersonalPayloads:
@@ -105,7 +81,7 @@ class PersonalPayloads:
 
     def problem(self, schema_id: int) -> Problem | None:
         """What an id means that is no schema's."""
-        return self._privacy.problem(schema_id)
+        return self._privacy.messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records, redacted."""

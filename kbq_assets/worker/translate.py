@@ -7,7 +7,7 @@ headers, offsets and times stay; error rows show what was produced.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import Final, Protocol
 
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, Spans
@@ -16,8 +16,10 @@ from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.validate import BAD_MAGIC, SHORT
 
 #: Schema ids from here on stand for the reason why a value is no row.
-FIRST_REASON_ID = 2**31 - 256
-UNREADABLE = {BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Reason.TOO_SHORT}
+FIRST_REASON_ID: Final = 2**31 - 256
+#: Different messages of one task, whose ids are those before; what more there is has the last one's id.
+_MOST_MESSAGES: Final = 50
+UNREADABLE: Final = {BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Reason.TOO_SHORT}
 
 
 class Translator(SchemaRegistry, Protocol):
@@ -50,6 +52,27 @@ def problem(schema_id: int) -> Problem | None:
         return None
     reason = Reason(schema_id - FIRST_REASON_ID)
     return Problem(reason, reason.message)
+
+
+class Messages:
+    """Schema ids that stand for messages: why the records of a schema, or a single one, must not be staged."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+
+    def id_of(self, message: str) -> int:
+        """The id of a message."""
+        if message not in self._messages and len(self._messages) < _MOST_MESSAGES:
+            self._messages.append(message)
+        known = message in self._messages
+        return FIRST_REASON_ID - 1 - (self._messages.index(message) if known else _MOST_MESSAGES - 1)
+
+    def problem(self, schema_id: int) -> Problem | None:
+        """What an id says of its records, where it stands for a message or a reason; None for a schema."""
+        index = FIRST_REASON_ID - 1 - schema_id
+        if not 0 <= index < len(self._messages):
+            return problem(schema_id)
+        return Problem(Reason.UNSTAGEABLE_SCHEMA, self._messages[index])
 
 
 def with_values(chunk: Chunk, values: list[bytes | None]) -> Chunk:
