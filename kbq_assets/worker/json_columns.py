@@ -31,9 +31,9 @@ from kbq_assets.wire.json_rows import RowEncoder, event_time, parse
 from kbq_assets.wire.personal import refuse_undecided
 from kbq_assets.wire.personal_json import UndecidedField
 from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import PREFIX, Limits, split_prefix, validate_json
+from kbq_assets.wire.validate import PREFIX, Limits, validate_json
 from kbq_assets.worker.personal_json import JsonPrivacy
-from kbq_assets.worker.translate import UNREADABLE, Messages, framed, rejected, with_values
+from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class JsonColumns:
         """Documents without their prefix, and what stands in the place of those that are none."""
         bare, refused, good = chunk, dict[int, bytes](), np.flatnonzero(chunk.starts >= 0)
         if self._registry is not None:
-            ids = split_prefix(chunk)
+            ids = produced_ids(chunk)
             bare = dataclasses.replace(chunk, starts=np.where(ids >= 0, chunk.starts + PREFIX, chunk.starts))
             found = {int(schema_id): self._refusal(int(schema_id)) for schema_id in np.unique(ids[good])}
             refused = {

@@ -35,6 +35,7 @@ from kbq_assets.worker.translate import (
     Translator,
     framed,
     problem,
+    produced_ids,
     rejected,
     with_values,
 )
@@ -83,7 +84,7 @@ class PersonalData:
         """The same records without personal data. Those of a schema that cannot be rewritten stay as they are: their
         schema id says so, and they are never staged. Raises Unavailable."""
         source = chunk if self._inner is None else self._inner.translate(chunk)
-        ids = split_prefix(source)
+        ids = produced_ids(source) if self._inner is None else split_prefix(source)
         values: list[bytes | None] = [None] * len(source)
         for schema_id in sorted(set(ids.tolist())):
             rows = np.flatnonzero((ids == schema_id) & (source.starts >= 0))

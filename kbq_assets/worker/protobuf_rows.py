@@ -16,8 +16,8 @@ from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.encode import Problem
 from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import PREFIX, split_prefix
-from kbq_assets.worker.translate import UNREADABLE, framed, problem, rejected, with_values
+from kbq_assets.wire.validate import PREFIX
+from kbq_assets.worker.translate import UNREADABLE, framed, problem, produced_ids, rejected, with_values
 
 #: Message types other than a schema's first have ids from here on, which follow from schema and type.
 FIRST_TYPE_ID = 2**30
@@ -57,7 +57,7 @@ class ProtobufRows:
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records with framed Avro values. Raises Unavailable."""
         values: list[bytes | None] = [None] * len(chunk)
-        ids = split_prefix(chunk)
+        ids = produced_ids(chunk)
         for row in np.flatnonzero(chunk.starts >= 0).tolist():
             schema_id = int(ids[row])
             if schema_id < 0:

@@ -10,16 +10,24 @@ import dataclasses
 from typing import Final, Protocol
 
 from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets.wire.chunk import Chunk, Spans
+from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.encode import Problem
 from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import BAD_MAGIC, SHORT
+from kbq_assets.wire.validate import BAD_MAGIC, SHORT, split_prefix
 
 #: Schema ids from here on stand for the reason why a value is no row.
 FIRST_REASON_ID: Final = 2**31 - 256
 #: Different messages of one task, whose ids are those before; what more there is has the last one's id.
 _MOST_MESSAGES: Final = 50
-UNREADABLE: Final = {BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Reason.TOO_SHORT}
+#: Ids from here on are ours: no registry gets so far, and what a producer writes has no schema.
+FIRST_OWN_ID: Final = FIRST_REASON_ID - _MOST_MESSAGES
+#: In the place of such an id.
+_NO_SCHEMA: Final = -4
+UNREADABLE: Final = {
+    BAD_MAGIC: Reason.WRONG_MAGIC,
+    SHORT: Reason.TOO_SHORT,
+    _NO_SCHEMA: Reason.UNKNOWN_SCHEMA,
+}
 
 
 class Translator(SchemaRegistry, Protocol):
@@ -34,6 +42,13 @@ class Translator(SchemaRegistry, Protocol):
 
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records with framed Avro values. Raises Unavailable."""
+
+
+def produced_ids(chunk: Chunk) -> Longs:
+    """The schema id of each record as it was produced; below 0 for null, and for what `UNREADABLE` says."""
+    ids = split_prefix(chunk)
+    ids[ids >= FIRST_OWN_ID] = _NO_SCHEMA
+    return ids
 
 
 def framed(schema_id: int, body: bytes = b"") -> bytes:

@@ -67,9 +67,10 @@ def test_an_id_is_asked_for_once(server: RegistryServer) -> None:
     assert server.paths == ["/schemas/ids/7"]
 
 
-def test_an_impossible_id_is_not_asked_for(server: RegistryServer) -> None:
+@pytest.mark.parametrize("schema_id", [-5, 2**31, 2**32 - 1])
+def test_an_impossible_id_is_not_asked_for(server: RegistryServer, schema_id: int) -> None:
     with pytest.raises(NotFound):
-        ConfluentSchemaRegistry(server.url).schema(-5)
+        ConfluentSchemaRegistry(server.url).schema(schema_id)
     assert server.paths == []
 
 

@@ -31,7 +31,7 @@ class SchemaRegistryContract:
         assert found == RegisteredSchema(known_id, found.schema, "AVRO")
         assert registry.schema(known_id) == found
 
-    @pytest.mark.parametrize("schema_id", [UNKNOWN_ID, 2**31 - 1, -1])
+    @pytest.mark.parametrize("schema_id", [UNKNOWN_ID, 2**31 - 1, 2**31, 2**32 - 1, -1])
     def test_an_unknown_id_is_not_found(self, registry: SchemaRegistry, schema_id: int) -> None:
         with pytest.raises(NotFound):
             registry.schema(schema_id)

@@ -127,6 +127,16 @@ def test_a_decision_that_cannot_be_carried_out_stops_the_partition_and_stages_no
     assert CANARY.encode() not in everything(bench)
 
 
+@pytest.mark.parametrize("schema_id", [2**32 - 1, 2**31 - 1, 2**31 - 250, 2**31 - 256 - 1, 99])
+@pytest.mark.parametrize("pii", ["", "email:drop"])
+@pytest.mark.parametrize("format", ["avro", "json_schema", "protobuf"])
+def test_a_schema_id_that_no_registry_gives_is_unknown(format: str, pii: str, schema_id: int) -> None:
+    bench = bench_of(pii=pii, format=format)
+    produce(bench, struct.pack(">bI", 0, schema_id) + b"{}")
+    report = bench.extract()
+    assert ([stop.reason for stop in report.stops], report.failures) == (["unknown_schema"], {})
+
+
 @pytest.mark.parametrize("pii", ["", "note:drop"])
 def test_a_tagged_field_without_a_decision_stops_the_partition(pii: str) -> None:
     bench = bench_of(pii=pii, codec="null")

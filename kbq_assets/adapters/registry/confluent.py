@@ -17,6 +17,8 @@ from kbq_assets.wire.references import inline_references
 
 _SCHEMA_NOT_FOUND: Final = 40403
 _MAX_REFERENCES: Final = 1000
+#: Ids are Java's integers; a record has room for twice as many.
+_LARGEST_ID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class ConfluentSchemaRegistry:
         return self._schemas[schema_id]
 
     def _fetch(self, schema_id: int) -> RegisteredSchema:
-        if schema_id < 0:
+        if not 0 <= schema_id <= _LARGEST_ID:  # to these a registry answers as a wrong address does
             raise _unknown_id(schema_id)
         reply, address = self._get(f"schemas/ids/{schema_id}")
         if reply.status == 404 and _error_code(reply) == _SCHEMA_NOT_FOUND:
