@@ -17,7 +17,7 @@ from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.personal import Pseudonyms, parse_decisions
 from kbq_assets.core.table_notes import OWN_COLUMNS
 from kbq_assets.core.topics import SourceEntry, TopicSettings
-from kbq_assets.pipelines.declared_json import with_declared
+from kbq_assets.pipelines.declared_json import own_decisions, with_declared
 from kbq_assets.pipelines.schema_kinds import json_problems
 from kbq_assets.ports.registry import SubjectRegistry
 
@@ -72,7 +72,7 @@ def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> 
         entries.append(entry)
         problems.update(wrong)
         for schema in schema_files(entry, files):
-            problems.update(_check_schema(entry, schema, built.convention.time_fields))
+            problems.update(_check_schema(entry, schema, files, built.convention.time_fields))
     return Catalog(tuple(entries), tuple(sorted(problems)), built.convention)
 
 
@@ -140,7 +140,9 @@ def check_compatibility(
                 yield Problem(schema.path, 1, "", f"not compatible with subject {schema.subject}: {message}")
 
 
-def _check_schema(entry: CatalogEntry, schema: SchemaFile, time_fields: str) -> Iterator[Problem]:
+def _check_schema(
+    entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, time_fields: str
+) -> Iterator[Problem]:
     if schema.schema_type == "JSON":
         yield from json_problems(schema.path, schema.text, schema.part, time_fields)
     if schema.schema_type != "AVRO":
@@ -157,7 +159,7 @@ def _check_schema(entry: CatalogEntry, schema: SchemaFile, time_fields: str) -> 
         try:
             staged = staged_schema(document, columns, _deciding_fields(entry))
             if entry.archived:
-                _check_personal(entry, document)
+                _check_personal(entry, document, files)
         except EncodingError as error:
             yield Problem(schema.path, 1, "", error.message, error.next_step)
             return
@@ -229,12 +231,14 @@ def _check_destination(
             yield Problem(schema.path, 1, "", what, hint)
 
 
-def _check_personal(entry: CatalogEntry, document: Any) -> None:
+def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> None:
     """Raise EncodingError for a tagged field without a decision, or a decision that cannot be carried out."""
-    from kbq_assets.wire.personal import check_decided, rewriter  # with numpy: not for every run of a driver
+    # With numpy: not for every run of a driver.
+    from kbq_assets.wire.personal import check_decided, check_declared, rewriter
 
     decisions = parse_decisions(entry.settings.pii)
     check_decided(document, decisions)
+    check_declared(document, own_decisions(entry, files))
     rewriter(document, decisions, _ANY_KEY)
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, Problem
 from kbq_assets.core.json_declared import declared, tagged, undeclared
 from kbq_assets.core.json_shape import TopicShape
-from kbq_assets.core.personal import fields_of, parse_decisions, undecided
+from kbq_assets.core.personal import Decision, fields_of, parse_decisions, undecided
 
 #: The settings travel with each task.
 _MOST_CHARACTERS: Final = 100_000
@@ -35,7 +35,7 @@ def with_declared(entry: CatalogEntry, files: CatalogFiles) -> tuple[CatalogEntr
         schema = json.loads(files.schemas[path])
     except ValueError as error:
         return entry, (Problem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}"),)
-    problems = tuple(_problems(entry, path, schema))
+    problems = tuple(_problems(entry, own_decisions(entry, files), path, schema))
     if problems or entry.encoding != "json":
         return entry, problems
     settings = dataclasses.replace(entry.settings, declared=compact(schema))
@@ -50,14 +50,23 @@ def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
     )
 
 
-def _problems(entry: CatalogEntry, path: str, schema: Any) -> Iterator[Problem]:
+def own_decisions(entry: CatalogEntry, files: CatalogFiles) -> list[Decision]:
+    """The decisions of an entry's own file, which are about its schema's fields. Inherited ones may be for other
+    topics, other types of records, or records older than the schema."""
+    own = files.documents[entry.place.path].find("pii.fields")
+    paths = own.fields if own is not None else {}
+    return [decision for decision in parse_decisions(entry.settings.pii) if decision.path in paths]
+
+
+def _problems(entry: CatalogEntry, own: Iterable[Decision], path: str, schema: Any) -> Iterator[Problem]:
     decisions = parse_decisions(entry.settings.pii)
     missing = undecided(tagged(schema), decisions)
     if entry.archived and missing:
         said = f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}"
         yield Problem(path, 1, "", said, _DECIDE)
-    for field in undeclared(schema, fields_of(decisions)):
-        yield Problem(path, 1, "", f"pii decides about the field {field!r}, which it does not declare")
+    for field in undeclared(schema, fields_of(own)):
+        said = f"pii decides about the field {field!r}, which it does not declare"
+        yield Problem(path, 1, "", said, "mend it; a defaults.yaml decides about fields of other schemas")
     if entry.encoding == "json" and not declared(schema).fields:
         yield Problem(path, 1, "", "declares no field", "an object with properties")
     if entry.encoding == "json" and len(compact(schema)) > _MOST_CHARACTERS:

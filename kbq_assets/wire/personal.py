@@ -6,11 +6,11 @@ else is skipped and copied. It expects valid records: validate first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kbq_assets.core.personal import HEADERS, KEY, Decision, Pseudonyms, undecided
+from kbq_assets.core.personal import HEADERS, KEY, Decision, Pseudonyms, fields_of, undecided
 from kbq_assets.wire import avro
 from kbq_assets.wire.avro_skip import Skip, skip_of
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
@@ -36,7 +36,9 @@ class Rewriter:
 
 
 def check_decided(schema: Any, decisions: Iterable[Decision]) -> None:
-    """Raise UnstageableSchema where a field is tagged as highly personal and nothing is decided about it."""
+    """Raise UnstageableSchema where a field is tagged as highly personal and nothing is decided about it, and for what
+    is no schema."""
+    avro.parse(schema)
     refuse_undecided(_tagged(schema), decisions)
 
 
@@ -50,18 +52,37 @@ def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> No
         )
 
 
-def refuse_undeclared(missing: Iterable[str]) -> None:
-    """Raise UnstageableSchema for decisions about fields that the schema does not have: they may be misspelt."""
-    for path in missing:
+def check_declared(schema: Any, decisions: Iterable[Decision]) -> None:
+    """Raise UnstageableSchema for a decision about a field that the schema does not have: it may be misspelt.
+
+    Not for records: fields come and go with their schema ids, and what is not there needs no decision.
+    """
+    for path in undeclared(schema, decisions):
         raise UnstageableSchema(
             f"pii decides about the field {path!r}, which the schema does not have",
-            next_step="mend the option pii, or the schema",
+            next_step="mend it; a defaults.yaml decides about fields of other schemas",
         )
 
 
+def undeclared(schema: Any, decisions: Iterable[Decision]) -> list[str]:
+    """The fields that are decided about and that a schema does not have. Raises UnstageableSchema for what is none."""
+    root = avro.parse(schema)
+    return [path for path in fields_of(decisions) if not _leads(root, path.split("."))]
+
+
+def _leads(node: avro.Node, names: Sequence[str]) -> bool:
+    if not names:
+        return True
+    if isinstance(node, avro.Record):
+        return names[0] in node.fields and _leads(node.fields[names[0]], names[1:])
+    return isinstance(node, avro.Array | avro.Union) and any(
+        _leads(inner, names) for inner in avro.children(node)
+    )
+
+
 def rewriter(schema: Any, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None) -> Rewriter:
-    """The rewriter of a writer schema. Raises UnstageableSchema for a field that is not there, or whose type an action
-    cannot be done to."""
+    """The rewriter of a writer schema. A decision about a field that is not there is nothing to do. Raises
+    UnstageableSchema for a field to whose type an action cannot be done."""
     root = avro.parse(schema)
     if not isinstance(root, avro.Record) or avro.recursive_record(root) is not None:
         raise UnstageableSchema(
@@ -119,8 +140,6 @@ class _Maker:
 
     def record(self, node: avro.Record, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
         """A record, some of whose fields are decided about."""
-        missing = targets.keys() - node.fields.keys()
-        refuse_undeclared(f"{place}.{name}".lstrip(".") for name in sorted(missing))
         name = self._unique(node.name)
         fields, steps = [], []
         for key, child in node.fields.items():
@@ -129,7 +148,8 @@ class _Maker:
             fields += [] if form is None else [{"name": key, "type": form}]
         if not fields:
             raise UnstageableSchema(
-                f"pii drops every field of {place or node.name}", next_step="drop it as a whole"
+                f"pii drops every field of {place or node.name}",
+                next_step="drop it as a whole, or give its fields null",
             )
         return {"type": "record", "name": name, "fields": fields}, _sequence(steps)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kbq_assets.core.personal import Pseudonyms, parse_decisions
 from kbq_assets.wire import avro
 from kbq_assets.wire.errors import UnstageableSchema
-from kbq_assets.wire.personal import check_decided, rewriter
+from kbq_assets.wire.personal import check_decided, check_declared, rewriter
 
 KEYS = Pseudonyms("k", {"k": b"k" * 32})
 DATE = {"type": "int", "logicalType": "date"}
@@ -155,8 +155,6 @@ def test_blocks_that_state_their_size_are_read_too() -> None:
 @pytest.mark.parametrize(
     ("decision", "message"),
     [
-        ("mail:drop", "which the schema does not have"),
-        ("home.city:drop", "'home.city', which the schema does not have"),
         ("email.x:drop", "has no fields"),
         ("home:pseudonym", "has parts"),
         ("more:pseudonym", "has parts"),
@@ -169,6 +167,21 @@ def test_blocks_that_state_their_size_are_read_too() -> None:
 def test_what_cannot_be_done_is_refused(decision: str, message: str) -> None:
     with pytest.raises(UnstageableSchema, match=message):
         rewriter(PERSON, parse_decisions(decision), KEYS)
+
+
+def test_a_decision_about_a_field_that_a_schema_lacks_is_nothing_to_do() -> None:
+    without = {key: value for key, value in ADA.items() if key != "email"}
+    assert rewritten("mail:drop,home.city:pseudonym,nobody.street:null,email:drop") == without
+
+
+@pytest.mark.parametrize("path", ["mail", "home.city", "email.x", "more.a", "others.x", "Home"])
+def test_a_misspelt_field_is_told(path: str) -> None:
+    with pytest.raises(UnstageableSchema, match=f"field '{path}', which the schema does not have"):
+        check_declared(PERSON, parse_decisions(f"id:drop,{path}:drop"))
+
+
+def test_decisions_about_fields_that_are_there_are_no_misspellings() -> None:
+    check_declared(PERSON, parse_decisions("email:drop,home.street:null,others.zip:keep,more:null,_key:keep"))
 
 
 def test_a_union_of_types_takes_no_decision_but_to_leave() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import struct
 from typing import Any
@@ -120,10 +121,51 @@ def test_without_decisions_the_canary_is_there() -> None:
 
 
 def test_a_decision_that_cannot_be_carried_out_stops_the_partition_and_stages_nothing() -> None:
-    bench = bench_of(pii="mail:drop", codec="null")
+    bench = bench_of(pii="email:generalise:year", codec="null")
     produce(bench, framed(avro_body(SCHEMA, {"email": CANARY, "note": "x", "n": 5}), 8))
     [stop] = bench.extract().stops
-    assert (stop.reason, "which the schema does not have" in stop.message) == ("unstageable_schema", True)
+    assert (stop.reason, "cannot be generalised to year" in stop.message) == ("unstageable_schema", True)
+    assert CANARY.encode() not in everything(bench)
+
+
+def more(*names: str, record: str = "Person") -> Any:
+    """The schema with other fields in the place of its texts."""
+    fields = [{"name": name, "type": "string", "pii": "HIGH"} for name in names]
+    return {"type": "record", "name": record, "fields": [*fields, {"name": "n", "type": "int"}]}
+
+
+@pytest.mark.parametrize("pii", ["email:drop,phone:pseudonym", "email:pseudonym,phone:drop"])
+def test_fields_come_and_go_with_schema_ids_and_each_id_has_one_file(pii: str) -> None:
+    bench = bench_of(pii=pii, codec="null")
+    ids = {8: SCHEMA, 9: more("email", "phone"), 10: more("phone")}
+    bench.registry.schemas |= {schema_id: json.dumps(schema) for schema_id, schema in ids.items()}
+    person = {"email": CANARY, "note": "x", "phone": CANARY, "n": 5}
+    for schema_id in (8, 9, 8, 10, 9, 8):
+        produce(bench, framed(avro_body(ids[schema_id], person), schema_id))
+    assert bench.extract().stops == ()
+    [window] = bench.commit().partitions[0].windows
+    assert [(file.name.schema_id, file.rows) for file in window.files] == [(8, 3), (9, 2), (10, 1)]
+    dropped, kept = ("email", "phone") if "email:drop" in pii else ("phone", "email")
+    expected = [{"email", "note"}] * 3 + [{"email", "phone"}] * 2 + [{"phone"}]
+    assert [{"email", "note", "phone"} & row.keys() for row in rows(bench)] == [
+        names - {dropped} for names in expected
+    ]
+    assert {row[kept] for row in rows(bench) if kept in row} == {KEYS.of(kept, CANARY.encode())}
+    assert CANARY.encode() not in everything(bench)
+    bench.load()
+    assert bench.reconcile().accounted
+
+
+def test_one_topic_s_record_types_have_fields_of_their_own() -> None:
+    bench = bench_of(pii="email:drop,phone:drop", codec="null", route="record_name")
+    ids = {8: SCHEMA, 9: more("phone", record="Call")}
+    bench.registry.schemas[9] = json.dumps(ids[9])
+    for schema_id in (8, 9, 8):
+        person = {"email": CANARY, "note": "x", "phone": CANARY, "n": 5}
+        produce(bench, framed(avro_body(ids[schema_id], person), schema_id))
+    assert bench.extract().stops == ()
+    [window] = bench.commit().partitions[0].windows
+    assert sorted((file.table.table, file.rows) for file in window.files) == [("Call", 1), ("Person", 2)]
     assert CANARY.encode() not in everything(bench)
 
 
