@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.personal import HEADERS, KEY, Decision, Pseudonyms, fields_of, undecided
 from kbq_assets.wire import avro
@@ -95,33 +95,19 @@ def rewriter(schema: Any, decisions: Iterable[Decision], pseudonyms: Pseudonyms 
             _place(targets, decision)
     made = _Maker(pseudonyms)
     form, rewrite = made.record(root, targets, "")
-    _note(form, schema, {})
+    _note(form, schema, "", _definitions(schema))
     return Rewriter(form, rewrite)
 
 
-def _note(form: Any, schema: Any, known: dict[str, Any]) -> None:
+def _note(form: Any, schema: Any, namespace: str, named: _Named) -> None:
     """What a schema says of fields goes with them: descriptions, and the tags that columns are protected by."""
-    for made, said in zip(_records(form, {}), _records(schema, known), strict=True):
+    pairs = zip(_records(form, "", {}), _records(schema, namespace, named), strict=True)
+    for (made, _), (said, inner) in pairs:
         fields = {each["name"]: each for each in said["fields"]}
         for each in made["fields"]:
             source = fields[each["name"]]
             each.update({key: source[key] for key in ("doc", "pii") if key in source})
-            _note(each["type"], source["type"], known)
-
-
-def _records(type_: Any, known: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The records that values of a type are, or hold. ``known`` are those met before, by their last names."""
-    if isinstance(type_, str):
-        yield from [known[name]] if (name := type_.rpartition(".")[2]) in known else []
-    elif isinstance(type_, list):
-        for branch in type_:
-            yield from _records(branch, known)
-    elif isinstance(type_, Mapping) and "fields" in type_:
-        known[str(type_["name"]).rpartition(".")[2]] = type_
-        yield type_
-    elif isinstance(type_, Mapping):
-        for inner in ("items", "values", "type"):
-            yield from _records(type_.get(inner), known)
+            _note(each["type"], source["type"], inner, named)
 
 
 def _place(targets: dict[str, Any], decision: Decision) -> None:
@@ -260,34 +246,98 @@ class _Maker:
         return found
 
 
+# Schemas as they are written: the tree of types forgets what they say of fields and types. They are valid.
+
+#: Named types by their full names, which wire/avro.py resolves references to.
+_Named: TypeAlias = Mapping[str, Mapping[str, Any]]
+_RECORDS: Final = frozenset({"record", "error"})
+_NAMED: Final = _RECORDS | {"enum", "fixed"}
+_HOLDERS: Final = {"array": "items", "map": "values"}
+
+
+def _definitions(schema: Any) -> _Named:
+    found: dict[str, Mapping[str, Any]] = {}
+
+    def visit(type_: Any, namespace: str) -> None:
+        for inner in type_ if isinstance(type_, list) else _inside(type_):
+            visit(inner, namespace)
+        if _is_named(type_):
+            name = _full_name(type_, namespace)
+            found[name] = type_
+            for each in _fields(type_):
+                visit(each["type"], _namespace(name))
+
+    visit(schema, "")
+    return found
+
+
+def _inside(type_: Any) -> list[Any]:
+    """What a type is made of that has no fields: items, values, or itself in another coat."""
+    if not isinstance(type_, Mapping) or _is_named(type_):
+        return []
+    kind = type_["type"]
+    return [type_[_HOLDERS[kind]] if isinstance(kind, str) and kind in _HOLDERS else kind]
+
+
+def _is_named(type_: Any) -> bool:
+    return isinstance(type_, Mapping) and isinstance(type_["type"], str) and type_["type"] in _NAMED
+
+
+def _fields(type_: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The fields of a named type."""
+    return type_["fields"] if type_["type"] in _RECORDS else ()
+
+
+def _full_name(type_: Mapping[str, Any], namespace: str) -> str:
+    return avro.full_name(type_["name"], type_.get("namespace", namespace) or "")
+
+
+def _namespace(full_name: str) -> str:
+    return full_name.rpartition(".")[0]
+
+
+def _referred(type_: Any, namespace: str, named: _Named) -> str:
+    """The full name of the type that a name stands for, "" for what is none."""
+    if not isinstance(type_, str) or type_ in avro.PRIMITIVES:
+        return ""
+    name = avro.full_name(type_, namespace)
+    return name if name in named else ""
+
+
+def _records(type_: Any, namespace: str, named: _Named) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The records that values of a type are, or hold, with the namespace of what is in them."""
+    if name := _referred(type_, namespace, named):
+        yield from _records(named[name], _namespace(name), named)
+    elif _is_named(type_):
+        if type_["type"] in _RECORDS:
+            yield type_, _namespace(_full_name(type_, namespace))
+    else:
+        for inner in type_ if isinstance(type_, list) else _inside(type_):
+            yield from _records(inner, namespace, named)
+
+
 def _tagged(schema: Any) -> list[str]:
     """Paths of fields that are tagged, or whose type is."""
-    return list(dict.fromkeys(_tags(schema, "", {}, frozenset())))
+    return list(dict.fromkeys(_tags(schema, "", "", _definitions(schema), frozenset())))
 
 
-def _tags(schema: Any, place: str, known: dict[str, Any], inside: frozenset[str]) -> Iterator[str]:
-    """``known`` are records that were met, by their last names: a reference to one has its tags; ``inside`` those that
-    the place is in."""
-    if isinstance(schema, str):
-        name = schema.rpartition(".")[2]
-        if name in known and name not in inside:
-            yield from _tags(known[name], place, known, inside)
-    elif isinstance(schema, list):
-        for branch in schema:
-            yield from _tags(branch, place, known, inside)
-    elif isinstance(schema, Mapping):
-        if place and _is_high(schema):
-            yield place
-        if "fields" in schema:
-            name = str(schema.get("name", "")).rpartition(".")[2]
-            known[name], inside = schema, inside | {name}
-        for each in schema.get("fields", ()):
+def _tags(type_: Any, place: str, namespace: str, named: _Named, inside: frozenset[str]) -> Iterator[str]:
+    """A reference has the tags of its type; ``inside`` are the types that the place is in."""
+    if name := _referred(type_, namespace, named):
+        if name not in inside:
+            yield from _tags(named[name], place, _namespace(name), named, inside)
+        return
+    if isinstance(type_, Mapping) and place and _is_high(type_):
+        yield place
+    if _is_named(type_):
+        name = _full_name(type_, namespace)
+        for each in _fields(type_):
             path = f"{place}.{each['name']}".lstrip(".")
             if _is_high(each):
                 yield path
-            yield from _tags(each["type"], path, known, inside)
-        for inner in ("items", "values", "type"):
-            yield from _tags(schema.get(inner), place, known, inside)
+            yield from _tags(each["type"], path, _namespace(name), named, inside | {name})
+    for inner in type_ if isinstance(type_, list) else _inside(type_):
+        yield from _tags(inner, place, namespace, named, inside)
 
 
 def _is_high(said: Mapping[str, Any]) -> bool:

@@ -228,10 +228,90 @@ def test_a_type_may_have_the_tag() -> None:
 def test_a_record_that_is_used_again_has_its_tags_again() -> None:
     fields = [{"name": "street", "type": "string", "pii": "HIGH"}, {"name": "next", "type": ["null", "Home"]}]
     home = {"type": "record", "name": "a.Home", "fields": fields}
-    others = [{"name": "b", "type": "a.Home"}, {"name": "c", "type": {"type": "array", "items": "Home"}}]
+    others = [{"name": "b", "type": "a.Home"}, {"name": "c", "type": {"type": "array", "items": "a.Home"}}]
     person = {"type": "record", "name": "P", "fields": [{"name": "a", "type": home}, *others]}
     with pytest.raises(UnstageableSchema, match=r"personal data: b.street, c.street\n"):
         check_decided(person, parse_decisions("a:drop"))
+
+
+STREET = {"name": "street", "type": "string", "doc": "and number", "pii": "HIGH"}
+TWICE = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "billing", "type": {"type": "record", "name": "Address", "fields": [STREET]}},
+        {"name": "shipping", "type": ["null", "Address"]},
+        {"name": "others", "type": {"type": "array", "items": "Address"}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("decisions", "left"),
+    [
+        ("billing:drop", ["shipping", "others"]),
+        ("billing:null", ["billing", "shipping", "others"]),
+        ("billing:drop,shipping:drop", ["others"]),
+        ("shipping:drop", ["billing", "others"]),
+    ],
+)
+def test_a_type_that_is_used_again_outlives_its_first_use(decisions: str, left: list[str]) -> None:
+    made = rewriter(TWICE, parse_decisions(decisions), KEYS)
+    assert [each["name"] for each in made.schema["fields"]] == ["id", *left]
+    assert json.dumps(made.schema).count('"doc": "and number", "pii": "HIGH"') == len(left)
+    value = {"id": 5, "billing": {"street": "a"}, "shipping": {"street": "b"}, "others": [{"street": "c"}]}
+    expected = {"id": 5, **{name: value[name] for name in left}}
+    found = rewritten(decisions, value, TWICE)
+    assert found == (expected | {"billing": None} if "null" in decisions else expected)
+
+
+def namespaced(*fields: Any) -> Any:
+    """Types of one simple name in two namespaces, the first with a tag; and fields of them."""
+    secret = {"type": "record", "name": "a.P", "fields": [{"name": "n", "type": "string", "pii": "HIGH"}]}
+    plain = {"type": "record", "name": "P", "namespace": "b", "fields": [{"name": "n", "type": "string"}]}
+    first = [{"name": "x", "type": secret}, {"name": "y", "type": plain}]
+    return {"type": "record", "name": "R", "namespace": "b", "fields": [*first, *fields]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "tagged"),
+    [
+        ("a.P", True),
+        ({"type": "a.P"}, True),
+        (["null", {"type": "array", "items": "a.P"}], True),
+        ({"type": "map", "values": "a.P"}, True),
+        ({"type": "record", "name": "a.Q", "fields": [{"name": "p", "type": "P"}]}, True),
+        ({"type": "record", "name": "Q", "namespace": "a", "fields": [{"name": "p", "type": "P"}]}, True),
+        ({"type": "record", "name": "Q", "fields": [{"name": "p", "type": "P"}]}, False),
+        ("P", False),
+        ("b.P", False),
+    ],
+)
+def test_types_of_one_name_in_two_namespaces_keep_their_own_tags(type_: Any, tagged: bool) -> None:
+    schema, decisions = namespaced({"name": "z", "type": type_}), parse_decisions("x:drop")
+    if tagged:
+        with pytest.raises(UnstageableSchema, match=r"personal data: z(\.p)?\.n\n"):
+            check_decided(schema, decisions)
+    else:
+        check_decided(schema, decisions)
+    made = json.dumps(rewriter(schema, decisions, KEYS).schema)
+    assert ('"pii": "HIGH"' in made) == tagged
+
+
+def test_a_named_type_that_is_used_again_has_its_own_tag_again() -> None:
+    kind = {"type": "enum", "name": "a.Kind", "symbols": ["A"], "pii": "HIGH"}
+    fields = [{"name": "x", "type": kind}, {"name": "y", "type": ["null", "a.Kind"]}]
+    with pytest.raises(UnstageableSchema, match=r"personal data: y\n"):
+        check_decided({"type": "record", "name": "R", "fields": fields}, parse_decisions("x:drop"))
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "record"}, {"type": "record", "name": "R", "fields": [{"pii": "HIGH"}]}, [[]], 5]
+)
+def test_what_is_no_schema_is_refused_in_order(schema: Any) -> None:
+    with pytest.raises(UnstageableSchema):
+        check_decided(schema, ())
 
 
 TEXTS = st.text(max_size=20)
