@@ -29,9 +29,9 @@ def declared(schema: Any) -> Seen:
 
 
 def _declare(seen: Seen, schema: Any, root: Any, level: int) -> None:
-    if not isinstance(schema, Mapping) or level > MAX_LEVELS:
+    if level > MAX_LEVELS:
         return
-    for each in _parts(schema, root, 0):
+    for each in parts(schema, root):
         kinds = _types(each)
         seen.kinds.update(kinds)
         if "RECORD" in kinds:
@@ -51,10 +51,10 @@ def _tagged(schema: Any, root: Any, place: str, level: int) -> Iterable[str]:
     if not isinstance(schema, Mapping):
         return
     if level > MAX_LEVELS:
-        yield from [place] if _has_tag(schema) else []
+        yield from [place] if _has_tag(schema, root, set()) else []
         return
-    for each in _parts(schema, root, 0):
-        if place and (str(each.get("pii", "")).upper() == "HIGH" or _has_tag(_pathless(each))):
+    for each in parts(schema, root):
+        if place and (_is_high(each) or _has_tag(_pathless(each), root, set())):
             yield place
         for key, inner in _mapping(each.get("properties")).items():
             yield from _tagged(inner, root, f"{place}.{key}".lstrip("."), level + 1)
@@ -77,12 +77,22 @@ _NOT_PATHLESS: Final = frozenset(
 )  # fmt: skip
 
 
-def _has_tag(value: Any) -> bool:
+def _has_tag(value: Any, root: Any, followed: set[str]) -> bool:
+    """Whether there is a tag in a schema, at any depth. ``followed`` are references that led to none."""
     if isinstance(value, list):
-        return any(map(_has_tag, value))
+        return any(_has_tag(each, root, followed) for each in value)
     if not isinstance(value, Mapping):
         return False
-    return str(value.get("pii", "")).upper() == "HIGH" or any(map(_has_tag, value.values()))
+    reference = value.get("$ref")
+    if isinstance(reference, str) and reference not in followed:
+        followed.add(reference)
+        if _has_tag(_at(root, reference), root, followed):
+            return True
+    return _is_high(value) or any(_has_tag(each, root, followed) for each in value.values())
+
+
+def _is_high(schema: Mapping[str, Any]) -> bool:
+    return str(schema.get("pii", "")).upper() == "HIGH"
 
 
 def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
@@ -99,8 +109,12 @@ def _leads(seen: Seen, names: list[str]) -> bool:
     return names[0] in seen.fields and _leads(seen.fields[names[0]], names[1:])
 
 
+def parts(schema: Any, root: Any) -> Iterable[Mapping[str, Any]]:
+    """A schema, and those of the document ``root`` that it is made of: references, all of, alternatives."""
+    return _parts(schema, root, 0) if isinstance(schema, Mapping) else ()
+
+
 def _parts(schema: Mapping[str, Any], root: Any, hops: int) -> Iterable[Mapping[str, Any]]:
-    """A schema and those it is made of: references, all of, alternatives."""
     yield schema
     inner = [schema[key] for key in ("$ref",) if isinstance(schema.get(key), str)]
     followed = [_at(root, reference) for reference in inner]

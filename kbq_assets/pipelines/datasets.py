@@ -16,6 +16,7 @@ from kbq_assets.core.catalog.datasets import (
 )
 from kbq_assets.core.catalog.json_columns import rows_of_json
 from kbq_assets.core.names import TableReference
+from kbq_assets.core.personal import parse_decisions
 from kbq_assets.core.table_notes import TableNotes
 from kbq_assets.core.topics import SourceEntry
 from kbq_assets.pipelines.catalog import CatalogReader, environment, schema_files
@@ -76,6 +77,7 @@ def value_schema(entry: CatalogEntry, files: CatalogFiles) -> str:
     if entry.settings.format in ("json_columns", "json_schema"):
         folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
         texts = (files.schemas.get(f"{folder}/schemas/value.json") for folder in folders)
-        return next((rows_of_json(text) for text in texts if text), "")
+        decisions = parse_decisions(entry.settings.pii)
+        return next((rows_of_json(text, decisions) for text in texts if text), "")
     found = (s.text for s in schema_files(entry, files) if s.part == "value" and s.schema_type == "AVRO")
     return next(found, "")

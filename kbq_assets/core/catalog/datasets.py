@@ -219,18 +219,20 @@ class _Personal:
 
     def __init__(self, entry: CatalogEntry) -> None:
         said = entry.document.get("pii", {})
-        self._tags: Mapping[str, Any] = said.get("tags", {})
+        decisions, tags = parse_decisions(entry.settings.pii), said.get("tags", {})
+        self._paths = sorted({*(decision.path for decision in decisions), *tags})
         self._level = str(said.get("level", ""))
-        self._decisions = {decision.path: decision for decision in parse_decisions(entry.settings.pii)}
+        self._tags: Mapping[str, Any] = {_column_path(path): level for path, level in tags.items()}
+        self._decisions = {_column_path(decision.path): decision for decision in decisions}
 
     def columns(self, columns: Iterable[Column]) -> Iterator[DatasetColumn]:
         """Columns of a schema, and what is decided about that is none of them: fields of JSON, keys and headers."""
         found = list(self._flat(columns, "", ""))
         names = {name for name, _ in found}
         yield from (column for _, column in found if column is not None)
-        for path in sorted({*self._decisions, *self._tags} - names):
+        for path in (each for each in self._paths if _column_path(each) not in names):
             name, kind = _KAFKA.get(path, (path, ""))
-            column = self._judged(path, DatasetColumn(name, kind))
+            column = self._judged(_column_path(path), DatasetColumn(name, kind))
             if column is not None:
                 yield column
 
@@ -256,6 +258,11 @@ class _Personal:
         # A field about which something is decided is as personal as its topic, unless it is just kept.
         level = level or ("" if decision.action == "keep" else self._level)
         return replace(column, pii=level, type=_type_after(decision, column.type), action=_action(decision))
+
+
+def _column_path(path: str) -> str:
+    """The column of a field whose name in JSON is no column's: `e-mail` is `e_mail`."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", path)
 
 
 def _action(decision: Decision) -> str:

@@ -3,35 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kbq_assets.core.json_declared import declared
-from kbq_assets.core.json_shape import TopicShape, avro_schema
+from kbq_assets.core.catalog.fields import PII_LEVELS
+from kbq_assets.core.json_declared import declared, parts, tagged
+from kbq_assets.core.json_shape import Shape, TopicShape, avro_schema
+from kbq_assets.core.personal import Decision, undecided
 
 
-def rows_of_json(text: str) -> str:
-    """The Avro schema, with each property's ``description`` and ``pii``; "" for a text that declares no column."""
+def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
+    """The Avro schema, with each property's ``description`` and ``pii``; "" for a text that is no JSON."""
     try:
         schema = json.loads(text)
     except ValueError:
         return ""  # `kbq catalog validate` says why
-    made = avro_schema(TopicShape().grown_by(declared(schema)), event_time=False)
-    _tell(made, schema)
+    shape = TopicShape().grown_by(declared(schema))
+    made = avro_schema(shape, event_time=False)
+    high = tagged(schema)
+    _Words(schema, high).tell(made, shape.root, [schema], "")
+    # A value of another type than its column's is in the side column, which is the last.
+    if undecided(high, [decision for decision in decisions if decision.action != "keep"]):
+        made["fields"][-1]["pii"] = "HIGH"
     return json.dumps(made)
 
 
-def _tell(made: Any, schema: Any) -> None:
-    """Write what properties say of themselves into the fields of the same names."""
-    if isinstance(made, list):
-        for branch in made:
-            _tell(branch, schema)
-    elif isinstance(made, Mapping) and isinstance(schema, Mapping):
-        _tell(made.get("items"), schema.get("items"))
-        properties = schema.get("properties")
-        for field in made.get("fields", ()):
-            said = properties.get(field["name"]) if isinstance(properties, Mapping) else None
-            if isinstance(said, Mapping):
-                field.update({"doc": str(said["description"])} if said.get("description") else {})
-                field.update({"pii": str(said["pii"])} if said.get("pii") else {})
-                _tell(field["type"], said)
+class _Words:
+    """What a schema says of its properties, wherever it does: behind references, in alternatives, under keys that are
+    no columns' names."""
+
+    def __init__(self, root: Any, high: Iterable[str]) -> None:
+        self._root = root
+        self._high = tuple(high)
+
+    def tell(self, made: Any, shape: Shape, schemas: Iterable[Any], place: str) -> None:
+        """Write the words into the fields of a type, which ``schemas`` are of."""
+        said = self._parts(schemas)
+        if shape.kind == "LIST" and shape.item is not None:
+            self.tell(made["items"], shape.item, [part.get("items") for part in said], place)
+        if shape.kind != "RECORD":
+            return
+        for field, column in zip(made["fields"], shape.fields, strict=False):  # ours come after them
+            path = f"{place}.{column.key}".lstrip(".")
+            inner = [properties.get(column.key) for properties in map(_properties, said)]
+            field.update(self._told(column.shape, self._parts(inner), path))
+            type_ = field["type"]
+            self.tell(type_[1] if isinstance(type_, list) else type_, column.shape, inner, path)
+
+    def _parts(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
+        return [part for schema in schemas for part in parts(schema, self._root)]
+
+    def _told(self, shape: Shape, said: Iterable[Mapping[str, Any]], path: str) -> dict[str, str]:
+        texts = [str(part["description"]) for part in said if part.get("description")]
+        levels = [str(part["pii"]).upper() for part in said if part.get("pii")]
+        levels += ["HIGH"] if self._is_high(shape, path) else []
+        told = {"doc": texts[0]} if texts else {}
+        return told | ({"pii": max(levels, key=_rank)} if levels else {})
+
+    def _is_high(self, shape: Shape, path: str) -> bool:
+        """Whether a field is tagged; what is in one without columns of its own, is the field's."""
+        is_record = "RECORD" in (shape.kind, shape.item.kind if shape.item else "")
+        inside = () if is_record else (f"{path}.",)
+        return any(high == path or high.startswith(inside) for high in self._high)
+
+
+def _rank(level: str) -> int:
+    return PII_LEVELS.index(level) if level in PII_LEVELS else -1
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}

@@ -99,7 +99,20 @@ def test_columns_that_a_json_schema_declares_have_its_descriptions_and_levels() 
         DatasetColumn("email", "STRING", pii="HIGH"),
         DatasetColumn("items", "STRUCT", "REPEATED"),
         DatasetColumn("items.sku", "STRING", description="Which."),
+        DatasetColumn("_kbq_rest", "JSON", pii="HIGH"),
+    )
+
+
+def test_what_is_said_of_a_key_is_said_of_its_column() -> None:
+    properties = {name: {"type": "string"} for name in ("e-mail", "user name", "to.all")}
+    schema = rows_of_json(json.dumps({"type": "object", "properties": properties}))
+    said = "pii: {tags: {e-mail: HIGH}, fields: {e-mail: 'truncate:3', user name: drop, a-b: keep}}"
+    text = f"encoding: json\nrecords: {{json: columns}}\nkafka: {{name: orders}}\n{said}"
+    assert dataset_of_entry(entry_of(text), schema).columns == (
+        DatasetColumn("e_mail", "STRING", pii="HIGH", action="truncate:3"),
+        DatasetColumn("to_all", "STRING"),
         DatasetColumn("_kbq_rest", "JSON"),
+        DatasetColumn("a-b", action="keep"),
     )
 
 
