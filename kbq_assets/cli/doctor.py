@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -26,12 +27,15 @@ from kbq_assets.cli.local import stack_of
 from kbq_assets.cli.render import echo_json
 from kbq_assets.core.destinations import is_template
 from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.json_declared import undeclared
+from kbq_assets.core.personal import Decision, fields_of, parse_decisions
 from kbq_assets.core.places import Bucket
 from kbq_assets.core.settings import Settings
 from kbq_assets.core.topics import SourceEntry
+from kbq_assets.pipelines.catalog_apply import CatalogCommands
 from kbq_assets.pipelines.datasets import Datasets
 from kbq_assets.ports.kafka import OffsetReader
-from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry
 
 # An id that no registry has given out: NotFound is the answer of one that works.
 UNUSED_SCHEMA_ID = 2_147_483_647
@@ -78,6 +82,10 @@ class Checked(Protocol):
     def datasets(self) -> Datasets:
         """What the catalogue says of tables."""
 
+    @property
+    def catalog_commands(self) -> CatalogCommands:
+        """The catalogue beside broker and registry."""
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -117,6 +125,8 @@ def examine(platform: Checked) -> Iterator[Check]:
         yield from folder(place.path)
     yield broker(settings, lambda: platform.offsets)
     yield registry(settings, open_registry)
+    with contextlib.suppress(KbqError):  # told above, or by `kbq catalog validate`
+        yield from personal_data(platform.sources(), platform.catalog_commands.open_subjects)
 
 
 def _examine_google(platform: Checked) -> Iterator[Check]:
@@ -238,6 +248,36 @@ def registry(settings: Settings, open_registry: Callable[[Settings], SchemaRegis
         mend = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
         return Check("registry", Outcome.FAIL, f"{url}: {error.message}", mend)
     return Check("registry", Outcome.WARN, f"{url} knows schema {UNUSED_SCHEMA_ID}", "is this a registry?")
+
+
+def personal_data(
+    sources: Iterable[SourceEntry], open_subjects: Callable[[], SubjectRegistry]
+) -> Iterator[Check]:
+    """Decisions about fields that a topic's schema does not have: nothing stops for them. Raises Unavailable."""
+    decided = {entry.pattern: parse_decisions(entry.settings.pii) for entry in sources}
+    if not any(map(fields_of, decided.values())):
+        return
+    known = open_subjects().subjects()
+    for topic, decisions in sorted(decided.items()):
+        missing = _missing_fields(known.get(f"{topic}-value"), decisions)
+        if missing:
+            found = f"{topic}: its latest schema does not have {', '.join(missing)}"
+            mend = "mend the decision, unless older schemas or other types of records have the field"
+            yield Check("personal data", Outcome.WARN, found, mend)
+
+
+def _missing_fields(latest: LatestSchema | None, decisions: Sequence[Decision]) -> list[str]:
+    """Fields that are decided about and that a schema does not have; none where that cannot be told."""
+    from kbq_assets.wire.personal import undeclared as undeclared_in_avro  # with numpy, as the registry above
+
+    if latest is None or latest.has_references:
+        return []
+    with contextlib.suppress(KbqError, ValueError):
+        if latest.schema_type == "AVRO":
+            return undeclared_in_avro(json.loads(latest.schema), decisions)
+        if latest.schema_type == "JSON":
+            return undeclared(json.loads(latest.schema), fields_of(decisions))
+    return []
 
 
 def _requirement(name: str) -> Requirement | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from collections.abc import Mapping
@@ -14,8 +15,10 @@ from kbq_assets.cli.doctor import Check, Outcome
 from kbq_assets.cli.local import stack_of
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.settings import Settings, parse_settings
+from kbq_assets.core.topics import parse_source_list
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.topic_admin import FakeSubjects
 from kbq_assets_tests.fixtures.local_stack import free_ports
 
 
@@ -147,3 +150,34 @@ def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> 
     registry = FakeRegistry({})
     registry.down = True
     assert doctor.registry(settings, lambda settings: registry).mend == "start it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("AVRO", {"type": "record", "name": "P", "fields": [{"name": "email", "type": "string"}]}),
+        ("JSON", {"type": "object", "properties": {"email": {"type": "string"}}}),
+    ],
+)
+def test_a_decision_about_no_field_is_told(kind: str, schema: object) -> None:
+    subjects = FakeSubjects()
+    subjects.register("people-value", json.dumps(schema), kind)
+
+    def checks(pii: str, topic: str = "people") -> list[Check]:
+        sources = parse_source_list(f"{topic} dataset=d pii={pii}", "topics")
+        return list(doctor.personal_data(sources, lambda: subjects))
+
+    [found] = checks("email:drop,emial:drop,_key:keep")
+    assert (found.outcome, found.found) == (Outcome.WARN, "people: its latest schema does not have emial")
+    assert checks("email:drop,_key:keep") == []
+    assert checks("emial:drop", "others") == []
+    subjects.versions["people-value"].append(("no schema", kind))
+    assert checks("emial:drop") == []
+
+
+def test_topics_without_decisions_ask_nobody() -> None:
+    def nobody() -> FakeSubjects:
+        raise AssertionError
+
+    sources = parse_source_list("people dataset=d\nkeys dataset=d keys=true pii=_key:keep", "topics")
+    assert list(doctor.personal_data(sources, nobody)) == []
