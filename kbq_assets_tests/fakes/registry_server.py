@@ -65,6 +65,10 @@ def registry_server(
         def do_GET(self) -> None:
             _send(self, served.answer(self.path, self.headers.get("Authorization", "")))
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         def log_message(self, format: str, *arguments: Any) -> None:
             pass
 

@@ -26,15 +26,22 @@ class ConfluentSubjects:
         return {name: self._latest(name) for name in names}
 
     def _latest(self, subject: str) -> LatestSchema:
-        reply, address = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
+        reply, address = self._get(f"subjects/{_quoted(subject)}/versions/latest")
         found = self._good(reply, address)
         kind, text = str(found.get("schemaType") or "AVRO"), str(found.get("schema", ""))
         return LatestSchema(kind, text, bool(found.get("references")))
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
         """Why a schema cannot become the subject's next version. Raises Unavailable."""
-        path = f"compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        reply, address = self._post(path, _body(schema, schema_type))
+        path, body = f"compatibility/subjects/{_quoted(subject)}/versions", _body(schema, schema_type)
+        reply, address = self._post(f"{path}?verbose=true", body)
+        # Some registries know no more than the latest version; Apicurio judges by all, whatever the subject demands.
+        is_unknown = reply.status in (404, 405) and _code(reply) not in _NO_SUBJECT
+        if is_unknown or (self._complaints(reply, address) and not self._is_transitive(subject)):
+            reply, address = self._post(f"{path}/latest?verbose=true", body)
+        return self._complaints(reply, address)
+
+    def _complaints(self, reply: Reply, address: str) -> Sequence[str]:
         if reply.status == 404 and _code(reply) in _NO_SUBJECT:
             return ()
         if reply.status in (409, 422):
@@ -44,9 +51,17 @@ class ConfluentSubjects:
             return ()
         return tuple(map(str, answer.get("messages") or ("the registry says no more than that",)))
 
+    def _is_transitive(self, subject: str) -> bool:
+        """Whether versions before the latest count. They do where the registry does not tell."""
+        for path in (f"config/{_quoted(subject)}?defaultToGlobal=true", "config"):
+            reply, _ = self._get(path)
+            if reply.status == 200 and isinstance(reply.body, Mapping):
+                return "TRANSITIVE" in str(reply.body.get("compatibilityLevel", "TRANSITIVE"))
+        return True
+
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
         """Whether a subject has a schema in one of its versions. Raises Unavailable."""
-        reply, address = self._post(f"subjects/{quote(subject, safe='')}", _body(schema, schema_type))
+        reply, address = self._post(f"subjects/{_quoted(subject)}", _body(schema, schema_type))
         if reply.status in (404, 422):
             return False  # 422: it is no schema, which is said when it is to be registered
         self._good(reply, address)
@@ -54,7 +69,7 @@ class ConfluentSubjects:
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
         """Register a schema and return its id. Raises Refused, Unavailable."""
-        path = f"subjects/{quote(subject, safe='')}/versions"
+        path = f"subjects/{_quoted(subject)}/versions"
         reply, address = self._post(path, _body(schema, schema_type))
         if reply.status in (409, 422):
             raise Refused(
@@ -73,6 +88,10 @@ class ConfluentSubjects:
         if reply.status != 200 or reply.body is None:
             raise refused(reply, address)
         return reply.body
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")
 
 
 def _body(schema: str, schema_type: str) -> dict[str, str]:
