@@ -69,6 +69,8 @@ def show(platform: Platform, topic: str | None, env: str, as_json: bool) -> None
 
     entries = platform.catalog_commands.entries(env)
     if topic is not None:
+    if platform.catalog.catalog().problems:
+        click.echo("the catalogue has mistakes: not all of it is shown; next: kbq catalog validate", err=True)
         entry, files = _named(entries, topic), platform.catalog.files()
         (told,) = site_topics([entry], files, platform.settings.warehouse)
         if as_json:
@@ -178,8 +180,7 @@ def site(platform: Platform, folder: Path, state: bool, env: str) -> None:
     from kbq_assets.cli.catalog_site import write_site
     from kbq_assets.pipelines.catalog_site import site_topics
 
-    commands = platform.catalog_commands
-    entries = commands.entries(env)
+    entries = platform.catalog_commands.sound_entries(env)
     statuses = platform.tables() if state else ()
     topics = site_topics(entries, platform.catalog.files(), platform.settings.warehouse, statuses)
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

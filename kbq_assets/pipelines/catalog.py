@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kbq_assets.core.business_time import choose_field, parse_business_time
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, Problem, build_catalog
@@ -79,14 +79,23 @@ def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> 
 def sources(catalog: Catalog, env: str, origin: str) -> tuple[SourceEntry, ...]:
     """What extraction takes: the archived topics of one environment. Raises ConfigurationError for a catalogue with
     mistakes, and where the environment is not clear."""
-    if catalog.problems:
-        shown = "\n".join(f"  {problem}" for problem in catalog.problems[:_SHOWN])
-        more = f"\n  …and {len(catalog.problems) - _SHOWN} more" if len(catalog.problems) > _SHOWN else ""
-        raise ConfigurationError(
-            f"the catalogue {origin} has mistakes:\n{shown}{more}",
-            next_step="mend them: kbq catalog validate",
-        )
+    refuse_mistakes(catalog, origin)
     return tuple(entry.source for entry in catalog.of_env(environment(catalog, env)) if entry.archived)
+
+
+def refuse_mistakes(catalog: Catalog, origin: str = "") -> None:
+    """Raise ConfigurationError for a catalogue with mistakes: nothing is done by what may not be meant."""
+    if catalog.problems:
+        refuse_problems(f"the catalogue {origin}".rstrip() + " has mistakes", catalog.problems)
+
+
+def refuse_problems(
+    said: str, problems: Sequence[Problem], command: str = "kbq catalog validate"
+) -> NoReturn:
+    """Raise ConfigurationError with the first of them; ``command`` shows all."""
+    shown = "\n".join(f"  {problem}" for problem in problems[:_SHOWN])
+    more = f"\n  …and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    raise ConfigurationError(f"{said}:\n{shown}{more}", next_step=f"mend them: {command}")
 
 
 def uncatalogued(catalog: Catalog, env: str, origin: str, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -136,8 +145,13 @@ def check_compatibility(
     """Schemas that the registry would refuse, by the compatibility it demands. Raises Unavailable."""
     for entry in entries:
         for schema in schema_files(entry, files):
-            for message in registry.incompatibilities(schema.subject, schema.text, schema.schema_type):
-                yield Problem(schema.path, 1, "", f"not compatible with subject {schema.subject}: {message}")
+            yield from judged(schema, registry)
+
+
+def judged(schema: SchemaFile, registry: SubjectRegistry) -> Iterator[Problem]:
+    """Why the registry would refuse a schema. Raises Unavailable."""
+    for message in registry.incompatibilities(schema.subject, schema.text, schema.schema_type):
+        yield Problem(schema.path, 1, "", f"not compatible with subject {schema.subject}: {message}")
 
 
 def _check_schema(

@@ -15,6 +15,9 @@ from kbq_assets.pipelines.catalog import (
     SchemaFile,
     check_compatibility,
     environment,
+    judged,
+    refuse_mistakes,
+    refuse_problems,
     schema_files,
 )
 from kbq_assets.pipelines.operate import Proposal
@@ -55,8 +58,15 @@ class CatalogCommands:
     protobuf_fields: ProtobufFields
 
     def entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
-        """The entries of an environment, "" for the configured or only one. Raises ConfigurationError."""
+        """The entries of an environment, "" for the configured or only one; of a catalogue with mistakes, those that
+        could be read. Raises ConfigurationError."""
         catalog = self.reader.catalog()
+        return catalog.of_env(environment(catalog, env or self.env))
+
+    def sound_entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
+        """The same, to act on. Raises ConfigurationError for a catalogue with mistakes."""
+        catalog = self.reader.catalog()
+        refuse_mistakes(catalog)
         return catalog.of_env(environment(catalog, env or self.env))
 
     def protobuf_problems(self) -> tuple[list[Problem], str]:
@@ -71,9 +81,13 @@ class CatalogCommands:
         return list(check_compatibility(self.entries(env), self.reader.files(), self.open_subjects()))
 
     def plan(self, env: str = "") -> CatalogPlan:
-        """What would make broker and registry what the catalogue says; nothing is changed. Raises Unavailable."""
-        files, entries, subjects = self.reader.files(), self.entries(env), self.open_subjects()
-        admin, convention = self.open_admin(), self.reader.catalog().convention
+        """What would make broker and registry what the catalogue says; nothing is changed. Raises ConfigurationError
+        for a catalogue with mistakes, and for schemas that the registry would refuse half-way; Unavailable."""
+        entries, files = self.sound_entries(env), self.reader.files()
+        if wrong := self.protobuf_problems()[0]:
+            refuse_problems("the catalogue has mistakes", wrong)
+        admin, subjects = self.open_admin(), self.open_subjects()
+        convention = self.reader.catalog().convention
         planned = plan_changes(entries, admin.topics(), convention.ignores)
         changes, differences = list(planned.changes), list(planned.differences)
         if convention.access is not None:
@@ -82,6 +96,8 @@ class CatalogCommands:
             differences += [Difference(refusal.topic, refusal.message) for refusal in refusals]
         wanted = [schema for entry in entries for schema in schema_files(entry, files)]
         missing = [s for s in wanted if not subjects.is_registered(s.subject, s.text, s.schema_type)]
+        if refused := [p for s in missing for p in judged(s, subjects)]:
+            refuse_problems("the registry would refuse schemas", refused, "kbq catalog validate --registry")
         return CatalogPlan(tuple(changes), tuple(map(Registration, missing)), tuple(differences))
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:

@@ -291,6 +291,47 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
 def test_acls_are_shown_and_added_after_topics(world: FakePlatform, run: Shell, write: Write) -> None:
     write({f"{PLACE}/prod/topic.yaml": ENTRY + "producers: [web]\n"})
     write({"catalog.yaml": "access: {principal: 'User:{name}'}"})
+#: Names that nobody means, and a schema about whose personal data nothing is decided.
+MISTAKES = [
+    {"catalog.yaml": "name: {topic: '{domain}.{topic}'}"},
+    {f"{PLACE}/schemas/value.avsc": order("a").replace('"name": "a"', '"name": "a", "pii": "HIGH"')},
+    {**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": "message {"},
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("command", [("diff",), ("apply", "--yes")])
+def test_nothing_is_applied_of_a_catalogue_with_mistakes(
+    world: FakePlatform, run: Shell, write: Write, mistake: Mapping[str, str], command: tuple[str, ...]
+) -> None:
+    write(mistake)
+    assert run("catalog", "validate").exit_code == 1
+    result = run("catalog", *command)
+    assert (result.exit_code, "the catalogue has mistakes:" in result.stderr) == (1, True)
+    assert "next: mend them: kbq catalog validate" in result.stderr
+    assert (world.topic_admin.live, world.subjects.versions) == ({}, {})
+
+
+def test_pages_are_of_catalogues_without_mistakes_and_what_is_shown_of_others_says_so(
+    run: Shell, write: Write, tmp_path: Path
+) -> None:
+    write({"shop/sales/items/prod/topic.yaml": "scope: secret"})
+    assert "the catalogue has mistakes:" in run("catalog", "site", str(tmp_path / "site")).stderr
+    assert not (tmp_path / "site").exists()
+    shown = run("catalog", "show")
+    assert (TOPIC in shown.stdout, "has mistakes" in shown.stderr) == (True, True)
+
+
+def test_nothing_is_applied_where_the_registry_would_refuse_a_schema_half_way(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    write({f"{PLACE}/schemas/value.avsc": NUMBERS})
+    world.subjects.register(f"{TOPIC}-value", order("a"), "AVRO")
+    result = run("catalog", "apply", "--yes")
+    assert (result.exit_code, f"not compatible with subject {TOPIC}-value" in result.stderr) == (1, True)
+    assert world.topic_admin.live == {}
+
+
     assert run("catalog", "diff").stdout.splitlines() == [
         f"to do: create {TOPIC}: 2 partitions",
         f"to do: allow User:web WRITE, DESCRIBE on topic {TOPIC}",
