@@ -148,13 +148,16 @@ def test_protobuf_schemas_are_compiled_when_they_are_judged(
     run.done("plan")
 
 
-def test_without_protoc_the_rest_is_judged_and_it_is_said(
+def test_without_protoc_the_rest_is_judged_and_nobody_hears_that_all_is_well(
     run: Shell, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write({**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": proto_order("string a = 1")})
     monkeypatch.setitem(sys.modules, "grpc_tools", None)
     result = run("catalog", "validate")
-    assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (0, True)
+    assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
+    assert "no mistake" not in result.stdout
+    write({f"{PLACE}/prod/topic.yaml": "scope: secret"})
+    assert "'secret' is no scope" in run("catalog", "validate").stdout
 
 
 @pytest.mark.parametrize(
@@ -288,9 +291,6 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
     assert "the broker is as the catalogue says" in run.done("catalog", "apply")
 
 
-def test_acls_are_shown_and_added_after_topics(world: FakePlatform, run: Shell, write: Write) -> None:
-    write({f"{PLACE}/prod/topic.yaml": ENTRY + "producers: [web]\n"})
-    write({"catalog.yaml": "access: {principal: 'User:{name}'}"})
 #: Names that nobody means, and a schema about whose personal data nothing is decided.
 MISTAKES = [
     {"catalog.yaml": "name: {topic: '{domain}.{topic}'}"},
@@ -332,6 +332,9 @@ def test_nothing_is_applied_where_the_registry_would_refuse_a_schema_half_way(
     assert world.topic_admin.live == {}
 
 
+def test_acls_are_shown_and_added_after_topics(world: FakePlatform, run: Shell, write: Write) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + "producers: [web]\n"})
+    write({"catalog.yaml": "access: {principal: 'User:{name}'}"})
     assert run("catalog", "diff").stdout.splitlines() == [
         f"to do: create {TOPIC}: 2 partitions",
         f"to do: allow User:web WRITE, DESCRIBE on topic {TOPIC}",
