@@ -73,7 +73,8 @@ def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         written = read_cursor(context.cursor)
-        due = due_checks(report, written, steps.platform.openers.clock.now_ms())
+        shown = shown_problems(context.instance, steps.translator)
+        due = due_checks(report, written, shown, steps.platform.openers.clock.now_ms())
         events = evaluations(steps.translator, report, list(due))
         return dg.SensorResult(
             skip_reason=_summary(report), cursor=json.dumps({**written, **due}), asset_events=events
@@ -89,16 +90,32 @@ def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
 
 
 def due_checks(
-    report: CheckReport, written: Mapping[str, tuple[str, int]], now_ms: int
+    report: CheckReport, written: Mapping[str, tuple[str, int]], shown: Mapping[str, object], now_ms: int
 ) -> dict[str, tuple[str, int]]:
-    """Checks to write now, with what is then to be remembered of each: what it says, and when it was written."""
+    """Checks to write now, with what is then to be remembered of each: what it says, and when it was written.
+
+    What is ``shown`` may be others' word: a run writes what it has found, and things change after it.
+    """
     due = {}
     for name in FREE:
-        says = digest(report.of(name))
-        before, at_ms = written.get(name, ("", 0))
-        if name not in report.unknown and (says != before or not 0 <= now_ms - at_ms < RENEW_MS):
+        found, (before, at_ms) = report.of(name), written.get(name, ("", 0))
+        says, problems = digest(found), sum(not result.passed for result in found)
+        is_said = says == before and shown.get(name) == problems and 0 <= now_ms - at_ms < RENEW_MS
+        if name not in report.unknown and not is_said:
             due[name] = says, now_ms
     return due
+
+
+def shown_problems(instance: dg.DagsterInstance, translator: Translator) -> dict[str, object]:
+    """How many problems each check's page shows. Those that show no result, since a run planned them, have none."""
+    found = {}
+    for name in FREE:
+        key = dg.AssetCheckKey(asset_of(name, translator), name)
+        record = instance.get_latest_asset_check_evaluation_record(key)
+        latest = record.evaluation if record is not None else None
+        if isinstance(latest, dg.AssetCheckEvaluation) and (problems := latest.metadata.get("problems")):
+            found[name] = problems.value
+    return found
 
 
 def digest(results: Iterable[CheckResult]) -> str:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import dagster as dg
 
+from kbq_assets.core.check_names import PARTITIONS_RUN
 from kbq_assets.core.errors import InvalidName, TransientError
 from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.names import TableReference
@@ -81,14 +82,14 @@ class Steps:
         report = self.platform.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
             context.log.warning(f"{tp}: {message}; the next run goes on there")
-        yield from self._extraction_events(context, report, keys or ())
+        yield from self._extraction_events(context, report, keys)
         if report.failures and not report.partitions:
             raise dg.Failure(
                 f"nothing was read: {len(report.failures)} partitions failed", allow_retries=False
             )
 
     def _extraction_events(
-        self, context: StepContext, report: ExtractionReport, chosen: Collection[str]
+        self, context: StepContext, report: ExtractionReport, chosen: Collection[str] | None
     ) -> StepEvents:
         key, now_ms = self.translator.staged_files, self.platform.openers.clock.now_ms()
         slices = extraction_metadata.staged_slices(report, coarse=self._has_coarse_keys)
@@ -97,7 +98,7 @@ class Steps:
             others = extraction_metadata.staged_slices(report, coarse=not self._has_coarse_keys)
             slices |= {k: others[k] for k in chosen if k in others}
         changed = {k: extraction_metadata.staged_metadata(s, now_ms) for k, s in slices.items()}
-        idle = extraction_metadata.idle_partitions(report, (k for k in chosen if k not in changed))
+        idle = extraction_metadata.idle_partitions(report, (k for k in chosen or () if k not in changed))
         yield from in_batches(
             context,
             (
@@ -107,8 +108,11 @@ class Steps:
         )
         yield from self._topic_events(report, now_ms)
         yield dg.AssetObservation(key, metadata=extraction_metadata.extraction_metadata(report, now_ms))
-        yield check_events.stops_check(key, report.stops)
-        yield from self._state_checks(context, Side.EXTRACT)
+        if chosen is None:
+            yield check_events.stops_check(key, report.stops)
+            yield from self._state_checks(context, Side.EXTRACT)
+        else:  # what is stopped elsewhere, the run has not looked at
+            yield from self._state_checks(context, Side.EXTRACT, PARTITIONS_RUN)
         context.log.info(extraction_metadata.extraction_headline(report))
 
     @property
@@ -161,14 +165,18 @@ class Steps:
         yield from self._state_checks(context, Side.LOAD)
         context.log.info(metadata.load_headline(report))
 
-    def _state_checks(self, context: StepContext, side: Side) -> list[dg.AssetCheckEvaluation]:
-        """The checks that a run of this side can answer from state alone. The run is over: none of them fails it."""
+    def _state_checks(
+        self, context: StepContext, side: Side, *of_broker: str
+    ) -> list[dg.AssetCheckEvaluation]:
+        """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
+        The run is over: none of them fails it."""
         try:
-            report = self.platform.state_checks(side)
+            report = self.platform.state_checks(side, broker=bool(of_broker))
         except TransientError as error:
             context.log.warning(f"not checked: {error.message}")
             return []
-        return check_events.evaluations(self.translator, report, check_events.OF_RUNS[side])
+        names = (*of_broker, *check_events.OF_RUNS[side])
+        return check_events.evaluations(self.translator, report, names)
 
     def _register_tables(self, context: StepContext, tables: Iterable[TableReference]) -> None:
         keys: dict[dg.AssetKey, list[str]] = defaultdict(list)

@@ -322,11 +322,11 @@ class Platform:
         report = checking.run_checks(self._check_ports(self.load_cache))
         return checking.with_counts(report, self.reconcile_counts()) if counts else report
 
-    def state_checks(self, side: Side) -> checking.CheckReport:
-        """What state alone tells, read with the credentials of one side."""
+    def state_checks(self, side: Side, *, broker: bool = False) -> checking.CheckReport:
+        """What state alone tells, and where asked for the ``broker``, read with the credentials of one side."""
         is_loader = side is Side.LOAD or self.openers.load_store is None
         cache = self.load_cache if is_loader else self._extract_cache
-        return checking.run_checks(self._check_ports(cache), broker=False)
+        return checking.run_checks(self._check_ports(cache), broker=broker)
 
     @cached_property
     def _extract_cache(self) -> StateCache:

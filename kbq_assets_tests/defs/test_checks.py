@@ -21,13 +21,14 @@ from kbq_assets.core.check_names import (
 )
 from kbq_assets.core.checks import CheckResult
 from kbq_assets.core.commits import Commit, Counts
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.planning import PartitionStop
 from kbq_assets.defs import check_events
 from kbq_assets.defs.checks import FREE, RENEW_MS
 from kbq_assets.defs.metadata import SHOWN_LINES
 from kbq_assets.defs.translator import Translator
-from kbq_assets.pipelines import operate, state
+from kbq_assets.pipelines import checks, operate, state
 from kbq_assets.pipelines.checks import NEED_BROKER
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 
@@ -38,9 +39,19 @@ def _tick(world: PlatformWorld, instance: dg.DagsterInstance, cursor: str | None
     sensor = world.definitions.resolve_sensor_def("check_sensor")
     context = dg.build_sensor_context(instance=instance, cursor=cursor, definitions=world.definitions)
     result = sensor.evaluate_tick(context)
+    for event in result.asset_events:
+        instance.report_runless_asset_event(event)
     return dg.SensorResult(
         skip_reason=result.skip_message, cursor=result.cursor, asset_events=list(result.asset_events)
     )
+
+
+class Away:
+    """A broker that answers no check."""
+
+    @classmethod
+    def read(cls, *ports: object) -> None:
+        raise Unavailable("the broker is down")
 
 
 def _names(result: dg.SensorResult) -> list[str]:
@@ -174,6 +185,44 @@ def test_a_cursor_that_is_lost_or_wrong_has_everything_written_once_more(
     assert _names(_tick(loaded, instance, cursor)) == list(FREE)
 
 
+def test_what_a_run_wrote_last_is_corrected_when_it_is_over(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    first = _tick(loaded, instance)
+    table = loaded.platform.tables()[0].table
+    operate.propose_park_table(loaded.store, table).apply()
+    assert _failed(loaded.run("load_job", instance).get_asset_check_evaluations()).keys() == {TABLES_LOAD}
+    operate.propose_resume_table(loaded.store, table).apply()
+    second = _tick(loaded, instance, first.cursor)
+    assert _names(second) == [TABLES_LOAD]
+    assert not _failed(second.asset_events)
+
+
+def test_a_narrowed_run_hides_no_stop_elsewhere(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(5)
+    world.produce(1, topic="other.a")
+    world.run("extract_job", instance)
+    world.produce(5)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    result = world.run(
+        "extract_job", instance, config={"ops": {"extract": {"config": {"keys": ["other.*"]}}}}
+    )
+    check = _failed(result.get_asset_check_evaluations())[PARTITIONS_RUN]
+    assert f"kbq accept-gap --topic {TOPIC} --partition 0" in (check.description or "")
+
+
+def test_a_narrowed_run_says_nothing_of_stops_while_the_broker_is_away(
+    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(5)
+    world.run("extract_job", instance)
+    monkeypatch.setattr(checks, "_Broker", Away)
+    result = world.run("extract_job", instance, config={"ops": {"extract": {"config": {"keys": ["nyc.*"]}}}})
+    written = [e.check_name for e in result.get_asset_check_evaluations()]
+    assert (result.success, written) == (True, [CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL])
+
+
 def test_a_broker_that_is_away_leaves_its_checks_as_they_were(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
@@ -196,9 +245,6 @@ def test_checks_can_be_asked_for_one_at_a_time(loaded: PlatformWorld, instance: 
 def test_a_run_whose_state_cannot_be_read_afterwards_has_done_its_work(
     world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kbq_assets.core.errors import Unavailable
-    from kbq_assets.pipelines import checks
-
     def away(*args: object, **options: object) -> object:
         raise Unavailable("the store does not answer")
 
