@@ -266,7 +266,8 @@ def _plan_new_partition(
         starts[shard][tp.partition] = start
         epoch = 1
     draft.note_end(tp, snapshot.settings, LogEnd(start, broker.latest))
-    unit = Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=draft.limits)
+    limits = draft.limits.of_topic(snapshot.settings)
+    unit = Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=limits)
     _add_unit(draft, unit, broker, usual)
 
 
@@ -311,7 +312,7 @@ def _plan_partition(
         state.leader_epoch if has_epoch else -1,
         max(state.epoch_until or first, broker.earliest) if has_epoch else 0,
         state.accept_errors_until,
-        draft.limits,
+        draft.limits.of_topic(settings),
     )
     _add_unit(draft, unit, broker, Averages.of(state.totals, usual), is_try=state.stop is not None)
 

@@ -56,7 +56,9 @@ class TopicSettings:
     ``error_share``: of a window of ``error_share_records`` or more, above which the partition stops (E10).
     ``min_records``, ``min_bytes``: a partition with less to read waits, until its oldest unread record is
     ``max_wait_seconds`` old. ``max_records``, ``max_bytes``, ``max_seconds`` (of tasks): most that one run reads of the
-    topic. 0 is no limit. ``priority``: high, normal, low, or a whole number: the topic's weight when turns are shared.
+    topic. 0 is no limit. ``window_seconds``, ``window_records``, ``window_bytes`` (of staged files): at the first of
+    these a window ends; 0 is the environment's limit.
+    ``priority``: high, normal, low, or a whole number: the topic's weight when turns are shared.
     ``restart``: auto | manual, whether what stopped or is parked is tried again by itself (core/restarts.py).
     ``cluster_by`` (columns, comma-separated), ``owner``, ``cost_center`` (labels), ``require_partition_filter`` and
     ``partition_expiry_days`` (0: never) are its tables', when they are created (core/table_options.py).
@@ -98,6 +100,9 @@ class TopicSettings:
     max_records: int = 0
     max_bytes: int = 0
     max_seconds: int = 0
+    window_seconds: int = 0
+    window_records: int = 0
+    window_bytes: int = 0
     priority: str = "normal"
     restart: str = "auto"
     cluster_by: str = ""
@@ -273,6 +278,7 @@ class TopicSettings:
 
 _COUNTS: Final = (
     "min_records", "min_bytes", "max_wait_seconds", "max_records", "max_bytes", "max_seconds",
+    "window_seconds", "window_records", "window_bytes",
     "partition_expiry_days", "max_lag_records", "max_lag_seconds", "max_age_seconds", "max_error_share",
     "complete_after_seconds",
 )  # fmt: skip

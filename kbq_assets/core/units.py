@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -19,6 +20,15 @@ class WindowLimits:
     records: int = 5_000_000
     seconds: float = 300.0
     file_bytes: int = 256 * 1024 * 1024
+
+    def of_topic(self, settings: TopicSettings) -> WindowLimits:
+        """With what a topic says about its own windows."""
+        return dataclasses.replace(
+            self,
+            bytes=settings.window_bytes or self.bytes,
+            records=settings.window_records or self.records,
+            seconds=settings.window_seconds or self.seconds,
+        )
 
 
 @dataclass(frozen=True)

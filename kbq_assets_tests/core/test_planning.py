@@ -21,6 +21,7 @@ from kbq_assets.core.planning import (
     superseded_done_files,
 )
 from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.units import WindowLimits
 from kbq_assets_tests.strategies import staged_file, window
 
 COMMIT = Commit("t", 0, "cluster", "id", 3, {0: PartitionCommit(next=10, leader_epoch=4)})
@@ -46,6 +47,15 @@ def _stops(plan: ExtractionPlan) -> list[str]:
 def test_a_known_partition_goes_on_at_its_next_position() -> None:
     [unit] = _plan(KNOWN, (0, 25)).units
     assert (unit.range, unit.epoch, unit.leader_epoch) == (OffsetRange(T0, 10, 25), 3, 4)
+
+
+@pytest.mark.parametrize("snapshot", [KNOWN, NEW])
+def test_windows_end_as_the_environment_says_unless_the_topic_does(snapshot: TopicSnapshot) -> None:
+    own = dataclasses.replace(snapshot, settings=TopicSettings(window_seconds=60, window_bytes=7))
+    for topic, expected in ((snapshot, WindowLimits(1, 2, 3, 4)), (own, WindowLimits(7, 2, 60, 4))):
+        broker = {T0: BrokerOffsets(0, 25), T1: BrokerOffsets(0, 25)}
+        plan = plan_extraction([topic], broker, "cluster", WindowLimits(1, 2, 3, 4))
+        assert {unit.limits for unit in plan.units} == {expected}
 
 
 def test_an_idle_partition_is_no_unit() -> None:

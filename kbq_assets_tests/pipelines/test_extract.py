@@ -42,6 +42,13 @@ def test_windows_end_by_records_and_follow_one_another() -> None:
     assert [(w.first, w.until) for w in bench.commit().partitions[0].windows] == [(0, 2), (2, 4), (4, 5)]
 
 
+def test_a_topic_may_say_itself_when_its_windows_end() -> None:
+    bench = Bench(settings=dataclasses.replace(SETTINGS, window_records=4), window=TWO_RECORDS)
+    bench.produce(1, 1, 1, 1, 1)
+    bench.extract()
+    assert [(w.first, w.until) for w in bench.commit().partitions[0].windows] == [(0, 4), (4, 5)]
+
+
 def test_positions_without_records_are_covered_and_counted_as_gaps() -> None:
     bench = Bench()
     bench.kafka.gap(TP, 3)

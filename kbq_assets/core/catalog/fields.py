@@ -92,6 +92,9 @@ _OPTIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "max_records": "most records that one run reads",
             "max_bytes": "most bytes of values that one run reads",
             "max_seconds": "task seconds of one run after which no task starts",
+            "window_seconds": "a window ends after so many seconds; 0: KBQ_WINDOW_SECONDS",
+            "window_records": "after so many records; 0: KBQ_WINDOW_RECORDS",
+            "window_bytes": "after so many staged bytes; 0: KBQ_WINDOW_BYTES",
         },
     ),
 }

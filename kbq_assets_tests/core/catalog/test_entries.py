@@ -38,7 +38,7 @@ def test_everything_said_arrives() -> None:
             kafka: {name: shop.orders.v1, partitions: 6, replication: 3, retention: 7d, config: {max.message.bytes: 10}}
             destination: {dataset: sales, table: orders_v1, cluster_by: [customer, country]}
             records: {keys: true, errors: skip, error_share: 1}
-            extraction: {priority: 7, max_records: 100, start: latest}
+            extraction: {priority: 7, max_records: 100, start: latest, window_seconds: 60, window_bytes: 1000}
             """
         }
     )
@@ -58,6 +58,8 @@ def test_everything_said_arrives() -> None:
             error_share=1,
             priority="7",
             max_records=100,
+            window_seconds=60,
+            window_bytes=1000,
             start="latest",
         ),
     )
@@ -167,6 +169,11 @@ def test_environments_are_told_apart() -> None:
         ("kafka: {retention: 7 days}", "1: kafka.retention: '7 days' is no duration (12h, 7d, or forever)"),
         ("kafka: {name: 'a b'}", "1: kafka.name: topic name 'a b' cannot be carried in file names"),
         ("extraction:\n  priority: huge", "2: extraction.priority: priority=huge (high, normal, low"),
+        ("extraction: {window_records: -1}", "1: extraction.window_records: window_records=-1 (0 or more)"),
+        (
+            "extraction: {window_seconds: 1m}",
+            "1: extraction.window_seconds: expected a whole number, found '1m'",
+        ),
         ("extraction: {max_bytes: 5}", "1: extraction.max_bytes: max_bytes=5 would let no record"),
         ("destination: {dataset: a-b}", "1: destination.table: table name 'a-b'.'orders' is not allowed"),
         (
