@@ -33,8 +33,9 @@ class StagedFile:
 
     Rows per hour of business time (hours since 1970, UTC; the Kafka time where there is none) are ``event_hours``: at
     most `MOST_HOURS`, those with most rows. Rows in no listed hour are what is missing to ``rows``: all of them in
-    files that are older than the field. ``newest_event_ms`` is the highest business time, 0 in older files;
-    ``event_time_fallbacks`` counts rows of topics with a business time that told none, and have the Kafka time.
+    files that are older than the field. ``newest_event_ms`` is the highest business time that a record told, 0 where
+    none did: in error files, those of tombstones, and older ones. ``event_time_fallbacks`` counts rows of topics with a
+    business time that told none, and have the Kafka time.
     """
 
     path: str

@@ -28,7 +28,8 @@ class Watermark:
 
     ``event_ms`` is the highest business time committed, but no higher than the Kafka time of what came with it: a
     producer whose clock is ahead must not complete hours. ``rows_ms``: when the log end was asked for by the run that
-    brought rows last. ``end_ms``: when it was asked for by the last run after which nothing was left to read.
+    brought rows with a business time last, or the first ones. ``end_ms``: when it was asked for by the last run after
+    which nothing was left to read.
     """
 
     event_ms: int = 0
@@ -36,10 +37,12 @@ class Watermark:
     end_ms: int = 0
 
     def with_window(self, window: Window, asked_ms: int) -> Watermark:
-        """After one more window. One without rows says nothing of business time."""
-        if not window.files:
+        """After one more window. One without rows says nothing of business time, nor does one of error rows or of
+        others that told none: their Kafka time may be far ahead of what is read next. Such rows alone are as good as
+        none, so that a partition that has no others is judged by its log end."""
+        newest = max((file.newest_event_ms for file in window.files), default=0)
+        if not window.files or (newest <= 0 and self.rows_ms):
             return self
-        newest = max(file.newest_event_ms for file in window.files)
         highest = min(newest, window.newest_ms or newest, asked_ms or newest)
         return dataclasses.replace(
             self, event_ms=max(self.event_ms, highest), rows_ms=max(self.rows_ms, asked_ms)

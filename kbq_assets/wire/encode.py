@@ -21,7 +21,7 @@ from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.container import BLOCK_BYTES, Sink
 from kbq_assets.wire.errors import EncoderMisuse
-from kbq_assets.wire.event_time import event_times
+from kbq_assets.wire.event_time import EventTimes, event_times
 from kbq_assets.wire.files import EncodedFile, FileEncoder, NewFile, OpenSink
 from kbq_assets.wire.reasons import Reason
 from kbq_assets.wire.rejects import NO_SCHEMA_ID, Rejections, Rejects
@@ -273,14 +273,15 @@ class WindowEncoder:
     ) -> None:
         """Append to many files in one pass over the chunk."""
         slots = np.full(len(rows), -1, np.int64)
-        times, fallbacks = event_times(chunk, rows, captures, schema.event_unit)
+        times, fallbacks, _ = event_times(chunk, rows, captures, schema.event_unit)
         for file, picked in parts:
             slots[picked] = file.slot
             blocks.used[file.slot], blocks.rows[file.slot] = file.bytes_buffered, 0
-            its_fallbacks = 0
-            if fallbacks:
-                _, its_fallbacks = event_times(chunk, rows[picked], captures.take(picked), schema.event_unit)
-            file.note(chunk, rows[picked], times[picked] if len(times) else times, its_fallbacks)
+            if fallbacks:  # which of its rows they are is not kept
+                found = event_times(chunk, rows[picked], captures.take(picked), schema.event_unit)
+            else:
+                found = EventTimes(times[picked] if len(times) else times)
+            file.note(chunk, rows[picked], found)
             self.rows += len(picked)
         placed = slots >= 0
         if not placed.all():

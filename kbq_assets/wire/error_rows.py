@@ -107,7 +107,7 @@ class ErrorRows:
             self._last_offset,
             frozenset(self._hours.days),
             self._hours.hours,
-            self._hours.newest_ms,
+            0,  # a bad record tells no business time, and Kafka's may be far from it
             0,
             self._writer.crc32c,
         )

@@ -7,7 +7,7 @@ What a value says is told by core/business_time.py, which tests compare this wit
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,22 +37,31 @@ _LEAST_SECONDS, _LEAST_MILLIS, _LEAST_MICROS, _LEAST_NANOS = 10**8, 10**11, 10**
 _LONGEST_NUMBER = 18
 
 
-def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED) -> tuple[Longs, int]:
+NO_TIMES: Longs = np.empty(0, np.int64)
+
+
+class EventTimes(NamedTuple):
+    """Business times of rows, in their order; of ``fallbacks`` rows they are the Kafka timestamps. ``newest`` is the
+    highest that a row told itself."""
+
+    times: Longs = NO_TIMES
+    fallbacks: int = 0
+    newest: int = _NONE
+
+
+def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED) -> EventTimes:
     """The business time of each row, from capture 0 or else from the Kafka timestamp; plain numbers are in ``unit``.
 
-    Second, how often the Kafka timestamp stood in for a captured field: null, absent, or no time. A record that has no
+    The Kafka timestamp stands in for a captured field that is null, absent, or no time. A record that has no
     Kafka timestamp either gets 0. Without a capture there are no times: `kafka_times` are them.
     """
     if not len(captures.kinds):
-        return NO_TIMES, 0
+        return EventTimes()
     times = np.empty(len(rows), np.int64)
-    fallbacks = _event_times(
+    fallbacks, newest = _event_times(
         chunk.buffer, chunk.timestamps, rows, (captures.kinds, captures.starts, captures.ends), unit, times
     )
-    return times, int(fallbacks)
-
-
-NO_TIMES: Longs = np.empty(0, np.int64)
+    return EventTimes(times, int(fallbacks), int(newest))
 
 
 class HourCounter:
@@ -63,13 +72,14 @@ class HourCounter:
         self._hours: dict[int, int] = {}
         self._newest = _NONE
 
-    def add(self, times: Longs) -> None:
-        """Count rows by their times. Most chunks lie in one hour: then nothing is done per row."""
+    def add(self, times: Longs, newest: int | None = None) -> None:
+        """Count rows by their times, of which ``newest`` is the highest that counts, all of them without it. Most
+        chunks lie in one hour: then nothing is done per row."""
         if not len(times):
             return
-        newest = int(times.max())
-        self._newest = max(self._newest, newest)
-        first, last = int(times.min()) // HOUR_MICROS, newest // HOUR_MICROS
+        highest = int(times.max())
+        self._newest = max(self._newest, highest if newest is None else newest)
+        first, last = int(times.min()) // HOUR_MICROS, highest // HOUR_MICROS
         if first == last:
             self._count(first, len(times))
         elif last - first < _DENSE_HOURS:
@@ -302,9 +312,11 @@ def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
 
 
 @kernel
-def _event_times(buffer: Any, timestamps: Any, rows: Any, captures: Any, unit: int, times: Any) -> int:
+def _event_times(
+    buffer: Any, timestamps: Any, rows: Any, captures: Any, unit: int, times: Any
+) -> tuple[int, int]:
     kinds, starts, ends = captures
-    fallbacks = 0
+    fallbacks, newest = 0, _NONE
     for k in range(len(rows)):
         kind = int64(kinds[0, k])
         time = _NONE
@@ -317,8 +329,10 @@ def _event_times(buffer: Any, timestamps: Any, rows: Any, captures: Any, unit: i
             fallbacks += 1
             timestamp = timestamps[rows[k]]
             time = timestamp * 1000 if 0 <= timestamp < END_OF_TIME else 0
+        elif time > newest:
+            newest = time
         times[k] = time
-    return fallbacks
+    return fallbacks, newest
 
 
 @kernel

@@ -13,8 +13,8 @@ from kbq_assets.wire.blocks import SharedBlocks, room_of
 from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
 from kbq_assets.wire.codec import Codec
 from kbq_assets.wire.container import ContainerWriter, Sink
-from kbq_assets.wire.event_time import HourCounter, event_times
-from kbq_assets.wire.schema import StagedSchema
+from kbq_assets.wire.event_time import EventTimes, HourCounter, event_times
+from kbq_assets.wire.schema import BodyKind, StagedSchema
 from kbq_assets.wire.validate import Captures
 
 
@@ -32,8 +32,9 @@ class NewFile:
 class EncodedFile:
     """A finished file. Offsets are those of its first and last record; event dates are days since 1970.
 
-    ``event_hours`` are rows per hour since 1970 (core/commits.py: StagedFile); ``event_time_fallbacks`` rows have the
-    Kafka time though the topic has a business time.
+    ``event_hours`` are rows per hour since 1970, ``newest_event_ms`` is the highest business time that a record told
+    (core/commits.py: StagedFile); ``event_time_fallbacks`` rows have the Kafka time though their topic has a business
+    time.
     """
 
     table: str
@@ -106,18 +107,18 @@ class FileEncoder:
         """Append the good records ``rows`` of ``chunk``, in offset order."""
         if not len(rows):
             return
-        times, fallbacks = event_times(chunk, rows, captures, self._schema.event_unit)
-        self.note(chunk, rows, times, fallbacks)
-        self.lay(chunk, rows, times, prefix)
+        found = event_times(chunk, rows, captures, self._schema.event_unit)
+        self.note(chunk, rows, found)
+        self.lay(chunk, rows, found.times, prefix)
 
-    def note(self, chunk: Chunk, rows: Longs, times: Longs, fallbacks: int) -> None:
+    def note(self, chunk: Chunk, rows: Longs, found: EventTimes) -> None:
         """Take note of the times of rows that are appended, and of the last one's offset."""
-        if len(times):
-            self._hours.add(times)
+        if len(found.times):
+            self._hours.add(found.times, found.newest if found.fallbacks else None)
         else:
             whole = len(rows) == len(chunk)
             self._hours.add_kafka(chunk.timestamps if whole else chunk.timestamps[rows])
-        self._fallbacks += fallbacks
+        self._fallbacks += found.fallbacks
         self._last_offset = int(chunk.offsets[rows[-1]])
 
     def lay(self, chunk: Chunk, rows: Longs, times: Longs, prefix: int) -> None:
@@ -146,10 +147,16 @@ class FileEncoder:
             self._last_offset,
             frozenset(self._hours.days),
             self._hours.hours,
-            self._hours.newest_ms,
+            self._newest_ms,
             self._fallbacks,
             self._writer.crc32c,
         )
+
+    @property
+    def _newest_ms(self) -> int:
+        """The newest business time that a record told. Tombstones of a topic that has one tell none."""
+        is_mute = self._schema.event_time and self._schema.body is BodyKind.EMPTY
+        return 0 if is_mute else self._hours.newest_ms
 
     def _fill_block(self, chunk: Chunk, rows: Longs, times: Longs, first: int, prefix: int) -> int:
         until, used = self.suffix.append(

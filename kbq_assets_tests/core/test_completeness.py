@@ -56,6 +56,12 @@ def test_a_producer_whose_clock_is_ahead_completes_nothing(
     assert Watermark().with_window(found, asked_ms).event_ms == highest
 
 
+def test_a_window_of_which_no_record_told_its_time_moves_nothing_but_the_first_patience() -> None:
+    found = dataclasses.replace(window(0, 1, _file(newest_ms=0, h9=1)), newest_ms=9999)
+    assert Watermark(700, 900, 950).with_window(found, 960) == Watermark(700, 900, 950)
+    assert Watermark(0, 0, 950).with_window(found, 960) == Watermark(0, 960, 950)
+
+
 def test_a_window_without_rows_says_nothing() -> None:
     assert Watermark(5, 6, 7).with_window(window(0, 4, gaps=4), 900) == Watermark(5, 6, 7)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import random
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -27,7 +28,8 @@ from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, B, Bench, value
+from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, B, Bench, value
+from kbq_assets_tests.wire.samples import avro_body, framed
 
 #: The fakes' clocks begin in the hour before.
 HOUR = 472_223
@@ -39,7 +41,7 @@ _REFUSED = JobError("notFound", "the file is gone", transient=False)
 class Times(Bench):
     """A bench whose clocks are told the time: minutes after `HOUR`."""
 
-    def at(self, minutes: int) -> Times:
+    def at(self, minutes: int) -> Self:
         """It is so many minutes later, for everybody."""
         self.store.time_ms = HOUR * HOUR_MS + minutes * MINUTE
         self.clock.seconds = (self.store.time_ms - 1_700_000_000_000) / 1000
@@ -102,6 +104,57 @@ def test_an_active_partition_is_judged_by_its_business_time_alone() -> None:
     bench.at(225)  # nothing more for a quarter of an hour: it is idle, by a mark that is not ten minutes old
     bench.run()
     assert bench.until() == 3
+
+
+TIMED = dataclasses.replace(SETTINGS, event_date="at", tombstones="row", error_share=1.0)
+_AT = ["null", {"type": "long", "logicalType": "timestamp-millis"}]
+_TIMED_SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "at", "type": _AT}]}
+
+
+def _told(at: int | None) -> bytes:
+    """A record with this business time, in minutes after `HOUR`."""
+    time = None if at is None else HOUR * HOUR_MS + at * MINUTE
+    return framed(avro_body(_TIMED_SCHEMA, {"at": time}), 8)
+
+
+class Replay(Times):
+    """A topic whose records tell of other times than Kafka's."""
+
+    def tell(self, *values: bytes | None) -> None:
+        """Records that come now."""
+        self.registry.schemas[8] = json.dumps(_TIMED_SCHEMA)
+        for each in values:
+            self.kafka.produce(TP, each, key=b"k", timestamp=self.store.time_ms)
+
+
+_BAD = b"\x01 no Confluent prefix"
+
+
+@pytest.mark.parametrize("other", [_BAD, _told(None), None], ids=["bad", "without-time", "tombstone"])
+def test_what_tells_no_business_time_completes_no_hour(other: bytes | None) -> None:
+    bench = Replay(settings=TIMED).at(6000)
+    bench.tell(_told(16), other)
+    bench.run()
+    mark = bench.commit().partitions[0].watermark
+    assert (mark.event_ms, mark.rows_ms > 0) == (HOUR * HOUR_MS + 16 * MINUTE, True)
+    assert bench.until() == 0
+    bench.at(6005).tell(other)
+    bench.run()
+    assert bench.until() == 0
+    bench.at(6006).tell(_told(76))
+    bench.run()
+    assert (bench.until(), bench.hours().late_rows) == (1, 0)
+
+
+@pytest.mark.parametrize("only", [_BAD, _told(None)], ids=["bad", "without-time"])
+def test_a_partition_that_tells_no_business_time_is_judged_by_its_log_end(only: bytes) -> None:
+    bench = Replay(settings=TIMED).at(59)
+    table = ERRORS if only == _BAD else A
+    for minutes in range(59, 90, 5):
+        bench.at(minutes).tell(only)
+        bench.extract()
+        bench.load()
+        assert bench.until(table) == (-1 if minutes < 74 else 0 if minutes < 75 else 1)
 
 
 def test_empty_and_idle_partitions_are_judged_by_their_log_end() -> None:

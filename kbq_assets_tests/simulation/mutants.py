@@ -19,6 +19,9 @@ from kbq_assets.pipelines import completeness as judging
 from kbq_assets.pipelines import load, publisher, state
 from kbq_assets.pipelines.load_ports import GO_ON, Turn
 from kbq_assets.pipelines.load_table import TableLoader
+from kbq_assets.wire.error_rows import ErrorRows
+from kbq_assets.wire.event_time import HourCounter
+from kbq_assets.wire.files import FileEncoder
 from kbq_assets.worker import unit as worker_unit
 
 
@@ -151,6 +154,21 @@ def _newest_first(files: list[StagedFile]) -> Any:
 
 loading_windows = loading._windows_by_partition
 
+
+def _errors_with_kafka_times(self: ErrorRows) -> Any:
+    finished = finish_errors(self)
+    return finished and dataclasses.replace(finished, newest_event_ms=self._hours.newest_ms)
+
+
+finish_errors = ErrorRows.finish
+
+
+def _add_whatever_was_told(self: HourCounter, times: Any, newest: Any = None) -> None:
+    add_times(self, times)
+
+
+add_times = HourCounter.add
+
 MUTANTS = (
     Mutant("a swap without precondition", "E4, L2", ((state, "swap", _blind_swap), (publisher, "swap", _blind_swap))),
     Mutant("windows published wherever the partition stands", "E4",
@@ -171,4 +189,12 @@ MUTANTS = (
     Mutant("one job id for all of a table's jobs", "L2", ((loading, "_fly", _same_sequence),)),
     Mutant("newest windows first", "L1", ((loading, "_windows_by_partition", _newest_first),)),
     Mutant("hours of quarantined rows are complete", "L5, L10", ((judging, "_refused", lambda current: []),)),
+)  # fmt: skip
+
+#: Kafka's time instead of a business time moves what a partition has passed (docs/completeness.md).
+REPLAY_MUTANTS = (
+    Mutant("bad records tell of now", "L10", ((ErrorRows, "finish", _errors_with_kafka_times),)),
+    Mutant("records without their time tell of now", "L10", ((HourCounter, "add", _add_whatever_was_told),)),
+    Mutant("tombstones tell of now", "L10",
+           ((FileEncoder, "_newest_ms", property(lambda self: self._hours.newest_ms)),)),
 )  # fmt: skip

@@ -140,7 +140,8 @@ def check_hours(world: World) -> None:
 
 
 def check_complete(world: World) -> None:
-    """No hour became complete too early: all its rows were loaded, or given up by an operator."""
+    """No hour became complete too early: every partition was read beyond it, and all its rows were loaded, or given up
+    by an operator."""
     if world.too_early:
         raise PromiseBroken(f"COMPLETE: {world.too_early[:5]}")
 

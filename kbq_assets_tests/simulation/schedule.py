@@ -46,6 +46,12 @@ PARKING = Chaos(
     operate=3.0, reject=0.1, clean=2.0, run_job=6.0, spoil_a_file=0.05, recreate=0.0, lose_to_retention=0.0,
 )  # fmt: skip
 PROFILES = (ROUGH, PARKING)
+#: Old business times that Kafka has now, with bad records, tombstones and records without their time between them. No
+#: partition is ever empty, nor without such a time for as long as an hour: none is judged by its log end.
+REPLAYING = dataclasses.replace(ROUGH, reset_rate=0.0, recreate=0.0, lose_to_retention=0.0)
+REPLAY = Recipe("rrrr35gpt", settings=dataclasses.replace(
+    Recipe().settings, event_date="at", tombstones="row", complete_after_seconds=3600,
+))  # fmt: skip
 #: Half of the parkings are such that a load tries the table again by itself (core/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
 

@@ -14,11 +14,14 @@ import pytest
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.evolution import VARIANT_COLUMN
+from kbq_assets.pipelines import state
 from kbq_assets.pipelines.restaging import is_copy
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation.mutants import MUTANTS, Mutant
+from kbq_assets_tests.simulation.mutants import MUTANTS, REPLAY_MUTANTS, Mutant
 from kbq_assets_tests.simulation.schedule import (
+    REPLAY,
+    REPLAYING,
     RESTARTING,
     ROUGH,
     ScheduleFailed,
@@ -85,6 +88,24 @@ def test_schemas_that_contradict_their_table_keep_the_promises_beside_each_other
         uris = [uri for job in world.warehouse.jobs.values() for uri in job.status.source_uris]
         copies += sum(is_copy(world.store.path_of(uri)) for uri in uris)
     assert copies > 0
+
+
+@pytest.mark.slow
+def test_a_replay_completes_no_hour_that_it_has_not_passed() -> None:
+    complete = 0
+    for seed in range(100):
+        world = run_schedule(seed, REPLAYING, REPLAY)
+        states = state.read_table_states(world.store, state.table_registry(world.store))
+        complete += sum(found.value.hours.until > 0 for found in states.values())
+    assert complete > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_a_replay_notices_what_tells_of_another_time(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises(ScheduleFailed, match="COMPLETE"):
+        for seed in range(100):
+            run_schedule(seed, REPLAYING, REPLAY)
 
 
 def test_a_seed_is_a_schedule() -> None:

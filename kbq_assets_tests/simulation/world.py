@@ -33,6 +33,7 @@ from kbq_assets.pipelines.operate import (
 )
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, LoadJob
+from kbq_assets.wire.chunk import encode_long
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -49,11 +50,14 @@ SCHEMAS = {
     2: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"},{"name":"y","type":["null","long"]}]}',
     3: '{"type":"record","name":"B","fields":[{"name":"x","type":"long"}]}',
     4: '{"type":"record","name":"A","fields":[{"name":"x","type":"string"}]}',
+    5: '{"type":"record","name":"A","fields":[{"name":"x","type":"long"},'
+    '{"name":"at","type":["null",{"type":"long","logicalType":"timestamp-millis"}]}]}',
 }
 _A, _B = TableReference("d", "A"), TableReference("d", "B")
-TABLES_OF = {1: _A, 2: _A, 3: _B, 4: _A}
+TABLES_OF = {1: _A, 2: _A, 3: _B, 4: _A, 5: _A}
 ERRORS = TableReference("d", "kbq_errors")
-_BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x"}
+_BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x", 5: b"\x02\x00"}
+_DAY_MS = 24 * HOUR_MS
 _SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0, complete_after_seconds=60)
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
 # The simulator's processes are greenlets of one thread.
@@ -97,7 +101,11 @@ class WatchedStore(FaultyMemoryStore):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a world is made of. ``kinds`` are what is produced, by schema id: gaps, poison and tombstones beside."""
+    """What a world is made of. ``kinds`` are what is produced, by schema id: gaps, poison and tombstones beside.
+
+    With a business time, records of a replay (`r`) tell of a day ago, then of later and later, and those of a clock
+    that is ahead (`f`) of hours to come; Kafka has them now. Each partition then begins with one of a replay.
+    """
 
     kinds: str = "1122333gpt"
     partitions: int = 2
@@ -143,6 +151,12 @@ class World:
         self._produced = 0
         self.late_rows = Counter[TableReference]()
         self.too_early: list[str] = []
+        self._told: dict[tuple[TopicPartition, int], int] = {}
+        self._passed: dict[TopicPartition, int] = {}
+        self._began_ms = self.store.time_ms
+        if self.recipe.settings.event_date:
+            for partition in range(self.recipe.partitions):
+                self._produce(TopicPartition(TOPIC, partition), "r")
 
     # What happens on its own ------------------------------------------------------------------------------------
 
@@ -156,19 +170,43 @@ class World:
         if kind == "g":
             self.kafka.gap(tp)
             return
-        tombstones = self.recipe.settings.tombstones
-        when = self._when()
+        when = told = self._when()
         if kind == "t":
             offset = self.kafka.produce(tp, None, key=b"k", timestamp=when)
-            table = ERRORS if tombstones == "error_table" else None
+            table = self._table_of_tombstones
         elif kind == "p":
             offset, table = self.kafka.produce(tp, b"\x01poison", timestamp=when), ERRORS
         else:
-            schema_id = int(kind)
-            value = struct.pack(">bI", 0, schema_id) + _BODIES[schema_id]
-            offset, table = self.kafka.produce(tp, value, timestamp=when), TABLES_OF[schema_id]
+            if kind in "rf":
+                told, kind = self._tell(tp, kind), "5"
+                body = b"\x02\x02" + encode_long(told)
+            else:
+                body = _BODIES[int(kind)]
+            value = struct.pack(">bI", 0, int(kind)) + body
+            offset, table = self.kafka.produce(tp, value, timestamp=when), TABLES_OF[int(kind)]
         self.expected[tp, self.topic_id][offset] = table
         self.schema_ids[tp, offset] = kind
+        self._told[tp, offset] = told
+
+    def _tell(self, tp: TopicPartition, kind: str) -> int:
+        """A business time, noted: its partition may be taken to have passed it, but no further than now."""
+        now = self.store.time_ms
+        told = min(now, self._began_ms - _DAY_MS + self._produced * 600_000)
+        if kind == "f":
+            told = now + self._produced * HOUR_MS
+        self._passed[tp] = max(self._passed.get(tp, 0), min(told, now))
+        return told
+
+    @property
+    def _table_of_tombstones(self) -> TableReference | None:
+        settings = self.recipe.settings
+        return {"error_table": ERRORS, "row": settings.table_for(TOPIC)}.get(settings.tombstones)
+
+    @property
+    def tables(self) -> tuple[TableReference, ...]:
+        """All tables that records may come to."""
+        tombstones = [self._table_of_tombstones] if self.recipe.settings.tombstones == "row" else []
+        return (*sorted(set(TABLES_OF.values())), ERRORS, *filter(None, tombstones))
 
     def _when(self) -> int:
         """The time of a record: now, or some hours ago. Of no random choice, so that seeds stay schedules."""
@@ -183,9 +221,8 @@ class World:
             self._note_late(self.warehouse.log[before:])
 
     def hour_of(self, row: Row) -> int:
-        """The hour of a row's record; -1 where the topic was recreated since."""
-        message = self.kafka.log(TopicPartition(row.topic, row.partition)).history.get(row.offset)
-        return message.timestamp // HOUR_MS if message else -1
+        """The hour of a row's record, by its business time; of another record's where the topic was recreated since."""
+        return self._told[TopicPartition(row.topic, row.partition), row.offset] // HOUR_MS
 
     def _note_late(self, rows: Iterable[tuple[TableReference, Row]]) -> None:
         """Rows that become visible of an hour that is complete. A flight holds its hours until it has landed, so it is
@@ -196,10 +233,14 @@ class World:
                 self.late_rows[table] += 1
 
     def _watch_hours(self, before: TableState, after: TableState) -> None:
-        """Hours that become complete: nothing of them may be in quarantine that no operator has seen."""
-        hours = range(before.hours.until, after.hours.until)
+        """Hours that become complete: nothing of them may be in quarantine that no operator has seen, and each
+        partition must have told of a later time, where it has a business time."""
+        hours, settings = range(before.hours.until, after.hours.until), self.recipe.settings
         if not hours or self.recreated:
             return
+        passed = min(self._passed.values(), default=0) - settings.complete_after_seconds * 1000
+        if settings.event_date and hours.stop > passed // HOUR_MS:
+            self.too_early.append(f"{hours}: partitions were read until {self._passed}")
         for bad in after.new_quarantined:
             of_hours = [offset for offset in self._offsets(bad.file) if self._hour(bad.file, offset) in hours]
             if of_hours:
@@ -239,8 +280,7 @@ class World:
 
     def reject(self) -> None:
         """Let a table refuse every job for a while, so that it is parked; or let it accept again."""
-        tables = (*sorted(set(TABLES_OF.values())), ERRORS)
-        self.rejecting = None if self.rejecting else self.random.choice(tables)
+        self.rejecting = None if self.rejecting else self.random.choice(self.tables)
 
     def lose_placements(self) -> None:
         """Somebody deletes what says which columns tables were given."""
@@ -319,7 +359,7 @@ class World:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
             return
         if self.random.random() < self.park_rate:
-            table = self.random.choice((*sorted(set(TABLES_OF.values())), ERRORS))
+            table = self.random.choice(self.tables)
             if self.restart_rate and self.random.random() < self.restart_rate:
                 _park_as_loader(store, table)
             else:
@@ -333,7 +373,7 @@ class World:
                 continue  # nothing of this kind to mend
 
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
-        for table in (*sorted(set(TABLES_OF.values())), ERRORS):
+        for table in self.tables:
             yield lambda t=table: propose_resume_table(store, t)  # type: ignore[misc, arg-type]
         for partition in range(self.partitions):
             tp = TopicPartition(TOPIC, partition)

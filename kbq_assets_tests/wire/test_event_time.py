@@ -16,7 +16,14 @@ from kbq_assets.core.business_time import FORMATS, epoch_micros
 from kbq_assets.core.commits import MOST_HOURS
 from kbq_assets.wire import avro
 from kbq_assets.wire.chunk import Chunk, Message, encode_bytes, encode_long
-from kbq_assets.wire.event_time import DAY_MICROS, HOUR_MICROS, HourCounter, event_times, kafka_times
+from kbq_assets.wire.event_time import (
+    DAY_MICROS,
+    HOUR_MICROS,
+    EventTimes,
+    HourCounter,
+    event_times,
+    kafka_times,
+)
 from kbq_assets.wire.program import compile_program
 from kbq_assets.wire.validate import Limits, validate_avro
 from kbq_assets_tests.wire.samples import DAY, DAY_MILLIS, MILLIS, record_of
@@ -111,6 +118,18 @@ def test_a_null_event_date_is_that_of_kafka() -> None:
     assert days_of(schema, "when", [b"\x00", b"\x02\x0a"]) == ([DAY, 5], 1)
 
 
+def test_the_newest_time_is_one_that_a_record_told() -> None:
+    schema = record_of(("when", ["null", {"type": "int", "logicalType": "date"}]))
+    told, none = [b"\x00", b"\x02\x0a", b"\x02\x06", b"\x00"], [b"\x00", b"\x00"]
+    counter = HourCounter()
+    for bodies, newest in ((none, 0), (told, 5 * DAY_MICROS // 1000), (none, 5 * DAY_MICROS // 1000)):
+        times, fallbacks, highest = times_of(schema, "when", bodies)
+        assert fallbacks == 2
+        counter.add(times, highest)
+        assert counter.newest_ms == newest
+    assert counter.hours == {5 * 24: 1, 3 * 24: 1, DAY * 24: 6}
+
+
 def test_the_event_date_may_be_inside_records_and_several_branches() -> None:
     date = {"type": "int", "logicalType": "date"}
     millis = {"type": "long", "logicalType": "timestamp-millis"}
@@ -138,7 +157,7 @@ def test_a_record_without_any_time_gets_the_first_day(timestamp: int) -> None:
     chunk = Chunk.from_messages([Message(b"\x02", 0, timestamp)])
     program = compile_program(avro.parse(record_of(("id", "int"))), ["when"])
     captures = validate_avro(chunk, program, None, LIMITS, prefix=0).captures
-    assert event_times(chunk, np.array([0]), captures)[0].tolist() == [0]
+    assert event_times(chunk, np.array([0]), captures).times.tolist() == [0]
     counter = HourCounter()
     counter.add_kafka(chunk.timestamps)
     assert (counter.hours, counter.days) == ({0: 1}, {0})
@@ -203,7 +222,7 @@ def test_any_text_is_read_alike(text: str, format_: str) -> None:
 @example(10**8 - 1, "")
 def test_any_number_is_read_alike(number: int, format_: str) -> None:
     schema = record_of(("when", "long"))
-    times, fallbacks = times_of(schema, "when", [encode_long(number)], FORMATS[format_])
+    times, fallbacks, _ = times_of(schema, "when", [encode_long(number)], FORMATS[format_])
     found = None if fallbacks else int(times[0])
     assert found == epoch_micros(number, format_)
 
@@ -212,7 +231,7 @@ def micros_of(texts: Sequence[str], format_: str = "") -> list[int | None]:
     bodies = [encode_bytes(text.encode("utf-8", "replace")) for text in texts]
     return [
         None if fallbacks else int(times[0])
-        for times, fallbacks in (
+        for times, fallbacks, _ in (
             times_of(record_of(("when", "string")), "when", [body], FORMATS[format_]) for body in bodies
         )
     ]
@@ -254,9 +273,7 @@ def test_a_file_lists_the_hours_with_most_rows_and_a_bounded_number() -> None:
     assert len(counter.days) == -(-70 * MOST_HOURS // 24)
 
 
-def times_of(
-    schema: Any, field: str | None, bodies: Sequence[bytes], unit: int = 0
-) -> tuple[np.ndarray, int]:
+def times_of(schema: Any, field: str | None, bodies: Sequence[bytes], unit: int = 0) -> EventTimes:
     chunk = Chunk.from_messages(Message(body, offset, MILLIS) for offset, body in enumerate(bodies))
     program = compile_program(avro.parse(schema), [field] if field else [])
     validation = validate_avro(chunk, program, None, LIMITS, prefix=0)
@@ -265,6 +282,6 @@ def times_of(
 
 
 def days_of(schema: Any, field: str | None, bodies: Sequence[bytes]) -> tuple[list[int], int]:
-    times, fallbacks = times_of(schema, field, bodies)
+    times, fallbacks, _ = times_of(schema, field, bodies)
     times = times if len(times) else kafka_times(np.full(len(bodies), MILLIS))
     return (times // DAY_MICROS).tolist(), fallbacks
