@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 DOMAINS, TOPICS, RECORDS = 8, 20, 3
 #: Of loading the definitions, which takes 1: CPU time, so that a busy machine matters little.
 MOST_CPU_SECONDS = 30.0
-#: Of judging the catalogue, which takes half of one: the promise, in CPU time.
+#: Of judging the catalogue, which takes a tenth of one: the promise, in CPU time.
 MOST_JUDGING_SECONDS = 3.0
 SCHEMA = {
     "type": "record",
