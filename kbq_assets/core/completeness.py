@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.watermarks import Watermark
 
 HOUR_MS: Final = 3_600_000
-#: Hours that a table's state lists, the latest: two weeks. Those before are added up.
+#: Hours with rows that a table's state lists, two weeks: so many before the first that is not complete, and from there
+#: on as many of the next and as many of the last. Producers may write of any century, and a table may stand for long.
 KEPT_HOURS: Final = 336
 
 #: Beyond every hour.
@@ -48,7 +50,8 @@ class TableHours:
     hours already complete. ``completed``: hours below the key were complete by that time (ms, the store's clock).
 
     Hours below ``until`` are complete, 0 while none is known to be. ``older_rows`` and ``older_late`` are of hours
-    that are listed no more, or never were.
+    that are listed no more, or never were. ``unlisted`` are ranges of hours beyond ``until`` of which rows were added
+    up: each one's first hour, and the one after its last. They are not listed when their time comes.
     """
 
     until: int = 0
@@ -57,6 +60,7 @@ class TableHours:
     completed: Mapping[int, int] = field(default_factory=dict)
     older_rows: int = 0
     older_late: int = 0
+    unlisted: Mapping[int, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -68,6 +72,10 @@ class TableHours:
     def first(self) -> int:
         """From here on hours without rows are listed, too."""
         return max(min(self.completed, default=self.until), self.until - KEPT_HOURS)
+
+    def lists(self, hour: int) -> bool:
+        """Whether all that is known of an hour's rows is counted for it."""
+        return not any(first <= hour < end for first, end in self.unlisted.items())
 
     def completed_ms(self, hour: int) -> int | None:
         """When an hour was found complete; None while it is not."""
@@ -107,18 +115,33 @@ def _sum(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
 
 
 def _bounded(hours: TableHours) -> TableHours:
-    """The latest hours only, and the sums of the others."""
-    dropped = sorted(hours.rows)[:-KEPT_HOURS]
+    """The latest hours before ``until``, the first and the last from there on, and the sums of the others: an hour of
+    which a row was added up is never listed again, as its count would be too low."""
+    listed = [hour for hour in sorted(hours.rows) if hours.lists(hour)]
+    split = bisect_left(listed, hours.until)
+    below, above = listed[:split], listed[split:]
+    middle = above[KEPT_HOURS:-KEPT_HOURS]
+    kept = {*below[-KEPT_HOURS:], *above}.difference(middle)
+    dropped = hours.rows.keys() - kept
     if not dropped:
         return hours
-    gone = frozenset(dropped)
     return dataclasses.replace(
         hours,
-        rows={hour: rows for hour, rows in hours.rows.items() if hour not in gone},
-        late={hour: rows for hour, rows in hours.late.items() if hour not in gone},
+        rows={hour: rows for hour, rows in hours.rows.items() if hour in kept},
+        late={hour: rows for hour, rows in hours.late.items() if hour in kept},
         older_rows=hours.older_rows + sum(hours.rows[hour] for hour in dropped),
         older_late=hours.older_late + sum(hours.late.get(hour, 0) for hour in dropped),
+        unlisted=_with_middle(hours.unlisted, middle, above) if middle else hours.unlisted,
     )
+
+
+def _with_middle(unlisted: Mapping[int, int], middle: list[int], above: list[int]) -> dict[int, int]:
+    """One range more, or one that covers those between the same listed hours. Hours that are dropped before ``until``
+    need none: `KEPT_HOURS` listed ones are after them, and so far back no hour without rows is shown."""
+    low, high = above[KEPT_HOURS - 1], above[-KEPT_HOURS]
+    inside = {first: end for first, end in unlisted.items() if low < first < high}
+    others = {first: end for first, end in unlisted.items() if first not in inside}
+    return {**others, min([middle[0], *inside]): max([middle[-1] + 1, *inside.values()])}
 
 
 @dataclass(frozen=True)
@@ -212,7 +235,9 @@ def _first_hour(file: StagedFile, until: int) -> int:
 
 def _last_hour(file: StagedFile) -> int:
     if sum(file.event_hours.values()) < file.rows:
-        return max((*file.event_hours, *((day + 1) * 24 - 1 for day in file.dates)), default=_NEVER)
+        if not file.dates:
+            return _NEVER  # it may have rows of any date
+        return max((*file.event_hours, *((day + 1) * 24 - 1 for day in file.dates)))
     return max(file.event_hours, default=-1)
 
 
@@ -228,9 +253,11 @@ class HourRow(NamedTuple):
 
 
 def hour_rows(table: TableReference, hours: TableHours) -> Iterator[HourRow]:
-    """A table's hours in order: those with rows, and complete ones without, as far back as hours are listed."""
+    """A table's hours in order: those with rows, and complete ones without, as far back as hours are listed. Not those
+    of which rows were added up."""
     steps = sorted(hours.completed.items())
-    for hour in sorted({*hours.rows, *range(hours.first, hours.until)}):
+    known = {*hours.rows, *(hour for hour in range(hours.first, hours.until) if hours.lists(hour))}
+    for hour in sorted(known):
         while steps and steps[0][0] <= hour:
             steps.pop(0)
         rows, late = hours.rows.get(hour, 0), hours.late.get(hour, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -148,6 +149,7 @@ def test_a_partition_that_was_never_read_holds_everything() -> None:
         (_file(none=2), 3),  # from an older version: it may hold anything
         (dataclasses.replace(_file(h7=1, none=1), dates=(0,)), 3),
         (dataclasses.replace(_file(h30=1, none=1), dates=(1,)), 8),  # nothing before its first date
+        (dataclasses.replace(_file(h1=1, none=1), dates=()), 3),  # of more dates than it lists
     ],
 )  # fmt: skip
 def test_files_that_are_not_loaded_hold_their_hours(file: StagedFile, until: int) -> None:
@@ -197,11 +199,11 @@ def test_rows_of_a_complete_hour_are_late_when_they_are_loaded() -> None:
 
 
 def test_hours_beyond_the_bound_are_added_up() -> None:
-    hours = TableHours(until=2)
+    hours = TableHours(until=KEPT_HOURS + 2)
     for hour in range(KEPT_HOURS + 2):
         hours = completeness.with_rows(hours, [_file(**{f"h{hour}": 1})])
     assert (len(hours.rows), min(hours.rows), hours.older_rows, hours.older_late) == (KEPT_HOURS, 2, 2, 2)
-    assert (hours.late_rows, hours.late) == (2, {})
+    assert (hours.late_rows, hours.late) == (KEPT_HOURS + 2, hours.rows)
 
 
 def test_hours_without_rows_are_listed_once_they_are_complete() -> None:
@@ -234,10 +236,77 @@ def test_whatever_comes_every_row_is_counted_once_and_the_late_ones_as_late(
         assert codec.decode(TableHours, codec.encode(hours)) == hours
     assert sum(hours.rows.values()) + hours.older_rows == rows
     assert hours.late_rows == late
-    assert max(len(hours.rows), len(hours.completed)) <= KEPT_HOURS
+    assert len(hours.rows) <= 3 * KEPT_HOURS
+    assert len(hours.completed) <= KEPT_HOURS
     listed = list(completeness.hour_rows(TABLE, hours))
     assert [row.hour for row in listed] == sorted({row.hour for row in listed})
     assert all(row.complete == (row.hour < hours.until) for row in listed)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5), st.one_of(st.just(0), st.integers(0, 50)))),
+    st.integers(1, 3),
+)
+def test_what_is_listed_of_an_hour_is_all_of_it_whatever_does_not_fit(
+    batches: list[tuple[int, int, int]], kept: int
+) -> None:
+    hours, rows, late = TableHours(), Counter[int](), Counter[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(completeness, "KEPT_HOURS", kept)
+        for hour, count, until in batches:
+            rows[hour] += count
+            late[hour] += count if hour < hours.until else 0
+            hours = completeness.with_rows(hours, [_file(**{f"h{hour}": count})])
+            hours = completeness.advance(hours, until, until)
+            listed = list(completeness.hour_rows(TABLE, hours))
+            assert [(r.rows, r.late) for r in listed] == [(rows[r.hour], late[r.hour]) for r in listed]
+            assert len(hours.rows) <= 3 * kept
+            assert (sum(hours.rows.values()) + hours.older_rows, hours.late_rows) == (
+                rows.total(),
+                late.total(),
+            )
+
+
+def _loaded(until: int, hours: range, known: TableHours | None = None) -> TableHours:
+    """So many hours of a row each, loaded one by one into a table that is complete until then."""
+    found = completeness.advance(known or TableHours(), until, 1)
+    for hour in hours:
+        found = completeness.with_rows(found, [_file(**{f"h{hour}": 1})])
+    return found
+
+
+def _listed(hours: TableHours, until: int) -> list[tuple[int, int]]:
+    """Complete hours and their rows, once it is so late."""
+    rows = completeness.hour_rows(TABLE, completeness.advance(hours, until, 2))
+    return [(row.hour, row.rows) for row in rows if row.complete]
+
+
+def test_hours_of_a_far_future_push_none_of_today_out() -> None:
+    hours = _loaded(1000, range(50_000, 50_000 + 3 * KEPT_HOURS))
+    hours = completeness.with_rows(hours, [_file(h1001=500, h1002=700)])
+    assert _listed(hours, 1004) == [(1000, 0), (1001, 500), (1002, 700), (1003, 0)]
+    assert completeness.with_rows(hours, [_file(h60000=2)]).older_rows == hours.older_rows + 1
+
+
+def test_an_hour_that_fell_out_is_not_listed_when_its_time_comes() -> None:
+    hours = _loaded(1000, range(1100, 1100 + 2 * KEPT_HOURS + 7))
+    assert hours.unlisted == {1100 + KEPT_HOURS: 1107 + KEPT_HOURS}
+    late = 1105 + KEPT_HOURS
+    hours = completeness.with_rows(hours, [_file(**{f"h{late}": 9})])
+    assert (late in hours.rows, hours.older_rows) == (False, 16)
+    listed = dict(_listed(hours, 1110 + KEPT_HOURS))
+    assert set(range(1110, 1110 + KEPT_HOURS)) - set(listed) == set(
+        range(1100 + KEPT_HOURS, 1107 + KEPT_HOURS)
+    )
+    assert set(listed.values()) == {1}
+
+
+@pytest.mark.parametrize("until", [0, 1000])
+def test_a_table_that_stood_for_long_or_was_never_complete_lists_the_latest_hours(until: int) -> None:
+    end = 1000 + 4 * KEPT_HOURS
+    hours = _loaded(until, range(1000, end))
+    assert _listed(hours, end)[-KEPT_HOURS:] == [(hour, 1) for hour in range(end - KEPT_HOURS, end)]
+    assert len(hours.unlisted) == 1
 
 
 @given(

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kbq_assets.core import codec, commits, loading, planning
+from kbq_assets.core import codec, commits, completeness, loading, planning
 from kbq_assets.core.commits import StagedFile
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.pipelines import completeness as judging
@@ -191,6 +191,21 @@ MUTANTS = (
     Mutant("hours of quarantined rows are complete", "L5, L10", ((judging, "_refused", lambda current: []),)),
 )  # fmt: skip
 
+
+def _latest_hours_only(hours: Any) -> Any:
+    kept = sorted(hours.rows)[-completeness.KEPT_HOURS :]
+    rows = {hour: hours.rows[hour] for hour in kept}
+    older = sum(hours.rows.values()) - sum(rows.values())
+    late = {hour: count for hour, count in hours.late.items() if hour in rows}
+    older_late = hours.late_rows - sum(late.values())
+    return dataclasses.replace(
+        hours, rows=rows, late=late, older_rows=hours.older_rows + older, older_late=older_late
+    )
+
+
+LATEST_ONLY = Mutant(
+    "the latest hours push out the others", "L4", ((completeness, "_bounded", _latest_hours_only),)
+)
 #: Kafka's time instead of a business time moves what a partition has passed (docs/completeness.md).
 REPLAY_MUTANTS = (
     Mutant("bad records tell of now", "L10", ((ErrorRows, "finish", _errors_with_kafka_times),)),

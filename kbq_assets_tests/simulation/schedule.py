@@ -52,6 +52,8 @@ REPLAYING = dataclasses.replace(ROUGH, reset_rate=0.0, recreate=0.0, lose_to_ret
 REPLAY = Recipe("rrrr35gpt", settings=dataclasses.replace(
     Recipe().settings, event_date="at", tombstones="row", complete_after_seconds=3600,
 ))  # fmt: skip
+#: The same, and clocks that are far ahead.
+FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")
 #: Half of the parkings are such that a load tries the table again by itself (core/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
 

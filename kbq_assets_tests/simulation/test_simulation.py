@@ -12,14 +12,16 @@ import sys
 
 import pytest
 
+from kbq_assets.core import completeness
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.evolution import VARIANT_COLUMN
 from kbq_assets.pipelines import state
 from kbq_assets.pipelines.restaging import is_copy
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation.mutants import MUTANTS, REPLAY_MUTANTS, Mutant
+from kbq_assets_tests.simulation.mutants import LATEST_ONLY, MUTANTS, REPLAY_MUTANTS, Mutant
 from kbq_assets_tests.simulation.schedule import (
+    FUTURE,
     REPLAY,
     REPLAYING,
     RESTARTING,
@@ -106,6 +108,20 @@ def test_a_replay_notices_what_tells_of_another_time(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises(ScheduleFailed, match="COMPLETE"):
         for seed in range(100):
             run_schedule(seed, REPLAYING, REPLAY)
+
+
+@pytest.mark.slow
+def test_what_is_told_of_an_hour_is_true_though_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completeness, "KEPT_HOURS", 3)
+    dropped = 0
+    for seed in range(60):
+        world = run_schedule(seed, REPLAYING, FUTURE)
+        states = state.read_table_states(world.store, state.table_registry(world.store))
+        dropped += sum(bool(found.value.hours.unlisted) for found in states.values())
+    assert dropped > 20
+    with LATEST_ONLY.active(), pytest.raises(ScheduleFailed, match="HOURS"):
+        for seed in range(60):
+            run_schedule(seed, REPLAYING, FUTURE)
 
 
 def test_a_seed_is_a_schedule() -> None:
