@@ -20,6 +20,8 @@ from kbq_assets.core.watermarks import Watermark
 
 #: Hours of business time that a file lists: six weeks; a commit must stay small whatever producers write.
 MOST_HOURS: Final = 1_000
+#: Event dates that a file lists: as many as a load job of BigQuery may change; a file with more is loaded alone.
+MOST_DATES: Final = 4_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class StagedFile:
 
     ``until`` is the position after the last one the file covers: the first offset of the file that follows it by
     rotation, or the window's end. ``window`` is the first position of its window. ``bytes`` are bytes of the object,
-    ``raw_bytes`` before compression. ``dates`` are the distinct event dates in days since 1970-01-01.
+    ``raw_bytes`` before compression. ``dates`` are the distinct event dates in days since 1970-01-01; none are
+    listed where they are more than `MOST_DATES`: then it may have rows of any.
     ``oldest_ms`` is the lowest Kafka timestamp in it.
 
     Rows per hour of business time (hours since 1970, UTC; the Kafka time where there is none) are ``event_hours``: at

@@ -257,14 +257,16 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
     oldest = min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0][0]
     schema = SchemaKey(oldest.name.schema_id, oldest.fingerprint)
     chosen: list[StagedFile] = []
-    size, dates = 0, set[int]()
+    size, dates, is_scattered = 0, set[int](), False
     for window in _merge(queues, schema.fingerprint):
         size += sum(f.bytes for f in window)
         dates.update(*(f.dates for f in window))
+        is_scattered = is_scattered or not all(f.dates for f in window)  # rows of any date
         too_much = (
             len(chosen) + len(window) > limits.files
             or size > limits.bytes
             or len(dates) > limits.time_partitions
+            or is_scattered
         )
         if chosen and too_much:
             break

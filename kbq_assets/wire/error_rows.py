@@ -105,7 +105,7 @@ class ErrorRows:
             self._writer.bytes_written,
             self._first_offset,
             self._last_offset,
-            frozenset(self._hours.days),
+            self._hours.days,
             self._hours.hours,
             0,  # a bad record tells no business time, and Kafka's may be far from it
             0,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kbq_assets.core.commits import MOST_HOURS
+from kbq_assets.core.commits import MOST_DATES, MOST_HOURS
 from kbq_assets.wire.chunk import END_OF_TIME, Chunk, Longs
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
 from kbq_assets.wire.program import CaptureKind
@@ -24,6 +24,8 @@ _HOURS_A_DAY = 24
 _HOUR_MILLIS = 3_600_000
 #: Hours between the first and the last time of a chunk, up to which rows are counted in an array.
 _DENSE_HOURS = 4_096
+#: Hours that a file in the making counts rows of, those with most rows so far: it has that many, or twice as many.
+_COUNTED_HOURS = 4 * MOST_HOURS
 
 # Numba turns module constants into literals; enum members it would look up as objects.
 _DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(CaptureKind.MICROS)
@@ -65,10 +67,11 @@ def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDG
 
 
 class HourCounter:
-    """Rows of one file per hour, its days, and its newest time."""
+    """Rows of one file per hour, its days, and its newest time. Its memory has a bound, whatever the times."""
 
     def __init__(self) -> None:
-        self.days: set[int] = set()
+        self._days: set[int] = set()
+        self._is_scattered = False
         self._hours: dict[int, int] = {}
         self._newest = _NONE
 
@@ -90,10 +93,12 @@ class HourCounter:
                 self._count(first + index, rows)
         else:
             found, rows_of = np.unique(times // HOUR_MICROS, return_counts=True)
-            for hour, rows in zip(found.tolist(), rows_of.tolist(), strict=True):
-                self._count(hour, rows)
-        if len(self._hours) > 64 * MOST_HOURS:  # times all over the centuries: memory has an end
-            self._hours = _largest(self._hours, 32 * MOST_HOURS)
+            for start in range(0, len(found), _COUNTED_HOURS):
+                part = slice(start, start + _COUNTED_HOURS)
+                for hour, rows in zip(found[part].tolist(), rows_of[part].tolist(), strict=True):
+                    self._count(hour, rows)
+                self._forget()
+        self._forget()
 
     def add_kafka(self, timestamps: Longs) -> None:
         """Count rows by Kafka's timestamps."""
@@ -104,8 +109,14 @@ class HourCounter:
         if hour == newest // _HOUR_MILLIS and oldest >= 0 and newest < END_OF_TIME:
             self._newest = max(self._newest, newest * 1000)
             self._count(hour, len(timestamps))
+            self._forget()
         else:
             self.add(kafka_times(timestamps))
+
+    @property
+    def days(self) -> frozenset[int]:
+        """The days since 1970 that have rows; none where they are more than `MOST_DATES`."""
+        return frozenset() if self._is_scattered else frozenset(self._days)
 
     @property
     def hours(self) -> dict[int, int]:
@@ -119,7 +130,15 @@ class HourCounter:
 
     def _count(self, hour: int, rows: int) -> None:
         self._hours[hour] = self._hours.get(hour, 0) + rows
-        self.days.add(hour // _HOURS_A_DAY)
+        self._days.add(hour // _HOURS_A_DAY)
+
+    def _forget(self) -> None:
+        """Times all over the centuries: the days are any, and hours with few rows are counted no longer."""
+        if self._is_scattered or len(self._days) > MOST_DATES:
+            self._is_scattered = True
+            self._days.clear()
+        if len(self._hours) > 2 * _COUNTED_HOURS:
+            self._hours = _largest(self._hours, _COUNTED_HOURS)
 
 
 def kafka_times(timestamps: Longs) -> Longs:

@@ -32,6 +32,8 @@ class NewFile:
 class EncodedFile:
     """A finished file. Offsets are those of its first and last record; event dates are days since 1970.
 
+    There are none of a file with rows of more than `MOST_DATES` (core/commits.py).
+
     ``event_hours`` are rows per hour since 1970, ``newest_event_ms`` is the highest business time that a record told
     (core/commits.py: StagedFile); ``event_time_fallbacks`` rows have the Kafka time though their topic has a business
     time.
@@ -145,7 +147,7 @@ class FileEncoder:
             self._writer.bytes_written,
             self._file.first_offset,
             self._last_offset,
-            frozenset(self._hours.days),
+            self._hours.days,
             self._hours.hours,
             self._newest_ms,
             self._fallbacks,

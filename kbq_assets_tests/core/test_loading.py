@@ -93,6 +93,12 @@ def test_the_files_of_a_window_stay_together_within_the_limits() -> None:
     assert _plan(dated, limits=LoadLimits(time_partitions=2)) == dated[:1]
 
 
+def test_a_file_of_more_dates_than_it_lists_is_loaded_alone() -> None:
+    files = [staged_file(0, 5), staged_file(5, 9, dates=()), staged_file(9, 12)]
+    assert _plan(files) == files[:1]
+    assert _plan(files[1:]) == files[1:2]
+
+
 def test_a_file_that_a_mark_cuts_in_two_is_never_loaded() -> None:
     with pytest.raises(StateError, match="both sides"):
         _plan([staged_file(3, 9)], _landed(FRESH, [staged_file(0, 5)]))

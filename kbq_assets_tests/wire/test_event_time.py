@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.core.business_time import FORMATS, epoch_micros
-from kbq_assets.core.commits import MOST_HOURS
+from kbq_assets.core.commits import MOST_DATES, MOST_HOURS
 from kbq_assets.wire import avro
 from kbq_assets.wire.chunk import Chunk, Message, encode_bytes, encode_long
 from kbq_assets.wire.event_time import (
@@ -271,6 +272,29 @@ def test_a_file_lists_the_hours_with_most_rows_and_a_bounded_number() -> None:
     assert len(counter.hours) == MOST_HOURS
     assert (counter.hours[10], counter.hours[11]) == (4, 4)
     assert len(counter.days) == -(-70 * MOST_HOURS // 24)
+
+
+def test_days_are_listed_up_to_a_bound_and_beyond_it_none() -> None:
+    counter = HourCounter()
+    counter.add(np.arange(MOST_DATES) * DAY_MICROS)
+    assert counter.days == set(range(MOST_DATES))
+    counter.add(np.array([MOST_DATES * DAY_MICROS]))
+    counter.add_kafka(np.array([MILLIS]))
+    assert counter.days == frozenset()
+
+
+def test_times_all_over_the_centuries_take_bounded_memory() -> None:
+    rng = np.random.default_rng(1)
+    counter = HourCounter()
+    tracemalloc.start()
+    try:
+        for _ in range(8):
+            counter.add(rng.integers(-(10**6) * HOUR_MICROS, 10**6 * HOUR_MICROS, 50_000))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3_000_000
+    assert len(counter.hours) == MOST_HOURS
 
 
 def times_of(schema: Any, field: str | None, bodies: Sequence[bytes], unit: int = 0) -> EventTimes:
