@@ -161,7 +161,7 @@ def test_a_record_without_any_time_gets_the_first_day(timestamp: int) -> None:
     assert event_times(chunk, np.array([0]), captures).times.tolist() == [0]
     counter = HourCounter()
     counter.add_kafka(chunk.timestamps)
-    assert (counter.hours, counter.days) == ({0: 1}, {0})
+    assert (counter.hours, counter.days) == ({0: 1}, frozenset({0}))
 
 
 @pytest.mark.parametrize("text", [*ISO, *NOT_ISO])
