@@ -77,6 +77,16 @@ _NOT_PATHLESS: Final = frozenset(
 )  # fmt: skip
 
 
+def tags_any_name(schema: Any) -> bool:
+    """Whether fields of a document that have no name in the schema are tagged: no decision's path leads to them."""
+    return any(
+        _has_tag([part.get(key) for key in _ANY_NAME], schema, set()) for part in parts(schema, schema)
+    )
+
+
+_ANY_NAME: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
+
+
 def _has_tag(value: Any, root: Any, followed: set[str]) -> bool:
     """Whether there is a tag in a schema, at any depth. ``followed`` are references that led to none."""
     if isinstance(value, list):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, Problem
-from kbq_assets.core.json_declared import declared, tagged, undeclared
+from kbq_assets.core.json_declared import declared, tagged, tags_any_name, undeclared
 from kbq_assets.core.json_shape import TopicShape
 from kbq_assets.core.personal import Decision, fields_of, parse_decisions, undecided
 
@@ -64,6 +64,8 @@ def _problems(entry: CatalogEntry, own: Iterable[Decision], path: str, schema: A
     if entry.archived and missing:
         said = f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}"
         yield Problem(path, 1, "", said, _DECIDE)
+    if entry.archived and tags_any_name(schema) and (not decisions or entry.settings.pii_others == "keep"):
+        yield Problem(path, 1, "", "tags fields of any name, which would be kept", "pii: {others: drop, …}")
     for field in undeclared(schema, fields_of(own)):
         said = f"pii decides about the field {field!r}, which it does not declare"
         yield Problem(path, 1, "", said, "mend it; a defaults.yaml decides about fields of other schemas")

@@ -19,7 +19,7 @@ import numpy as np
 from kbq_assets.core import codec
 from kbq_assets.core.business_time import parse_business_time
 from kbq_assets.core.errors import NotFound, PreconditionFailed, UnknownOutcome
-from kbq_assets.core.json_declared import declared, tagged
+from kbq_assets.core.json_declared import declared, tagged, tags_any_name
 from kbq_assets.core.json_shape import EVENT_TIME, SHAPES, TopicShape, avro_schema
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
@@ -167,6 +167,7 @@ class JsonColumns:
             return rejected(Reason.UNSTAGEABLE_SCHEMA)
         try:
             refuse_undecided(tagged(schema), self._decisions)
+            self._refuse_any_name(schema)
         except UnstageableSchema as error:
             return framed(self._messages.id_of(f"schema {schema_id}: {error.message}"))
         if self._privacy is not None:
@@ -174,6 +175,13 @@ class JsonColumns:
         seen = declared(schema)
         self._grow(lambda shape: shape.grown_by(seen))
         return b""
+
+    def _refuse_any_name(self, schema: Any) -> None:
+        if tags_any_name(schema) and (self._privacy is None or self._privacy.keeps_others):
+            raise UnstageableSchema(
+                "fields of any name are tagged as personal data, and would be kept",
+                next_step="set pii_others=drop, or stop, and pii",
+            )
 
     def _framed(self, encoded: bytes, document: object) -> bytes:
         time = event_time(document, self._business_time) if self._business_time else b""

@@ -42,6 +42,7 @@ class JsonPrivacy:
         self._pseudonyms = pseudonyms
         self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.pii_others)
         self.messages = Messages()
+        self.keeps_others = settings.pii_others == "keep"
         # What the catalogue tags, it has checked.
         self._redactor.declare(declared(schema))
 

@@ -28,6 +28,7 @@ SCHEMA = {
         "home": {"$ref": "#/$defs/home"},
     },
 }
+ANY_NAME: Any = {**SCHEMA, "properties": {"id": {}}, "additionalProperties": {"$ref": "#/$defs/home"}}
 ENTRY = """kafka: {name: shop.events}
 encoding: json
 records: {json: columns}
@@ -61,6 +62,8 @@ def test_what_tells_neither_types_nor_tags_does_not_travel() -> None:
         (SCHEMA, ENTRY.replace("json\n", "json-schema\n"), "tagged HIGH: home.street"),
         (SCHEMA, ENTRY.replace("records: {json: columns}\n", ""), "tagged HIGH: home.street"),
         (SCHEMA, f"{ENTRY}pii: {{fields: {{home: drop, emial: drop}}}}\n", "decides about the field 'emial'"),
+        (ANY_NAME, ENTRY, "tags fields of any name"),
+        (ANY_NAME, f"{ENTRY}pii: {{fields: {{id: keep}}, others: keep}}\n", "tags fields of any name"),
         ("{", ENTRY, "not JSON"),
         ({"type": "object"}, ENTRY, "declares no field"),
         ({"properties": {f"{n:0>900}": {} for n in range(120)}}, ENTRY, "too large"),
@@ -73,6 +76,11 @@ def test_a_schema_that_cannot_hold_is_a_mistake(
         tmp_path, schema, entry.replace("records: {json: columns}\n", "") if "json-schema" in entry else entry
     )
     assert any(message in str(problem) for problem in found.problems), found.problems
+
+
+def test_tagged_fields_of_any_name_may_be_dropped(tmp_path: Path) -> None:
+    schema = {**ANY_NAME, "properties": {"id": {"type": "integer"}}}
+    assert catalog(tmp_path, schema, f"{ENTRY}pii: {{fields: {{id: keep}}, others: drop}}\n").problems == ()
 
 
 def test_a_topic_that_is_not_archived_needs_no_decision(tmp_path: Path) -> None:

@@ -149,6 +149,19 @@ def test_fields_come_and_go_with_schema_ids() -> None:
     assert CANARY.encode() not in everything(bench)
 
 
+@pytest.mark.parametrize(
+    ("others", "stopped"), [(None, True), ("keep", True), ("drop", False), ("stop", True)]
+)
+def test_tagged_fields_of_any_name_are_never_kept(others: str | None, stopped: bool) -> None:
+    decided: dict[str, Any] = {} if others is None else {"pii": "id:keep,_key:keep", "pii_others": others}
+    bench = Bench(TopicSettings(dataset="d", table="t", format="json_schema", codec="null", **decided))
+    schema = {"properties": {"id": {"type": "integer"}}, "patternProperties": {"^x": {"$ref": "#/$defs/a"}}}
+    bench.registry.documents[8] = json.dumps({**schema, "$defs": {"a": {"type": "string", "pii": "HIGH"}}})
+    produce(bench, {"id": 5, "x1": CANARY}, prefix=struct.pack(">bI", 0, 8))
+    assert bool(bench.extract().stops) == stopped
+    assert CANARY.encode() not in everything(bench)
+
+
 def test_a_tag_of_the_registry_wants_a_decision_where_the_topic_has_none() -> None:
     settings = TopicSettings(dataset="d", table="t", format="json_schema", codec="null")
     bench = Bench(settings)
