@@ -36,6 +36,12 @@ class TimedEngine:
         self.task_seconds += [outcome.seconds for outcome in outcomes]
         return outcomes
 
+    def complaint(self) -> str:
+        return self._engine.complaint()
+
+    def cancel(self, reason: str) -> None:
+        self._engine.cancel(reason)
+
 
 def main(topic: str, report: str) -> None:
     started = time.time()

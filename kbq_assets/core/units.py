@@ -39,7 +39,9 @@ class Unit:
     while those before it are, so that no leader epoch is known to ask the broker about (PROTOCOL E4). ``headroom`` is
     how far the position is from being lost (`core.backlog.headroom`). ``leader_epoch`` is that of the last record
     before ``epoch_until``; what lies between there and the range held no record. After ``seconds`` of reading it ends
-    early, behind what it has: a later unit goes on there.
+    early, behind what it has: a later unit goes on there. ``task_seconds``: how long its task has for all its units
+    from ``handed_ms`` on, when the driver's clock handed it out (0: from its start on); those whose turn comes after
+    that are not read.
     """
 
     range: OffsetRange
@@ -52,6 +54,8 @@ class Unit:
     ahead: bool = False
     headroom: float = 1.0
     seconds: float = math.inf
+    task_seconds: float = math.inf
+    handed_ms: int = 0
 
     @property
     def read_range(self) -> OffsetRange:
@@ -68,7 +72,9 @@ class UnitOutcome:
     """What became of a unit. Lost and bad partitions are values, not task failures (PROTOCOL E3).
 
     ``windows`` are uploaded and wait to be published, in order from the unit's first position. ``failure`` is a
-    transient error after them: the rest is read by the next run. ``superseded``: another attempt was further.
+    transient error after them: the rest is read by the next run. ``superseded``: another attempt was further. With none
+    of these nothing was read, as the task's time was up: a later unit does it. ``is_unavailable``: the failure is of
+    something out of reach.
     ``first_leader_epoch`` is that of the first records, -1 where none are or it is unknown. ``core_seconds`` are
     processor time of the task. ``opened_ms``: when each window's first batch came, by the worker's clock. ``worker`` is
     the process that read it, ``memory_bytes`` the most that one ever held. ``evolved``: new columns and tables for
@@ -87,6 +93,7 @@ class UnitOutcome:
     worker: str = ""
     memory_bytes: int = 0
     evolved: tuple[Evolution, ...] = ()
+    is_unavailable: bool = False
 
     @property
     def leader_epoch(self) -> int:

@@ -12,12 +12,11 @@ A crash anywhere leaves orphans and announcements, which the next run sweeps and
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -74,9 +73,11 @@ def _random_run() -> str:
 
 @dataclass(frozen=True)
 class ExtractionLimits:
-    """Bounds of one run. After ``seconds`` no task starts, and none reads on; ``total`` is what it reads at most."""
+    """Bounds of one run. After ``seconds`` no task starts, and none reads on; ``grace_seconds`` later those that have
+    not come back, or never started, are cancelled. ``total`` is what it reads at most."""
 
     seconds: float = 600.0
+    grace_seconds: float = 120.0
     total: Limits = field(default_factory=Limits)
     slices: SliceLimits = field(default_factory=SliceLimits)
     window: WindowLimits = field(default_factory=WindowLimits)
@@ -160,9 +161,9 @@ def snapshot_topics(
         done = is_new and has_done_files(store, topic, known)
         base = TopicSnapshot(selected[topic], described[topic], entry, has_done_files=done)
         try:
-            return dataclasses.replace(base, commits=_read_shards(store, topic, entry))
+            return replace(base, commits=_read_shards(store, topic, entry))
         except StateError as error:
-            return dataclasses.replace(base, problem=error.message)
+            return replace(base, problem=error.message)
 
     return state.parallel(snapshot, wanted)
 
@@ -311,6 +312,7 @@ class _Run:
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._ports = ports
+        self._limits = limits
         self._turns = Turns(units, limits.slices)
         self._positions = sum(unit.range.positions for unit in units)
         self._on_progress = on_progress
@@ -321,6 +323,8 @@ class _Run:
         self._workers: dict[str, WorkerUse] = {}
         self._evolved: set[Evolution] = set()
         self._staged_files = 0
+        self._complaint = ""
+        self._is_cancelled = False
         self._deadline = ports.clock.monotonic() + limits.seconds
 
     def read_all(self) -> None:
@@ -331,6 +335,7 @@ class _Run:
                 break
             for outcome in self._ports.engine.next_outcomes(timeout_seconds=1.0):
                 self._take(outcome)
+            self._watch_tasks()
             self._publisher.flush_due()
             self._show_progress()
         self._publisher.flush()
@@ -364,6 +369,20 @@ class _Run:
         """What each topic used."""
         return [self._usage[topic] for topic in sorted(self._usage)]
 
+    def _watch_tasks(self) -> None:
+        """Say so when none is running; give them up well after the run's end. They have nothing that waits for them
+        but this run: what they had staged is read again."""
+        engine, said = self._ports.engine, self._complaint
+        self._complaint = engine.complaint()
+        if self._complaint and not said:
+            _LOGGER.warning("%s", self._complaint)
+        grace = self._limits.grace_seconds
+        if self._is_cancelled or self._ports.clock.monotonic() < self._deadline + grace:
+            return
+        self._is_cancelled = True
+        reason = f"the task was cancelled, {grace:.0f} s after the run's time was up"
+        engine.cancel(f"{reason}: {self._complaint}" if self._complaint else reason)
+
     def _submit(self) -> None:
         engine, clock = self._ports.engine, self._ports.clock
         while self._turns.has_more and (idle := engine.idle_slots) > 0:
@@ -373,7 +392,8 @@ class _Run:
             task = self._turns.next_task(idle, left)
             if not task:
                 return
-            engine.submit(task)
+            now_ms = clock.now_ms()
+            engine.submit(tuple(replace(unit, task_seconds=left, handed_ms=now_ms) for unit in task))
 
     def _take(self, outcome: UnitOutcome) -> None:
         topic = outcome.unit.range.topic_partition.topic
@@ -400,7 +420,7 @@ class _Run:
         records = sum(w.counts.records for ws in published.values() for w in ws)
         in_flight = self._turns.in_flight
         self._on_progress(
-            Progress(self._positions, positions, records, units=in_flight, workers=self._busiest)
+            Progress(self._positions, positions, records, self._complaint, in_flight, self._busiest)
         )
 
 

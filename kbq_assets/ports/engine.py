@@ -23,6 +23,13 @@ class ExtractionEngine(Protocol):
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         """Outcomes that have arrived; waits for the first at most the timeout."""
 
+    def complaint(self) -> str:
+        """What keeps all submitted tasks from running, for a while now, and what to do; empty where they run."""
+
+    def cancel(self, reason: str) -> None:
+        """Give up every task: what has not come back comes back as a failure for this reason. A task may go on
+        nevertheless; what it stages is an orphan (PROTOCOL E3)."""
+
 
 class OnDemandEngine:
     """An engine that is opened by the first unit: a run with nothing to read starts no Spark."""
@@ -46,3 +53,11 @@ class OnDemandEngine:
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         """Outcomes of the tasks that have ended."""
         return self._engine.next_outcomes(timeout_seconds)
+
+    def complaint(self) -> str:
+        """What keeps all tasks from running."""
+        return self._engine.complaint()
+
+    def cancel(self, reason: str) -> None:
+        """Give up every task."""
+        self._engine.cancel(reason)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:  # planning reads no record, and need not wait for numpy
     from kbq_assets.wire.chunk import Chunk
+
+#: How long a range that stands still is waited for at least: connecting and finding a new leader take a while.
+LEAST_WAIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,19 @@ class Source(Protocol):
     never run ahead of records not yet delivered."""
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         """Read exactly ``range_``. The last batch's position is ``range_.until_offset``; the range ends there even
         where its last positions hold no record (partition EOF, control records, compaction).
+
+        A range that stands still is waited for only until ``wait_seconds`` after the beginning, but for some seconds
+        (`LEAST_WAIT_SECONDS`) in any case.
 
         A chunk without ``headers`` can tell single records' headers (`Chunk.late_headers`) while it is the latest.
 

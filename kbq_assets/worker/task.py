@@ -45,10 +45,9 @@ class UnitTask:
 
     def __call__(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
         """Extract units one after another."""
-        from kbq_assets.worker.unit import extract_unit
+        from kbq_assets.worker.unit import extract_units
 
-        ports = _ports(self.settings)
-        return [_signed(extract_unit(unit, ports)) for unit in units]
+        return [_signed(outcome) for outcome in extract_units(units, _ports(self.settings))]
 
 
 def _signed(outcome: UnitOutcome) -> UnitOutcome:
@@ -81,8 +80,8 @@ def _refuse_plain_secrets(settings: Settings) -> None:
     if plain:
         raise ConfigurationError(
             f"{', '.join(plain)}: the secret itself would be sent to Spark's workers",
-            next_step="write a reference, such as env:NAME or file:PATH, which each worker looks up by itself; instead of"
-            " a user in KBQ_REGISTRY_URL set KBQ_REGISTRY_USERNAME and KBQ_REGISTRY_PASSWORD",
+            next_step="write a reference, such as env:NAME or file:PATH, which each worker looks up by itself; instead"
+            " of a user in KBQ_REGISTRY_URL set KBQ_REGISTRY_USERNAME and KBQ_REGISTRY_PASSWORD",
         )
 
 

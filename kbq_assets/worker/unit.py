@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kbq_assets.core import codec
 from kbq_assets.core.commits import Commit, Stop, Window
 from kbq_assets.core.destinations import PythonRoute
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange, Unavailable
 from kbq_assets.core.evolution import PARK
 from kbq_assets.core.names import commit_path, shard_of
 from kbq_assets.core.offsets import OffsetRange
@@ -62,20 +63,44 @@ class WorkerPorts:
     find_route: Callable[[str], PythonRoute] = _no_route
 
 
-def extract_unit(unit: Unit, ports: WorkerPorts) -> UnitOutcome:
-    """Read a unit. Never raises a KbqError: what went wrong is in the outcome, with the windows finished before."""
+def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOutcome]:
+    """Read a task's units one after another, as long as the task may take. Once something was out of reach, none
+    waits for the brokers as long again: where they all are away, each unit would wait its whole time."""
+    started, waited = ports.clock.monotonic(), _seconds_waited(units[0], ports.clock.now_ms())
+    is_patient = True
+    for number, unit in enumerate(units):
+        left = unit.task_seconds - waited - (ports.clock.monotonic() - started)
+        if number and left <= 0:
+            yield UnitOutcome(unit)
+            continue
+        outcome = extract_unit(unit, ports, left, is_patient=is_patient)
+        is_patient = is_patient and not outcome.is_unavailable
+        yield outcome
+
+
+def _seconds_waited(unit: Unit, now_ms: int) -> float:
+    """How long a task waited for an executor. None where the clocks of driver and worker cannot both be right."""
+    seconds = (now_ms - unit.handed_ms) / 1000
+    return seconds if unit.handed_ms and 0 <= seconds < unit.task_seconds else 0.0
+
+
+def extract_unit(
+    unit: Unit, ports: WorkerPorts, seconds: float = math.inf, *, is_patient: bool = True
+) -> UnitOutcome:
+    """Read a unit, at most so long. Never raises a KbqError: what went wrong is in the outcome, with the windows
+    finished before."""
     started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
     read = _Read()
     stop: Stop | None = None
-    failure = ""
+    failure, is_unavailable = "", False
     try:
         if _is_superseded(unit, ports.store):
             return UnitOutcome(unit, superseded=True)
-        _read_windows(unit, ports, read)
+        _read_windows(unit, ports, read, min(seconds, unit.seconds), is_patient)
     except StopWindow as stopped:
         stop = stopped.stop
     except KbqError as error:
-        failure = f"{type(error).__name__}: {error}"
+        failure, is_unavailable = f"{type(error).__name__}: {error}", isinstance(error, Unavailable)
     return UnitOutcome(
         unit,
         tuple(read.windows),
@@ -86,6 +111,7 @@ def extract_unit(unit: Unit, ports: WorkerPorts) -> UnitOutcome:
         core_seconds=ports.clock.cpu_seconds() - cpu,
         opened_ms=tuple(read.opened_ms),
         evolved=tuple(sorted(read.placements.evolved)) if read.placements else (),
+        is_unavailable=is_unavailable,
     )
 
 
@@ -131,7 +157,7 @@ def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
 
 
 def _open(
-    unit: Unit, ports: WorkerPorts, read: _Read
+    unit: Unit, ports: WorkerPorts, read: _Read, wait_seconds: float
 ) -> tuple[Iterator[Batch], Callable[[int], WindowWriter]]:
     """The unit's batches, and what writes a window from a position on."""
     settings, attempt = unit.settings, ports.new_attempt()
@@ -147,15 +173,16 @@ def _open(
         leader_epoch=unit.leader_epoch,
         keys=settings.keys or to_errors or settings.tombstones == "row",
         headers=settings.headers or (choice is not None and choice.needs_headers),
+        wait_seconds=wait_seconds,
     )
     return batches, lambda first: WindowWriter(unit, first, attempt, routes, ports.store, translator, copies)
 
 
-def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
-    batches, new_window = _open(unit, ports, read)
+def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, is_patient: bool) -> None:
+    started = ports.clock.monotonic()
+    batches, new_window = _open(unit, ports, read, seconds if is_patient else 0.0)
     windows = read.windows
     writer: WindowWriter | None = None
-    started = ports.clock.monotonic()
     try:
         for batch in batches:
             read.note(batch, unit.range)
@@ -167,7 +194,7 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read) -> None:
                 read.opened_ms.append(ports.clock.now_ms())
             writer.add(batch)
             now = ports.clock.monotonic()
-            is_late = now - started >= unit.seconds and writer.position > writer.first
+            is_late = now - started >= seconds and writer.position > writer.first
             if is_late or _is_full(writer, unit, now - opened):
                 read.end(writer.close())
                 writer = None

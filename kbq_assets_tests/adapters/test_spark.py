@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,10 @@ from kbq_assets.adapters.spark import environment
 from kbq_assets.adapters.spark.engine import SparkEngine
 from kbq_assets.adapters.spark.session import prepare_environment, spark_config
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.settings import SparkSettings
+from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.units import Unit, UnitOutcome
 
 PACKAGE = Path(kbq_assets.__file__).parent
 #: What runs in workers; the catalogue is read by drivers.
@@ -114,11 +119,105 @@ def test_slots_follow_the_executors_that_are_there() -> None:
     assert engine.idle_slots == 100
 
 
+class FakeContext:
+    """A context whose tasks end when they are let go; ``running`` of them have started. Nothing can be cancelled."""
+
+    master = "spark://nowhere:7077"
+    defaultParallelism = 2
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.running = 0
+
+    def setJobGroup(self, group: str, description: str) -> None:
+        """Accepted."""
+
+    def cancelJobGroup(self, group: str) -> None:
+        raise ConnectionError("Spark is gone")
+
+    def statusTracker(self) -> Any:
+        stages: list[Any] = [
+            None,
+            SimpleNamespace(numActiveTasks=0),
+            SimpleNamespace(numActiveTasks=self.running),
+        ]
+        return SimpleNamespace(getActiveStageIds=lambda: [0, 1, 2], getStageInfo=lambda stage: stages[stage])
+
+    def parallelize(self, tasks: list[Any], parts: int) -> Any:
+        def collect(task: Any) -> list[Any]:
+            self.let_go.wait()
+            return [task(units) for units in tasks]
+
+        return SimpleNamespace(map=lambda task: SimpleNamespace(collect=lambda: collect(task)))
+
+
+UNIT = Unit(OffsetRange(TopicPartition("t", 0), 0, 5), 1, TopicSettings())
+
+
+def engine_of(context: FakeContext, quiet_seconds: float = 0.0) -> SparkEngine:
+    found: Any = context
+    return SparkEngine(
+        found, lambda units: [UnitOutcome(unit) for unit in units], quiet_seconds=quiet_seconds
+    )
+
+
+def test_an_engine_complains_while_it_has_tasks_and_none_is_running() -> None:
+    context = FakeContext()
+    engine = engine_of(context)
+    assert engine.complaint() == ""
+    engine.submit((UNIT,))
+    assert "spark://nowhere:7077 gives no executor" in engine.complaint()
+    context.running = 1
+    assert engine.complaint() == ""
+    context.running = 0
+    context.let_go.set()
+    assert engine.next_outcomes(60) == [UnitOutcome(UNIT)]
+    assert engine.complaint() == ""
+    assert engine_of(context, 3600.0).complaint() == ""
+
+
+def test_a_short_wait_is_no_reason_to_complain() -> None:
+    context = FakeContext()
+    engine = engine_of(context, quiet_seconds=3600.0)
+    engine.submit((UNIT,))
+    assert engine.complaint() == ""
+    context.let_go.set()
+
+
+def test_a_cancelled_task_comes_back_once_whatever_becomes_of_it_and_of_spark() -> None:
+    context = FakeContext()
+    engine = engine_of(context)
+    engine.submit((UNIT, UNIT))
+    engine.cancel("time is up")
+    assert engine.next_outcomes(60) == [UnitOutcome(UNIT, failure="time is up")] * 2
+    assert engine.idle_slots == 2
+    context.let_go.set()
+    assert engine.next_outcomes(0.2) == []
+    engine.submit((UNIT,))
+    while not (outcomes := engine.next_outcomes(60)):
+        pass
+    assert (outcomes, engine.idle_slots) == ([UnitOutcome(UNIT)], 2)
+
+
+def test_a_task_that_had_ended_before_it_was_cancelled_counts() -> None:
+    context = FakeContext()
+    context.let_go.set()
+    engine = engine_of(context)
+    engine.submit((UNIT,))
+    while engine._ended.empty():
+        time.sleep(0.01)
+    engine.cancel("time is up")
+    assert [engine.next_outcomes(60), engine.next_outcomes(0.2)] == [[UnitOutcome(UNIT)], []]
+
+
 _RUN = """
 import sys
 from pathlib import Path
 from kbq_assets.adapters.spark.session import spark_context
+from kbq_assets.core.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.settings import SparkSettings
+from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.units import Unit, UnitOutcome
 with spark_context(SparkSettings("local[1]"), Path(sys.argv[1])) as context:
     assert context.parallelize([1], 1).map(str).collect() == ["1"]
 print(sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules)))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """The `Clock` port: sleeping moves it. ``cpu`` is whatever a test says."""
+    """The `Clock` port: sleeping moves it. ``cpu`` and ``skew_ms`` are whatever a test says."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.cpu = 0.0
+        self.skew_ms = 0
 
     def monotonic(self) -> float:
         return self.seconds
 
     def now_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.seconds * 1000)
+        return 1_700_000_000_000 + int(self.seconds * 1000) + self.skew_ms
 
     def cpu_seconds(self) -> float:
         return self.cpu

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kbq_assets.core.units import Unit, UnitOutcome
-from kbq_assets.worker.unit import WorkerPorts, extract_unit
+from kbq_assets.worker.unit import WorkerPorts, extract_units
+from kbq_assets_tests.fakes.clock import FakeClock
 
 
 class InProcessEngine:
@@ -21,6 +22,7 @@ class InProcessEngine:
         self._slots = slots
         self._choose = choose
         self._open: list[tuple[Unit, ...]] = []
+        self._given_up: list[UnitOutcome] = []
         self.tasks = 0
 
     @property
@@ -35,7 +37,44 @@ class InProcessEngine:
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         """Run one open task to its end."""
+        if self._given_up:
+            outcomes, self._given_up = self._given_up, []
+            return outcomes
         if not self._open:
             return []
         units = self._open.pop(self._choose(len(self._open)))
-        return [extract_unit(unit, self._ports) for unit in units]
+        return list(extract_units(units, self._ports))
+
+    def complaint(self) -> str:
+        """Nothing keeps tasks from running here."""
+        return ""
+
+    def cancel(self, reason: str) -> None:
+        """Fail what is open."""
+        self._given_up += [UnitOutcome(unit, failure=reason) for units in self._open for unit in units]
+        self._open = []
+
+
+class DeafEngine(InProcessEngine):
+    """A cluster that gives no executor: tasks are taken and never start, while the clock goes on. It complains after
+    half a minute. What was submitted is in ``submitted``, also after it was cancelled."""
+
+    def __init__(self, ports: WorkerPorts, clock: FakeClock, *, slots: int = 2) -> None:
+        super().__init__(ports, slots=slots)
+        self._clock = clock
+        self._since = clock.monotonic()
+        self.submitted: list[tuple[Unit, ...]] = []
+
+    def submit(self, units: tuple[Unit, ...]) -> None:
+        """Open a task."""
+        super().submit(units)
+        self.submitted.append(units)
+
+    def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
+        """None but of cancelled tasks."""
+        self._clock.sleep(timeout_seconds)
+        return super().next_outcomes(timeout_seconds) if self._given_up else []
+
+    def complaint(self) -> str:
+        """That nobody hears."""
+        return "nobody hears" if self._open and self._clock.monotonic() - self._since >= 30 else ""

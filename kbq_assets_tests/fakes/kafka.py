@@ -8,6 +8,7 @@ with an `Outcome`. All calls only read, so an outcome is a crash, no answer, or 
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -214,7 +215,13 @@ class FakeKafka:
         }
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         return self.read_announced(range_, leader_epoch, keys, headers, lambda operation, target: None)
 
@@ -297,7 +304,13 @@ class KafkaView:
         return self._kafka.offsets_for_time(partitions, timestamp_ms)
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         return self._kafka.read_announced(range_, leader_epoch, keys, headers, self._announce)
 

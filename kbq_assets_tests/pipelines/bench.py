@@ -17,9 +17,16 @@ from kbq_assets.core.personal import Pseudonyms
 from kbq_assets.core.topics import SourceEntry, TopicSettings
 from kbq_assets.core.units import WindowLimits
 from kbq_assets.pipelines import state
-from kbq_assets.pipelines.extract import ExtractionLimits, ExtractionPorts, ExtractionReport, extract
+from kbq_assets.pipelines.extract import (
+    ExtractionLimits,
+    ExtractionPorts,
+    ExtractionReport,
+    Progress,
+    extract,
+)
 from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.reconcile import ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.wire.sealing import SealKey
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
@@ -97,8 +104,11 @@ class Bench:
         choose: Callable[[int], int] = lambda number: 0,
         cost: CostFunction = core_seconds,
         sources: Sequence[SourceEntry] = (),
+        open_engine: Callable[[WorkerPorts], ExtractionEngine] | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> ExtractionReport:
-        """One run, whose calls may fail. ``choose`` says which of the open tasks ends next."""
+        """One run, whose calls may fail. ``choose`` says which of the open tasks ends next, if no other engine is to
+        run them."""
         store, kafka = self.store.view("extractor"), self.kafka.view("extractor")
         worker = WorkerPorts(
             store,
@@ -109,12 +119,13 @@ class Bench:
             seal_key=lambda: self.seal_key,
             find_route=self.find_route,
         )
-        engine = InProcessEngine(worker, choose=choose)
+        engine = open_engine(worker) if open_engine else InProcessEngine(worker, choose=choose)
         ports = ExtractionPorts(store, kafka, engine, self.clock, cost)
         return extract(
             ports,
             sources or [SourceEntry(TOPIC, self.settings)],
             limits=limits or ExtractionLimits(window=self.window),
+            on_progress=on_progress,
         )
 
     def load(self, wait_seconds: float = 100.0, **options: Any) -> LoadReport:

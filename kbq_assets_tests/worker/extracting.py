@@ -37,6 +37,13 @@ class InThisProcess:
         """The last task's outcomes."""
         return self._outcomes.popleft() if self._outcomes else []
 
+    def complaint(self) -> str:
+        """None: a task has ended before anybody asks."""
+        return ""
+
+    def cancel(self, reason: str) -> None:
+        """Nothing is left to cancel."""
+
 
 def high_water_mark() -> int:
     """The largest resident memory that this process ever had, in bytes."""

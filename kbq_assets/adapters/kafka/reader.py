@@ -7,6 +7,8 @@ less.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -54,12 +56,21 @@ class FetchOrOther:
         return f"FetchOrOther({self._fetch!r})"
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         """Read exactly ``range_``; see the port."""
-        position = range_.from_offset
+        position, started = range_.from_offset, time.monotonic()
+        batches = self._fetch.read(
+            range_, leader_epoch=leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
+        )
         try:
-            for batch in self._fetch.read(range_, leader_epoch=leader_epoch, keys=keys, headers=headers):
+            for batch in batches:
                 yield batch
                 position = batch.position
         except NotSpoken as reason:
@@ -72,4 +83,7 @@ class FetchOrOther:
         rest = OffsetRange(range_.topic_partition, position, range_.until_offset)
         # The epoch is known for the range's beginning alone.
         epoch = leader_epoch if position == range_.from_offset else -1
-        yield from self._open_other().read(rest, leader_epoch=epoch, keys=keys, headers=headers)
+        wait_seconds -= time.monotonic() - started
+        yield from self._open_other().read(
+            rest, leader_epoch=epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
+        )

@@ -15,6 +15,7 @@ No group is joined and nothing is committed: librdkafka merely looks up the coor
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ from kbq_assets.adapters.kafka.options import (
 )
 from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.offsets import OffsetRange
-from kbq_assets.ports.kafka import Batch
+from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, Batch
 from kbq_assets.wire.chunk import NO_HEADERS, Chunk, Spans, encode_headers
 
 Reader: TypeAlias = Literal["librdkafka", "objects"]
@@ -123,7 +124,13 @@ class KafkaSource:
         return f"KafkaSource({self._bootstrap_servers!r}, {redacted(self._options)})"
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         """Read exactly ``range_``; see the port. The consumer is closed when the iterator ends or is
         dropped."""
@@ -133,7 +140,8 @@ class KafkaSource:
         client = client_options(self._bootstrap_servers, self._options)
         errors: deque[KafkaError] = deque(maxlen=10)
         kind = _NativeReading if self._reader == "librdkafka" else _Reading
-        reading = kind(range_, self._bootstrap_servers, self._no_progress_seconds, client, errors)
+        wait_until = time.monotonic() + wait_seconds
+        reading = kind(range_, self._bootstrap_servers, self._no_progress_seconds, wait_until, client, errors)
         yield from reading.batches(leader_epoch, self._chunk_records, keys, headers)
 
 
@@ -144,6 +152,7 @@ class _Reading:
     range: OffsetRange
     bootstrap_servers: str
     no_progress_seconds: float
+    wait_until: float
     client: Mapping[str, str]
     errors: deque[KafkaError]
     position: int = field(init=False)
@@ -230,7 +239,8 @@ class _Reading:
         self._require_partition(consumer)
         seconds = time.monotonic() - self.last_progress
         at_end = self.is_at_end
-        if seconds >= (min(END_SECONDS, self.no_progress_seconds) if at_end else self.no_progress_seconds):
+        limit = min(self.no_progress_seconds, max(LEAST_WAIT_SECONDS, self.wait_until - self.last_progress))
+        if seconds >= (min(END_SECONDS, limit) if at_end else limit):
             last = f"; last error: {self._clean(self.errors[-1])}" if self.errors else ""
             what = "the log ends at" if at_end else "nothing came after"
             message = f"{self.range}: {what} offset {self.position}, for {seconds:.0f} s{last}"

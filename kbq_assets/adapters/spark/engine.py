@@ -6,61 +6,109 @@ as they end, never behind the slowest partition (PROTOCOL E4), and a failing tas
 
 from __future__ import annotations
 
+import itertools
+import logging
 import queue
 import re
+import time
+import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
 
 from kbq_assets.core.units import Unit, UnitOutcome
 
+_LOGGER: Final = logging.getLogger("kbq.extract")
+#: How long executors may take to come before that is worth a word.
+QUIET_SECONDS: Final = 30.0
 #: What a task runs: importable by workers, so that only its name and the units are shipped.
 Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 
 
 class SparkEngine:
     """An ExtractionEngine on a Spark context. ``slots`` tasks at a time; by default the cluster's cores, as many as
-    there are at the moment: a cluster's executors arrive after the driver, and may leave."""
+    there are at the moment: a cluster's executors arrive after the driver, and may leave. It complains when no task
+    has been running for ``quiet_seconds``."""
 
-    def __init__(self, context: SparkContext, task: Task, slots: int = 0) -> None:
+    def __init__(
+        self, context: SparkContext, task: Task, slots: int = 0, quiet_seconds: float = QUIET_SECONDS
+    ) -> None:
         self._context = context
         self._task = task
         self._slots = slots
-        self._running = 0
-        self._outcomes: queue.Queue[list[UnitOutcome]] = queue.Queue()
+        self._quiet_seconds = quiet_seconds
+        self._group = f"kbq-{uuid.uuid4().hex}"
+        self._numbers = itertools.count()
+        self._open: dict[int, tuple[Unit, ...]] = {}
+        self._ended: queue.Queue[tuple[int, list[UnitOutcome]]] = queue.Queue()
+        self._last_sign = time.monotonic()
 
     @property
     def idle_slots(self) -> int:
         """How many more tasks would start at once."""
-        return (self._slots or self._context.defaultParallelism) - self._running
+        return (self._slots or self._context.defaultParallelism) - len(self._open)
 
     def submit(self, units: tuple[Unit, ...]) -> None:
         """Start one task."""
-        self._running += 1
-        InheritableThread(target=self._run, args=(units,), daemon=True).start()
+        if not self._open:
+            self._last_sign = time.monotonic()
+        number = next(self._numbers)
+        self._open[number] = units
+        InheritableThread(target=self._run, args=(number, units), daemon=True).start()
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
         """Outcomes of the tasks that have ended."""
         try:
-            outcomes = self._outcomes.get(timeout=timeout_seconds)
+            number, outcomes = self._ended.get(timeout=timeout_seconds)
         except queue.Empty:
             return []
-        self._running -= 1
+        if self._open.pop(number, None) is None:
+            return []  # cancelled before
+        self._last_sign = time.monotonic()
         return outcomes
 
-    def _run(self, units: tuple[Unit, ...]) -> None:
+    def complaint(self) -> str:
+        """Says so when no task has been running for a while: Spark itself only waits."""
+        seconds = time.monotonic() - self._last_sign
+        if not self._open or seconds < self._quiet_seconds:
+            return ""
+        if self._is_any_running():
+            self._last_sign = time.monotonic()
+            return ""
+        return (
+            f"no task has been running for {seconds:.0f} s: {self._context.master} gives no executor. See in its UI"
+            " whether it has workers with free cores and memory (spark.cores.max, spark.executor.memory), and whether"
+            " executors start and reach this driver (spark.driver.host)"
+        )
+
+    def cancel(self, reason: str) -> None:
+        """Give up every task, without waiting for Spark's word."""
+        for number, units in self._open.items():
+            self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
         try:
-            self._outcomes.put(self._collect(units))
+            self._context.cancelJobGroup(self._group)
+        except Exception as error:
+            # Whatever became of Spark: the outcomes are on their way.
+            _LOGGER.warning("Spark's jobs could not be cancelled: %s", _cause(error))
+
+    def _is_any_running(self) -> bool:
+        tracker = self._context.statusTracker()
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+
+    def _run(self, number: int, units: tuple[Unit, ...]) -> None:
+        try:
+            self._ended.put((number, self._collect(units)))
         except Exception as error:
             # A task that Spark gave up, whatever the reason: its windows are orphans, the next run reads them again.
             reason = f"the Spark task failed: {_cause(error)}"
-            self._outcomes.put([UnitOutcome(unit, failure=reason) for unit in units])
+            self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
 
     def _collect(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
         first = units[0].range
         description = f"extract {first}" + (f" and {len(units) - 1} more" if len(units) > 1 else "")
-        self._context.setLocalProperty("spark.job.description", description)
+        self._context.setJobGroup(self._group, description)
         task: Any = self._task
         [outcomes] = self._context.parallelize([units], 1).map(task).collect()
         return list(outcomes)

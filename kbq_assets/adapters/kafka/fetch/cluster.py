@@ -24,6 +24,8 @@ _LEADER_SECONDS: Final = 300.0
 _KEPT: Final = 4
 #: A broker closes connections that were idle for ten minutes.
 _IDLE_SECONDS: Final = 240.0
+#: What one broker of several gets at least to connect and answer in.
+_NODE_SECONDS: Final = 2.0
 #: UNKNOWN_TOPIC_OR_PARTITION.
 _NO_PARTITION: Final = PartitionLeader(None, -1, 3)
 
@@ -59,11 +61,14 @@ class Cluster:
     def describe(self, topic: str, access: Access, seconds: float) -> TopicAnswer:
         """What the first broker that answers says. Raises the last one's FetchFailure."""
         last: FetchFailure = ConnectionLost("no broker")
-        for node in self._nodes(access):
+        nodes, deadline = self._nodes(access), time.monotonic() + seconds
+        for number, node in enumerate(nodes):
+            # One that is silent leaves the others their shares of the time.
+            share = max(_NODE_SECONDS, (deadline - time.monotonic()) / (len(nodes) - number))
             try:
-                connection = self.borrow(node, access, seconds)
+                connection = self.borrow(node, access, share)
                 try:
-                    reply = connection.ask(protocol.METADATA, protocol.metadata_request(topic))
+                    reply = connection.ask(protocol.METADATA, protocol.metadata_request(topic), share)
                     answer = protocol.parse_metadata(reply, topic)
                 except BaseException:
                     connection.close()

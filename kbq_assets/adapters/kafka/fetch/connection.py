@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import socket
 import ssl
 import struct
@@ -41,7 +42,8 @@ class Connection:
         self._correlations = itertools.count(1)
         self._expected: list[int] = []
         self._room: Bytes = np.empty(0, np.uint8)
-        self._socket = self._connect(min(connect_seconds, access.connect_seconds))
+        self._setup_seconds = min(connect_seconds, access.connect_seconds)
+        self._socket = self._connect(self._setup_seconds)
         try:
             if access.login is not None:
                 self._log_in()
@@ -59,10 +61,10 @@ class Connection:
         """Close the socket."""
         self._socket.close()
 
-    def ask(self, api: Api, body: bytes) -> Reply:
-        """Send a request and wait for its answer."""
+    def ask(self, api: Api, body: bytes, seconds: float = math.inf) -> Reply:
+        """Send a request and wait for its answer, at most so long."""
         self.send(api, body)
-        return self.receive(self._access.answer_seconds)[0]
+        return self.receive(min(seconds, self._access.answer_seconds))[0]
 
     def send(self, api: Api, body: bytes) -> None:
         """Send a request, whose answer is to be received later."""
@@ -124,7 +126,9 @@ class Connection:
         login = self._access.login
         assert login is not None, "only called with a login"
         body = protocol.text(login.mechanism)
-        error, offered = protocol.parse_handshake(self.ask(protocol.SASL_HANDSHAKE, body))
+        error, offered = protocol.parse_handshake(
+            self.ask(protocol.SASL_HANDSHAKE, body, self._setup_seconds)
+        )
         if error == _WRONG_MECHANISM:
             names = ", ".join(offered)
             raise Refused(f"Authentication failed: {self.node.host} offers {names}, not {login.mechanism}")
@@ -134,7 +138,9 @@ class Connection:
 
     def _exchange(self, message: bytes) -> bytes:
         body = struct.pack(">i", len(message)) + message
-        error, text, answer = protocol.parse_authenticate(self.ask(protocol.SASL_AUTHENTICATE, body))
+        error, text, answer = protocol.parse_authenticate(
+            self.ask(protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
+        )
         if error == _SASL_REFUSED:
             raise Refused(text or "Authentication failed")
         if error:
@@ -142,7 +148,7 @@ class Connection:
         return answer
 
     def _check_versions(self) -> None:
-        spoken = protocol.parse_api_versions(self.ask(protocol.API_VERSIONS, b""))
+        spoken = protocol.parse_api_versions(self.ask(protocol.API_VERSIONS, b"", self._setup_seconds))
         for api in protocol.NEEDED:
             low, high = spoken.get(api.key, (0, -1))
             if not low <= api.version <= high:

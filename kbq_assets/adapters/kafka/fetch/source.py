@@ -7,6 +7,7 @@ waits in the socket, so memory is bounded by one answer and one chunk.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from kbq_assets.adapters.kafka.fetch.protocol import FetchAnswer, PartitionLeade
 from kbq_assets.adapters.kafka.options import check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.offsets import OffsetRange
-from kbq_assets.ports.kafka import Batch
+from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, Batch
 from kbq_assets.wire.chunk import Chunk
 
 #: A chunk's records, for topics of small ones.
@@ -100,7 +101,13 @@ class FetchSource:
         return f"FetchSource({self._bootstrap_servers!r}, {redacted(self._options)})"
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         """Read exactly ``range_``; see the port."""
         if not range_:
@@ -111,8 +118,9 @@ class FetchSource:
         wanted = Wanted(
             range_.from_offset, range_.until_offset, keys, headers, self._chunk_records, access.most_bytes
         )
+        wait_until = time.monotonic() + wait_seconds
         reading = _Reading(
-            range_, self._cluster, access, client, self._no_progress_seconds, wanted, leader_epoch
+            range_, self._cluster, access, client, self._no_progress_seconds, wait_until, wanted, leader_epoch
         )
         reading.hands_over = self._hands_over
         yield from reading.batches()
@@ -136,6 +144,7 @@ class _Reading:
     access: Access
     client: Mapping[str, str]
     no_progress_seconds: float
+    wait_until: float
     wanted: Wanted
     epoch: int
     position: int = field(init=False)
@@ -253,7 +262,7 @@ class _Reading:
     def _refusal(self, code: int) -> Answered | KbqError:
         """What to raise for an error code: what passes is tried again."""
         error = KafkaError(code)
-        if code in UNKNOWN and self._idle_seconds() >= min(UNKNOWN_SECONDS, self.no_progress_seconds):
+        if code in UNKNOWN and self._idle_seconds() >= min(UNKNOWN_SECONDS, self._patience):
             return gone(f"{self.range}", error.str())
         if code in UNKNOWN or code in _PASSING:
             return Answered(code, error.str())
@@ -269,7 +278,7 @@ class _Reading:
 
     def _give_up_if_late(self) -> None:
         """Raise Unavailable if nothing has come for too long."""
-        seconds, limit = self._idle_seconds(), self.no_progress_seconds
+        seconds, limit = self._idle_seconds(), self._patience
         if seconds < (min(END_SECONDS, limit) if self.is_at_end else limit):
             return
         last = f"; last error: {without_secrets(str(self.failure), self.client)}" if self.failure else ""
@@ -277,12 +286,18 @@ class _Reading:
         message = f"{self.range}: {what} offset {self.position}, for {seconds:.0f} s{last}"
         raise unavailable(message, self.client["bootstrap.servers"])
 
+    @property
+    def _patience(self) -> float:
+        """How long the range may stand still now."""
+        left = max(LEAST_WAIT_SECONDS, self.wait_until - self.last_progress)
+        return min(self.no_progress_seconds, left)
+
     def _idle_seconds(self) -> float:
         return time.monotonic() - self.last_progress
 
     def _seconds(self) -> float:
         """How long to wait for an answer or a connection."""
-        left = self.no_progress_seconds - self._idle_seconds()
+        left = self._patience - self._idle_seconds()
         return max(_LEAST_SECONDS, min(left, self.access.answer_seconds))
 
     def _give_back(self) -> None:

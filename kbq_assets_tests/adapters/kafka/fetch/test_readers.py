@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import struct
 import sys
@@ -158,7 +159,13 @@ class Recorded:
         self.asked: list[tuple[OffsetRange, int]] = []
 
     def read(
-        self, range_: OffsetRange, *, leader_epoch: int = -1, keys: bool = False, headers: bool = False
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
     ) -> Iterator[Batch]:
         self.asked.append((range_, leader_epoch))
         yield from self.batches
