@@ -156,14 +156,9 @@ class WindowEncoder:
                 self._add_group(chunk, schema_id, rows, rejected)
         return rejected.sorted()
 
-    def rotate(self, *, max_bytes: int, max_rows: int | None = None) -> tuple[EncodedFile, ...]:
-        """Finish the files that have at least so many bytes or rows; their next record opens a new file."""
-        full = [
-            key
-            for key, file in self._files.items()
-            if file.bytes_written >= max_bytes or (max_rows is not None and file.rows >= max_rows)
-        ]
-        return self._finish(full)
+    def rotate(self, *, max_bytes: int) -> tuple[EncodedFile, ...]:
+        """Finish the files that have at least so many bytes; their next record opens a new file."""
+        return self._finish([key for key, file in self._files.items() if file.bytes_written >= max_bytes])
 
     def finish(self) -> tuple[EncodedFile, ...]:
         """Finish all open files, in the order of their first offsets."""

@@ -360,23 +360,23 @@ def test_many_small_records_fill_blocks_to_the_brim() -> None:
 
 def test_rotation_starts_a_new_file_with_the_next_record() -> None:
     sinks = Sinks()
-    encoder = window(sinks, {1: TEXT, 2: TEXT}, block_bytes=500)
+    encoder = window(sinks, {1: TEXT, 2: TEXT}, block_bytes=500, codec="null")
     first: list[EncodedFile] = []
-    for start in range(0, 300, 50):
+    for start in range(0, 250, 50):
         values = [framed(b"\x02a", 2 if start == 0 and n == 0 else 1) for n in range(50)]
         encoder.add(chunk_of(*values, first_offset=start))
-        first += encoder.rotate(max_bytes=10**9, max_rows=100)
+        first += encoder.rotate(max_bytes=3_000)  # a hundred records
     rest = encoder.finish()
     assert [(file.schema_id, file.first_offset, file.last_offset) for file in first] == [
-        (1, 1, 149),
-        (1, 150, 249),
+        (1, 1, 99),
+        (1, 100, 199),
     ]
     assert [(file.schema_id, file.first_offset, file.last_offset) for file in rest] == [
         (2, 0, 0),
-        (1, 250, 299),
+        (1, 200, 249),
     ]
     assert encoder.bytes_written == sum(file.bytes_written for file in (*first, *rest))
-    assert sorted(row["_kafka_offset"] for row in sinks.rows()) == list(range(300))
+    assert sorted(row["_kafka_offset"] for row in sinks.rows()) == list(range(250))
 
 
 def test_rotation_by_bytes_counts_what_is_in_the_sink() -> None:
