@@ -59,7 +59,7 @@ class ProgressLog:
         share = progress.published / progress.positions
         self.write(
             f"{progress.published:,} of {progress.positions:,} positions ({share:.0%}), "
-            f"{progress.records:,} records"
+            f"{progress.records:,} records{progress.message and f'; {progress.message}'}"
         )
 
 

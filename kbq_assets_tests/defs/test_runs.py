@@ -349,6 +349,12 @@ def test_progress_is_a_line_every_few_seconds() -> None:
     assert [line.split(" of ")[0] for line in lines] == ["0", "5", "10"]
 
 
+def test_progress_tells_what_keeps_a_run_waiting() -> None:
+    lines: list[str] = []
+    ProgressLog(lines.append)(Progress(100, 5, 5, "no executor"))
+    assert lines == ["5 of 100 positions (5%), 5 records; no executor"]
+
+
 def test_a_run_with_nothing_to_read_says_nothing() -> None:
     lines: list[str] = []
     ProgressLog(lines.append)(Progress(0, 0, 0))
