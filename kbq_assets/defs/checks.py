@@ -108,7 +108,7 @@ def due_checks(
 
 def shown_problems(instance: dg.DagsterInstance, translator: Translator) -> dict[str, object]:
     """How many problems each check's page shows. Those that show no result, since a run planned them, have none."""
-    found = {}
+    found: dict[str, object] = {}
     for name in FREE:
         key = dg.AssetCheckKey(asset_of(name, translator), name)
         record = instance.get_latest_asset_check_evaluation_record(key)
