@@ -10,20 +10,22 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import dagster as dg
 
+from kbq_assets.core.catalog.datasets import Dataset
 from kbq_assets.core.check_names import PARTITIONS_RUN
-from kbq_assets.core.errors import InvalidName, TransientError
+from kbq_assets.core.errors import InvalidName, KbqError
 from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.names import TableReference
 from kbq_assets.defs import check_events, datasets, extraction_metadata, metadata
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.links import table_links
 from kbq_assets.defs.translator import StagedKey, Translator
+from kbq_assets.pipelines.datasets import Datasets
 from kbq_assets.pipelines.extract import ExtractionReport, Progress
 from kbq_assets.pipelines.load import LoadReport, TableReport
 from kbq_assets.pipelines.notices import note_counts
@@ -39,6 +41,7 @@ StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 StepEvent = dg.DagsterEvent | dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 StepEvents = Iterator[StepEvent]
 Parsed = TypeVar("Parsed")
+Told = TypeVar("Told")
 
 
 @dataclass
@@ -106,7 +109,7 @@ class Steps:
                 for partition, entries in itertools.chain(changed.items(), idle)
             ),
         )
-        yield from self._topic_events(report, now_ms)
+        yield from self._topic_events(context, report, now_ms)
         yield dg.AssetObservation(key, metadata=extraction_metadata.extraction_metadata(report, now_ms))
         if chosen is None:
             yield check_events.stops_check(key, report.stops)
@@ -127,10 +130,12 @@ class Steps:
             if _is_of_topic(key) not in (None, coarse):
                 context.instance.delete_dynamic_partition(definition.name or "", key)
 
-    def _topic_events(self, report: ExtractionReport, now_ms: int) -> Iterator[dg.AssetObservation]:
+    def _topic_events(
+        self, context: StepContext, report: ExtractionReport, now_ms: int
+    ) -> Iterator[dg.AssetObservation]:
         """An observation per line of the source list that the run read something of, or left something."""
         reports = extraction_metadata.topic_reports(report)
-        assets = self.translator.topic_assets(self.platform.sources(), reports)
+        assets = self.translator.topic_assets(_told(context, self.platform.sources, ()), reports)
         for key, topics in extraction_metadata.by_asset(reports, assets):
             yield dg.AssetObservation(key, metadata=extraction_metadata.topic_metadata(topics, now_ms))
 
@@ -157,10 +162,13 @@ class Steps:
             raise dg.Failure(f"{len(failed)} tables were not loaded\n{lines}", allow_retries=False)
 
     def _load_events(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> StepEvents:
-        key, tables = self.translator.warehouse_tables, self.platform.tables()
+        key = self.translator.warehouse_tables
+        tables: tuple[TableStatus, ...] = _told(context, self.platform.tables, ())
+        pages = _told(context, self.platform.datasets, Datasets({})).tables
         self._register_tables(context, (t.table for t in report.tables))
         table_events = self._table_events(report, tables, frozenset(chosen))
-        yield from in_batches(context, itertools.chain(table_events, self._dataset_events(report, tables)))
+        dataset_events = self._dataset_events(report, tables, pages)
+        yield from in_batches(context, itertools.chain(table_events, dataset_events))
         yield dg.AssetObservation(key, metadata=metadata.load_metadata(report))
         yield from self._state_checks(context, Side.LOAD)
         context.log.info(metadata.load_headline(report))
@@ -170,13 +178,9 @@ class Steps:
     ) -> list[dg.AssetCheckEvaluation]:
         """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
         The run is over: none of them fails it."""
-        try:
-            report = self.platform.state_checks(side, broker=bool(of_broker))
-        except TransientError as error:
-            context.log.warning(f"not checked: {error.message}")
-            return []
+        report = _told(context, lambda: self.platform.state_checks(side, broker=bool(of_broker)), None)
         names = (*of_broker, *check_events.OF_RUNS[side])
-        return check_events.evaluations(self.translator, report, names)
+        return [] if report is None else check_events.evaluations(self.translator, report, names)
 
     def _register_tables(self, context: StepContext, tables: Iterable[TableReference]) -> None:
         keys: dict[dg.AssetKey, list[str]] = defaultdict(list)
@@ -204,12 +208,12 @@ class Steps:
                 )
 
     def _dataset_events(
-        self, report: LoadReport, tables: Iterable[TableStatus]
+        self, report: LoadReport, tables: Iterable[TableStatus], known: Mapping[TableReference, Dataset]
     ) -> Iterator[dg.AssetMaterialization]:
         """One event for each table's own page, if rows of it have landed; pages of tables that only records name
         appear so."""
         statuses, now_ms = {status.table: status for status in tables}, self.platform.openers.clock.now_ms()
-        settings, known = self.platform.settings, self.platform.datasets().tables
+        settings = self.platform.settings
         for done in report.tables:
             if done.rows:
                 entries = datasets.loaded_metadata(
@@ -250,6 +254,16 @@ class Steps:
         )
         for failure in report.failures:
             context.log.warning(f"not deleted: {failure}")
+
+
+def _told(context: StepContext, read: Callable[[], Told], otherwise: Told) -> Told:
+    """What is told beside what a run did. Records and rows are where they belong by then: nothing here fails the run,
+    whose events would be lost for good."""
+    try:
+        return read()
+    except KbqError as error:
+        context.log.warning(f"not told: {error.message}")
+        return otherwise
 
 
 def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from kbq_assets.core.completeness import TableHours
 from kbq_assets.core.cost import load_cost_function
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.google_permissions import Side
 from kbq_assets.core.loading import Batch
 from kbq_assets.core.names import TableReference
@@ -267,8 +267,11 @@ class Platform:
             topics=self._extracted,
         )
         report = loading.load(ports, options, only=only, on_table=on_table, cache=self.load_cache)
-        publish_hours(ports, read_view(self.load_cache))
         RunLog(self.load_store, self.openers.clock).end_loading(report)
+        try:
+            publish_hours(ports, read_view(self.load_cache))
+        except KbqError as error:  # what has landed is told, whatever comes after it
+            LOGGER.warning("the hours are published by the next load: %s", error.message)
         return report
 
     def _table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:

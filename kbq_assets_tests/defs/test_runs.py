@@ -14,12 +14,14 @@ from kbq_assets.core import check_names
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.names import TableReference
 from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.run_totals import EXTRACTION, LOADING, totals_path
 from kbq_assets.defs import metadata
 from kbq_assets.defs.runs import ProgressLog
 from kbq_assets.pipelines import operate
 from kbq_assets.pipelines.extract import Progress
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld
+from kbq_assets_tests.fakes.faults import Call, Outcome
 
 STAGED, TABLES = dg.AssetKey("staged_files"), dg.AssetKey("warehouse_tables")
 FLIGHTS = TableReference.parse(TABLE)
@@ -312,6 +314,31 @@ def test_a_table_that_cannot_be_loaded_now_hides_no_other(
     assert not result.success
     assert TABLE in materialised(result)
     assert len(world.warehouse.rows(FLIGHTS)) == 2
+
+
+@pytest.mark.parametrize(
+    ("job", "end", "told"),
+    [
+        ("extract_job", totals_path(EXTRACTION), {f"{TOPIC}/0/{TABLE}": 2}),
+        ("load_job", totals_path(LOADING), {TABLE: 5}),
+    ],
+)
+def test_what_was_done_is_told_though_the_store_goes_away(
+    world: PlatformWorld, instance: dg.DagsterInstance, job: str, end: str, told: dict[str, int]
+) -> None:
+    memory, ended = world.store, [False]
+
+    def goes_away(call: Call) -> Outcome:
+        ended[0] = ended[0] or call.target == end
+        return Outcome.UNAVAILABLE if ended[0] else Outcome.OK
+
+    world.produce(5)
+    world.run("extract_job", instance)
+    world.produce(2)
+    memory.faults, world.store = goes_away, memory.view("kbq")  # type: ignore[assignment]
+    result = world.reopened().run(job, instance)
+    assert (result.success, ended) == (True, [True])
+    assert {key: entries["rows"] for key, entries in materialised(result).items()} == told
 
 
 def test_rows_that_differ_from_the_files_are_a_failed_check(

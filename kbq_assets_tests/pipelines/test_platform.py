@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, TransientError
 from kbq_assets.core.google_permissions import Side
+from kbq_assets.core.loading import TableState
+from kbq_assets.core.names import TableReference, table_state_path
 from kbq_assets.core.settings import Settings
+from kbq_assets.pipelines import state
 from kbq_assets.pipelines.platform import Platform
+from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.platform import FakePlatform
 
+ORDERS = TableReference("shop", "orders")
 CheckStaging = Callable[[Settings, Side], Iterable[str]]
 
 
@@ -48,6 +55,32 @@ def test_warnings_are_logged_once_per_process_and_side(
         platform.extract()
         platform.load()
     assert [r.getMessage() for r in caplog.records] == ["not enforced for extract", "not enforced for load"]
+
+
+def test_whenever_the_store_goes_away_a_load_tells_what_has_landed(tmp_path: Path) -> None:
+    outcomes = []
+    for calls in itertools.count():
+        (folder := tmp_path / str(calls)).mkdir()
+        world, left = FakePlatform(folder), itertools.count(calls, -1)
+        world.produce(5)
+        world.platform.extract()
+        memory = world.store
+        memory.faults = lambda call, left=left: Outcome.OK if next(left) > 0 else Outcome.UNAVAILABLE
+        world.store = memory.view("kbq")  # type: ignore[assignment]
+        try:
+            told = world.reopened().load().rows
+        except TransientError:
+            told = 0
+        outcomes.append(told)
+        assert told == _loaded_rows(memory), f"after {calls} calls"
+        if next(left) > 0:
+            break
+    assert set(outcomes) == {0, 5}
+
+
+def _loaded_rows(store: FaultyMemoryStore) -> int:
+    found = state.find(store, TableState, table_state_path(ORDERS))
+    return sum(found.value.rows.values()) if found else 0
 
 
 def test_what_cannot_be_asked_now_is_asked_again(tmp_path: Path) -> None:
