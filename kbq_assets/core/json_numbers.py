@@ -1,15 +1,15 @@
 """Numbers of JSON documents, none of whose digits is lost.
 
-A float takes a number where it stands for it: where the shortest decimal that means the float is the same decimal, as
-with 0.1 and 1.50. It does not stand for 1234567890123456.789, and 1e400 is none. BigQuery's JSON has 64-bit whole
-numbers and floats too: it rounds others, or refuses the file that they are in. In JSON columns these are texts.
+A float takes a number that it may have been written from, with so many digits: 0.1, 1.50, 0.10000000000000001. It does
+not stand for 1234567890123456.789, and 1e400 is none. BigQuery's JSON has 64-bit whole numbers and floats too: it
+rounds what is not the shortest text of one, or refuses the file that it is in. In JSON columns these are texts.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
 #: So many characters, one of which is a point or an e, are 15 digits at most: every float within the bounds holds them.
@@ -31,18 +31,30 @@ class Number(str):
 def parse_fraction(text: str) -> float | Number:
     """A number with a point or an exponent, for JSON's decoder: a float where one stands for it."""
     found = float(text)
-    if len(text) <= _SURE and _LEAST < abs(found) < _MOST:
+    if _is_shortest(found, text) or _is_written_from(found, text):
         return found
-    return found if _stands_for(found, text) else Number(text)
+    return Number(text)
 
 
-def _stands_for(found: float, text: str) -> bool:
+def _is_shortest(found: float, text: str) -> bool:
+    """Whether the shortest decimal that means the float is this one."""
+    if len(text) <= _SURE and _LEAST < abs(found) < _MOST:
+        return True
     written = repr(found)
     if written == text:
         return True
     if not found:
         return _ZERO.fullmatch(text) is not None
     return math.isfinite(found) and Decimal(written) == Decimal(text)
+
+
+def _is_written_from(found: float, text: str) -> bool:
+    """Whether the float, written with as many digits, is this decimal: some programs always write 17."""
+    if not found or not math.isfinite(found):
+        return False
+    given = Decimal(text)
+    digits = Context(prec=len(given.as_tuple().digits), rounding=ROUND_HALF_EVEN)
+    return digits.plus(Decimal(found)) == given
 
 
 def storable(text: str) -> str:
@@ -65,4 +77,4 @@ def _is_held(text: str) -> bool:
     is_whole = len(text) <= _LONGEST_WHOLE and text.lstrip("-").isdigit()
     if is_whole and _MIN <= int(text) < _END:
         return True
-    return not isinstance(parse_fraction(text), Number)
+    return _is_shortest(float(text), text)

@@ -28,10 +28,20 @@ FRACTIONS = st.from_regex(
 @example("1.234567890e-310")
 @example("0." + "0" * 400 + "1e401")
 @example("100000000000000000000000.0")
-def test_a_float_stands_for_what_its_shortest_decimal_is(text: str) -> None:
-    found, nearest = parse_fraction(text), float(text)
-    stands = math.isfinite(nearest) and Decimal(repr(nearest)) == Decimal(text)
+@example("0.10000000000000001")
+@example("1234567890123456.7")
+def test_a_float_stands_for_its_shortest_decimal_and_for_longer_ones_written_from_it(text: str) -> None:
+    found, nearest, given = parse_fraction(text), float(text), Decimal(text)
+    stands = math.isfinite(nearest) and Decimal(repr(nearest)) == given
+    if nearest and math.isfinite(nearest):
+        stands |= Decimal(f"{nearest:.{len(given.as_tuple().digits) - 1}e}") == given
     assert (type(found), found) == ((float, nearest) if stands else (Number, text))
+
+
+@pytest.mark.parametrize("text", ["0.10000000000000001", "5.684341886080802E-14", "1.0000000000000000e+00"])
+def test_a_float_takes_what_programs_write_of_it_with_17_digits(text: str) -> None:
+    assert parse_fraction(text) == float(text)
+    assert not isinstance(parse_fraction(text), Number)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +50,7 @@ def test_a_float_stands_for_what_its_shortest_decimal_is(text: str) -> None:
         ('{"a":[1.50,-0.0,1E5,0.1],"b":18446744073709551615,"c":-9223372036854775808}', None),
         ('"1234567890123456.789 \\" 1e400 \\\\"', None),
         ("1e400", '"1e400"'),
+        ("0.10000000000000001", '"0.10000000000000001"'),
         ('{"1e400":-1e400}', '{"1e400":"-1e400"}'),
         ("[1234567890123456.789,18446744073709551616]", '["1234567890123456.789","18446744073709551616"]'),
         ("[-9223372036854775809]", '["-9223372036854775809"]'),
