@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._daemon.monitoring.run_monitoring import check_run_timeout
 
 import kbq_assets.defs
 from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
+MAX_RUNTIME = "dagster/max_runtime"
 HOME = Path(kbq_assets.defs.__file__).parent / "home"
 
 
@@ -81,6 +85,30 @@ def test_the_shipped_configuration_limits_extractions_and_loads_to_one(tmp_path:
         assert not instance.telemetry_enabled
         assert instance.run_monitoring_enabled
         assert instance.run_retries_enabled
+
+
+@pytest.mark.parametrize(
+    ("tags", "hours", "goes_on"),
+    [
+        ({}, 5.9, True),
+        ({}, 6.1, False),
+        ({MAX_RUNTIME: "2400"}, 0.7, False),
+        ({MAX_RUNTIME: "28800"}, 7, True),
+    ],
+)
+def test_a_run_of_which_nobody_hears_holds_its_place_for_six_hours_or_what_its_job_says(
+    tmp_path: Path, tags: dict[str, str], hours: float, goes_on: bool
+) -> None:
+    (tmp_path / "dagster.yaml").write_bytes((HOME / "dagster.yaml").read_bytes())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        run = dg.DagsterRun(job_name="__ASSET_JOB", status=dg.DagsterRunStatus.STARTED, tags=tags)
+        run_id = instance.add_run(run).run_id
+        [record] = instance.get_run_records(dg.RunsFilter(run_ids=[run_id]))
+        longest = float(instance.run_monitoring_max_runtime_seconds)
+        begun = record._replace(start_time=time.time() - hours * 3600)
+        check_run_timeout(instance, begun, logging.getLogger("monitoring"), longest)
+        [now] = instance.get_runs(dg.RunsFilter(run_ids=[run_id]))
+        assert now.is_finished is not goes_on
 
 
 @pytest.mark.parametrize("name", ["dagster.yaml", "workspace.yaml"])
