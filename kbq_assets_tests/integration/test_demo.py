@@ -9,6 +9,7 @@ import json
 import re
 import signal
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from kbq_assets.definitions import platform
 from kbq_assets.demo.topics import FLIGHTS
+from kbq_assets.pipelines.load_view import read_view
+from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
 from kbq_assets_tests.service.scrape import Scrape, parsed
@@ -61,12 +65,28 @@ def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0
     rows = totals["loaded"] + totals["errors"]
+    view = read_view(StateCache(platform(demo.environ).store))
+    windows = [w for c in view.commits for p in c.partitions.values() for w in p.windows if w.files]
+    files = [file for window in windows for file in window.files]
+    assert sum(file.rows for file in files) == rows, (
+        "one extraction: its commits still name all that it published"
+    )
+    staged, done = ([*(demo.home / "staging").rglob(f"*.{kind}")] for kind in ("avro", "done"))
     assert found["gcswriter_consumedmessages"] == {(): totals["produced"]}
     assert found["gcswriter_publishbatchsize_sum"] == {(): rows}
+    counts = [found[f"gcswriter_{name}_count"][()] for name in ("publishbatchsize", "latency")]
+    assert counts == [len(windows)] * 2
+    assert found["gcswriter_filecount"] == found["gcswriter_closedfilecount"] == {(): len(files)}
+    sizes = Counter[tuple[str]]()
+    for file in files:
+        sizes[file.table.dataset,] += file.raw_bytes
+    assert found["gcswriter_bytes_written"] == sizes
+    assert found["bqwriter_stagingfiles"] == {(): len(staged) + len(done)}
+    made = len(files) + len({file.done for file in files})
+    assert found["bqwriter_stagingfilesdeleted"] == {(): made - len(staged) - len(done)}
     assert sum(found["kbq_loaded_rows_total"].values()) == rows
     assert sum(found["kbq_error_rows_total"].values()) == totals["errors"]
     assert sum(found["kbq_skipped_records_total"].values()) == totals["skipped"]
-    assert found["gcswriter_filecount"] == found["gcswriter_closedfilecount"]
     assert found["bqwriter_failed_bqjobs"] == found["bqwriter_bqjobs_count"] == {(): 0}
     assert found["bqwriter_submittedjobstobq"][()] >= len(found["kbq_loaded_rows_total"])
     assert sum(found["kbq_lag_records"].values()) == 0
