@@ -5,6 +5,7 @@ What it leaves open (no type, alternatives of several types, patterns) is decide
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -99,6 +100,24 @@ def _has_tag(value: Any, root: Any, followed: set[str]) -> bool:
         if _has_tag(_at(root, reference), root, followed):
             return True
     return _is_high(value) or any(_has_tag(each, root, followed) for each in value.values())
+
+
+def has_tag(text: str) -> bool:
+    """Whether a schema says anywhere that something is personal: a JSON Schema, or an Avro schema. Protobuf has no
+    tags."""
+    try:
+        left = [json.loads(text)]
+    except ValueError:
+        return False
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            if _is_high(value):
+                return True
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return False
 
 
 def _is_high(schema: Mapping[str, Any]) -> bool:

@@ -69,9 +69,10 @@ class TopicSettings:
     (core/evolution.py).
     ``complete_after_seconds``: how far beyond an hour its partitions must be before it is called complete; tables do
     not wait for a topic with 0 (core/completeness.py).
-    ``pii``: what becomes of personal data, ``field:action,…`` (core/personal.py). Topics with decisions have error rows
-    by ``pii_errors``: withhold (no value, key, headers), seal (with a public key) or drop (none, counted as skipped);
-    and ``pii_others`` says what becomes of fields of JSON that nobody decided about or declared: stop, drop, keep.
+    ``pii``: what becomes of personal data, ``field:action,…`` (core/personal.py). Topics with decisions, and schemas
+    that lack them, have error rows by ``pii_errors``: withhold (no value, key, headers), seal (with a public key) or
+    drop (none, counted as skipped); and ``pii_others`` says what becomes of fields of JSON that nobody decided about or
+    declared: stop, drop, keep.
     ``declared``: a JSON Schema of json and json_columns, as the catalogue has it (pipelines/declared_json.py).
     """
 

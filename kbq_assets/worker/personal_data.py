@@ -9,20 +9,21 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kbq_assets.core.errors import ConfigurationError, NotFound
+from kbq_assets.core.json_declared import has_tag
 from kbq_assets.core.offsets import TopicPartition
 from kbq_assets.core.personal import Pseudonyms, parse_decisions
 from kbq_assets.core.topics import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire import avro
 from kbq_assets.wire.chunk import Chunk
-from kbq_assets.wire.encode import Problem
+from kbq_assets.wire.encode import Problem, Rejects
 from kbq_assets.wire.errors import UnstageableSchema
 from kbq_assets.wire.personal import Rewriter, check_decided, rewriter
 from kbq_assets.wire.program import Program, compile_program
@@ -141,23 +142,39 @@ class PersonalData:
 
 @dataclass(frozen=True)
 class ErrorCopies:
-    """What error rows hold of bad records that may be personal. ``key`` seals; without one all is withheld."""
+    """What error rows hold of bad records that may be personal: those of topics that decide about personal data, and
+    those whose schema has tags that nobody decided about. ``key`` seals; without one all is withheld. With ``registry``
+    the tags of a record's schema say whether it may be personal; without one any may be."""
 
     are_dropped: bool = False
     key: SealKey | None = None
+    registry: SchemaRegistry | None = None
+    _tagged: dict[int, bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None]) -> ErrorCopies:
+    def of(
+        cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None], registry: SchemaRegistry
+    ) -> ErrorCopies:
         """The copies of a topic. Raises ConfigurationError where a key is wanted and there is none."""
+        asked = None if settings.pii else registry
         if settings.pii_errors != "seal":
-            return cls(are_dropped=settings.pii_errors == "drop")
+            return cls(are_dropped=settings.pii_errors == "drop", registry=asked)
         key = seal_key()
-        if key is None:
+        if key is None and settings.pii:
             raise ConfigurationError(
                 "error rows are to be sealed, and there is no key",
                 next_step="set KBQ_PII_SEAL_KEY, on every worker: `kbq pii keygen` makes one",
             )
-        return cls(key=key)
+        return cls(key=key, registry=asked)
+
+    def are_personal(self, chunk: Chunk, rejects: Rejects) -> NDArray[np.bool_]:
+        """Which of the bad records may be personal. Raises Unavailable."""
+        if self.registry is None:
+            return np.ones(len(rejects), np.bool_)
+        ids = produced_ids(chunk)[rejects.rows]
+        ids[rejects.reasons != Reason.UNSTAGEABLE_SCHEMA] = -1
+        tagged = [schema_id for schema_id in np.unique(ids).tolist() if self._is_tagged(schema_id)]
+        return np.isin(ids, tagged)
 
     def of_records(self, chunk: Chunk, rows: NDArray[np.int64], tp: TopicPartition) -> Chunk:
         """A chunk whose ``rows`` may be shown."""
@@ -168,3 +185,18 @@ class ErrorCopies:
             for row in rows.tolist():
                 values[row] = seal_row(chunk, row, self.key, tp.topic, tp.partition)
         return dataclasses.replace(with_values(chunk, values), keys=None, headers=None, late_headers=None)
+
+    def _is_tagged(self, schema_id: int) -> bool:
+        if schema_id < 0:
+            return False
+        if schema_id not in self._tagged:
+            assert self.registry is not None
+            try:
+                found = self.registry.schema(schema_id)
+                texts = [found.schema, *(text for _, text in found.references)]
+                self._tagged[schema_id] = any(has_tag(text) for text in texts)
+            except NotFound:
+                self._tagged[schema_id] = False
+            except UnstageableSchema:  # it cannot be read, so neither can its tags
+                self._tagged[schema_id] = True
+        return self._tagged[schema_id]

@@ -165,7 +165,11 @@ def _open(
     topic = unit.range.topic_partition.topic
     choice = Choice(topic, settings, ports.find_route) if settings.by_record else None
     translator, routes = _routes(topic, settings, ports, read.placements, choice)
-    copies = ErrorCopies.of(settings, ports.seal_key) if settings.pii else None
+    is_accepting = unit.accept_errors_until > unit.range.from_offset
+    # Else records of schemas that nobody decided about stop their window.
+    copies = None
+    if settings.pii or is_accepting:
+        copies = ErrorCopies.of(settings, ports.seal_key, ports.registry)
     to_errors = "error_table" in (settings.errors, settings.tombstones) or unit.accept_errors_until > 0
     to_errors |= choice is not None  # what chooses no table
     batches = ports.source.read(

@@ -174,16 +174,23 @@ class WindowWriter:
             to_errors |= ~null
         else:
             self._refuse(chunk, rejects, null, position)
-        if self._error_copies is not None and self._error_copies.are_dropped:
-            to_errors[:] = False
+        copies = self._error_copies
+        personal = copies.are_personal(chunk, rejects) if copies else np.zeros(len(rejects), np.bool_)
+        if copies is not None and copies.are_dropped:
+            to_errors &= ~personal
         tally.errors += int(to_errors.sum())
         tally.skipped += int((~to_errors).sum())
-        self._add_errors(chunk, rejects.take(to_errors))
+        self._add_errors(chunk, rejects.take(to_errors), personal[to_errors])
 
-    def _add_errors(self, chunk: Chunk, rejects: Rejects) -> None:
-        if self._error_copies is not None:
-            chunk = self._error_copies.of_records(chunk, rejects.rows, self._unit.range.topic_partition)
-        self._errors.add(chunk, rejects)
+    def _add_errors(self, chunk: Chunk, rejects: Rejects, personal: np.ndarray) -> None:
+        """Make rows of rejects, in their order; ``personal`` says of which nothing may be shown."""
+        shown = chunk
+        if self._error_copies is not None and personal.any():
+            rows = rejects.rows[personal]
+            shown = self._error_copies.of_records(chunk, rows, self._unit.range.topic_partition)
+        ends = np.flatnonzero(np.diff(personal)) + 1
+        for run in np.split(np.arange(len(rejects)), ends):
+            self._errors.add(shown if personal[run].any() else chunk, rejects.take(run))
 
     def _refuse(self, chunk: Chunk, rejects: Rejects, null: np.ndarray, position: int) -> None:
         """Stop for what no policy may turn into error rows."""

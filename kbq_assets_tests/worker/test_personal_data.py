@@ -14,6 +14,7 @@ import pytest
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.personal import Pseudonyms
 from kbq_assets.core.topics import TopicSettings
+from kbq_assets.pipelines import operate
 from kbq_assets.wire.sealed_rows import open_row
 from kbq_assets.wire.sealing import new_key_pair, parse_opening_key, parse_seal_key
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
@@ -40,7 +41,7 @@ def bench_of(**options: Any) -> Bench:
 
 
 def produce(bench: Bench, value: bytes | None, key: bytes = CANARY.encode()) -> None:
-    bench.kafka.produce(TP, value, key=key, timestamp=1000, headers=[("h", CANARY.encode())])
+    bench.kafka.produce(TP, value, key=key, timestamp=1000, headers=[("h", key)])
 
 
 def rows(bench: Bench, table: str = "t") -> list[Any]:
@@ -187,6 +188,69 @@ def test_a_tagged_field_without_a_decision_stops_the_partition(pii: str) -> None
     [stop] = bench.extract().stops
     assert "nothing is decided about fields that are tagged as personal data: email" in stop.message
     assert CANARY.encode() not in everything(bench)
+
+
+def accepted(bench: Bench) -> list[Any]:
+    """Stop, and take the bad records as error rows."""
+    assert [stop.reason for stop in bench.extract().stops] == ["unstageable_schema"]
+    operate.propose_resume(bench.store, TP.topic, as_errors=True).apply()
+    assert bench.extract().stops == ()
+    return rows(bench, "kbq_errors")
+
+
+def undecided(format: str, **options: Any) -> Bench:
+    """Records of a tagged schema between bad ones of another kind, which have nothing to do with it."""
+    bench = bench_of(format=format, codec="null", **options)
+    bench.registry.schemas[8] = json.dumps(more("email"))
+    bench.registry.documents[9] = '{"properties": {"email": {"type": "string", "pii": "high"}}}'
+    for value in (b"\x01one", framed(CANARY.encode(), 8), framed(CANARY.encode(), 9), b"\x01two"):
+        produce(bench, value, key=CANARY.encode() if value[0] == 0 else b"k")
+    return bench
+
+
+@pytest.mark.parametrize("format", ["avro", "json_schema", "protobuf"])
+def test_accepted_records_of_an_undecided_schema_are_withheld_and_others_are_not(format: str) -> None:
+    bench = undecided(format)
+    errors = accepted(bench)
+    others = {"key": b"k", "headers": [{"key": "h", "value": b"k"}]}
+    withheld: dict[str, Any] = {"value": None, "key": None, "headers": []}
+    assert [{name: row[name] for name in withheld} for row in errors] == [
+        {"value": b"\x01one", **others},
+        withheld,
+        withheld,
+        {"value": b"\x01two", **others},
+    ]
+    assert [row["_kafka_offset"] for row in errors] == [0, 1, 2, 3]
+    assert CANARY.encode() not in everything(bench)
+    bench.load()
+    assert bench.reconcile().accounted
+
+
+def test_accepted_records_of_an_undecided_schema_are_sealed_where_there_is_a_key() -> None:
+    bench = undecided("avro", pii_errors="seal")
+    bench.seal_key = parse_seal_key(PUBLIC)
+    _, sealed, *_ = accepted(bench)
+    assert CANARY.encode() not in everything(bench)
+    opened = open_row(sealed["value"], parse_opening_key(PRIVATE), TP.topic, 0, 1)
+    assert (opened.value, opened.key) == (framed(CANARY.encode(), 8), CANARY.encode())
+    without = undecided("avro", pii_errors="seal")
+    assert [row["value"] for row in accepted(without)] == [b"\x01one", None, None, b"\x01two"]
+
+
+def test_accepted_records_of_an_undecided_schema_are_dropped_where_it_says_so() -> None:
+    bench = undecided("avro", pii_errors="drop")
+    assert [row["value"] for row in accepted(bench)] == [b"\x01one", b"\x01two"]
+    bench.load()
+    account = bench.reconcile()
+    assert (account.accounted, account.totals()["skipped"]) == (True, 2)
+
+
+def test_accepted_records_of_a_schema_without_tags_are_there() -> None:
+    bench = bench_of(codec="null")
+    bench.registry.schemas[8] = '"string"'
+    produce(bench, framed(CANARY.encode(), 8))
+    [row] = accepted(bench)
+    assert (row["value"], row["key"]) == (framed(CANARY.encode(), 8), CANARY.encode())
 
 
 def test_without_keys_nothing_is_read() -> None:
