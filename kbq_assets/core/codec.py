@@ -50,7 +50,7 @@ def loads(cls: type[T], data: bytes, path: str) -> T:
 @functools.lru_cache(maxsize=256)
 def _parse(cls: Any, data: bytes) -> Any:
     """Values are frozen, so one may be shared: loops read the same few objects again and again."""
-    with _no_collection:
+    with no_collection:
         document = json.loads(data)
         version = document.pop("format")
         if not isinstance(version, int) or version > FORMAT:
@@ -59,7 +59,7 @@ def _parse(cls: Any, data: bytes) -> Any:
 
 
 class _NoCollection:
-    """Pauses the search for cycles, which documents do not have: it takes twice as long as building a large one.
+    """Pauses the search for cycles, which state does not have: it takes twice as long as building a large document.
 
     Threads overlap: the last to leave lets the search go on.
     """
@@ -83,7 +83,7 @@ class _NoCollection:
                 gc.enable()
 
 
-_no_collection = _NoCollection()
+no_collection = _NoCollection()
 
 
 def encode(value: Any) -> Any:

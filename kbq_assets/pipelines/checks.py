@@ -13,6 +13,7 @@ from typing import Final
 from kbq_assets.core import checks
 from kbq_assets.core.check_names import COUNTS_AGREE, DATA_FRESH, LAG_SHORT, PARTITIONS_RUN, TABLES_LOAD
 from kbq_assets.core.checks import CheckResult, Hold, TopicLag
+from kbq_assets.core.codec import no_collection
 from kbq_assets.core.commits import PartitionCommit, StagedFile, TopicEntry
 from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.loading import TableState, pending_files
@@ -71,8 +72,9 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     """Make all checks, or those alone that need no ``broker``. Raises MissingState, Unavailable when the state cannot
     be read."""
     view = read_view(ports.cache, ports.holds)
-    waiting = waiting_files(view)
-    results = [*_of_commits(view, ports.holds), *_of_tables(view, waiting, _settled(view))]
+    with no_collection:
+        waiting = waiting_files(view)
+        results = [*_of_commits(view, ports.holds), *_of_tables(view, waiting, _settled(view))]
     unknown: dict[str, str] = {}
     others: tuple[str, ...] = ()
     try:

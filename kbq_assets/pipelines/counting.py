@@ -143,8 +143,10 @@ class Books:
     ) -> tuple[int, int, int]:
         """Rows of these tables and ranges: loaded, pending, quarantined."""
 
+        keys = [(table, range_) for table in tables for range_ in ranges]
+
         def total(counter: Counter[tuple[TableReference, KafkaRange]]) -> int:
-            return sum(counter[table, range_] for table in tables for range_ in ranges)
+            return sum(counter[key] for key in keys) if counter else 0
 
         return total(self.loaded), total(self.pending), total(self.quarantined)
 
