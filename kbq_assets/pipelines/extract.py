@@ -13,6 +13,7 @@ A crash anywhere leaves orphans and announcements, which the next run sweeps and
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -438,8 +439,12 @@ def _charge(ports: ExtractionPorts, usage: list[Usage], started_ms: int) -> tupl
 
 def _cost(function: CostFunction, usage: Usage) -> float | None:
     try:
-        return float(function(usage))
+        cost = float(function(usage))
     except Exception as error:
         # Somebody else's code: anything may come out of it.
         _LOGGER.warning("the cost function failed for %s: %s: %s", usage.topic, type(error).__name__, error)
         return None
+    if not math.isfinite(cost):
+        _LOGGER.warning("the cost function says %s for %s, which is no cost", cost, usage.topic)
+        return None
+    return cost

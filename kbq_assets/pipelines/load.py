@@ -182,7 +182,7 @@ class _Cycle:
             elif self._due:
                 self._ports.clock.sleep(self._seconds_to_next())
         self._clean_up()
-        with contextlib.suppress(TransientError):  # the next run judges again
+        with contextlib.suppress(KbqError):  # rows have landed, and the next run judges again
             self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
 
     def _create_states(self) -> None:

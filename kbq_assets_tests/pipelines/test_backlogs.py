@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 
 import pytest
 
@@ -144,6 +145,18 @@ def test_a_cost_function_that_fails_fails_alone(caplog: pytest.LogCaptureFixture
         report = bench.extract(cost=broken)
     assert ([c.cost for c in report.costs], bench.commit().partitions[0].next) == ([None], 1)
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf])
+def test_a_cost_that_is_no_number_is_none(said: float, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.produce(1)
+    with caplog.at_level(logging.WARNING):
+        report = bench.extract(cost=lambda usage: said)
+    assert [c.cost for c in report.costs] == [None]
+    [path] = bench.paths("costs/")
+    assert json.loads(bench.store.get(path).data)["cost"] is None
+    assert f"says {said}" in caplog.text
 
 
 def test_costs_that_cannot_be_kept_do_not_fail_the_run() -> None:
