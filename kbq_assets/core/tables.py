@@ -44,6 +44,7 @@ MAX_STRUCT_DEPTH = 15
 MAX_COLUMNS = 10_000
 #: https://cloud.google.com/bigquery/docs/schemas#column_names
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
+_LEVELS = ("", "NONE", "LOW", "MEDIUM", "HIGH")
 _RESERVED_PREFIXES = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
 
 
@@ -219,7 +220,13 @@ class _SchemaReader:
     def column(self, name: str, schema: Any, namespace: str, place: str) -> Column | None:
         """The column of one field, None for a type that holds nothing but nulls."""
         inside = f"{place}.{name}" if place else name
-        schema, namespace = self._resolved(schema, namespace, inside)
+        levels: list[str] = []
+        schema, namespace = self._resolved(schema, namespace, inside, levels)
+        column = self._column(name, schema, namespace, inside)
+        return None if column is None else _at_least(column, *levels)
+
+    def _column(self, name: str, schema: Any, namespace: str, inside: str) -> Column | None:
+        """The same for a definition; ``inside`` is the place of what is in it."""
         if isinstance(schema, list):
             return self._union(name, schema, namespace, inside)
         kind = schema if isinstance(schema, str) else schema["type"]
@@ -233,8 +240,9 @@ class _SchemaReader:
             return self._array(name, schema, namespace, inside)
         return Column(name, self._scalar(kind, schema, namespace), "REQUIRED")
 
-    def _resolved(self, schema: Any, namespace: str, place: str) -> tuple[Any, str]:
-        """Follow names, and types in two coats (``{"type": {…}}``), to a definition and its namespace."""
+    def _resolved(self, schema: Any, namespace: str, place: str, levels: list[str]) -> tuple[Any, str]:
+        """Follow names, and types in two coats (``{"type": {…}}``), to a definition and its namespace. Adds the levels
+        of personal data on the way to ``levels``."""
         while True:
             if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
                 full = f"{namespace}.{schema}" if namespace and "." not in schema else schema
@@ -243,7 +251,8 @@ class _SchemaReader:
                     raise _refused(
                         place, f"type {schema!r} is not defined", "check the schema in the registry"
                     )
-                return found
+                schema, namespace = found
+            levels.append(_level(schema))
             if not isinstance(schema, dict) or (isinstance(schema["type"], str) and schema["type"] in _KINDS):
                 return schema, namespace
             schema = schema["type"]
@@ -300,10 +309,24 @@ class _SchemaReader:
 
 
 def _told(column: Column | None, field: Mapping[str, Any]) -> Column | None:
-    """A column with what its field says of itself."""
+    """A column with what its field says of itself, and its type."""
     if column is None or not ("doc" in field or "pii" in field):
         return column
-    return replace(column, description=str(field.get("doc") or ""), pii=str(field.get("pii") or "").upper())
+    return _at_least(replace(column, description=str(field.get("doc") or "")), _level(field))
+
+
+def _at_least(column: Column, *levels: str) -> Column:
+    """A column as personal as each of these levels says."""
+    highest = max((column.pii, *levels), key=_rank)
+    return column if highest == column.pii else replace(column, pii=highest)
+
+
+def _rank(level: str) -> int:
+    return _LEVELS.index(level) if level in _LEVELS else 1
+
+
+def _level(said: Any) -> str:
+    return str(said.get("pii") or "").upper() if isinstance(said, Mapping) else ""
 
 
 def branch_name(branch: Any) -> str:

@@ -107,6 +107,8 @@ def _note(form: Any, schema: Any, namespace: str, named: _Named) -> None:
         for each in made["fields"]:
             source = fields[each["name"]]
             each.update({key: source[key] for key in ("doc", "pii") if key in source})
+            if source["name"] in _tags(source["type"], source["name"], inner, named, frozenset()):
+                each["pii"] = "HIGH"  # by its type, which is written anew
             _note(each["type"], source["type"], inner, named)
 
 

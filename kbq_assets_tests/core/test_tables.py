@@ -342,3 +342,47 @@ def test_a_table_has_ten_thousand_columns_those_of_records_included() -> None:
     assert len(columns_of(schema(9_998))) == 2
     with pytest.raises(EncodingError, match="10001 columns"):
         columns_of(schema(9_999))
+
+
+SECRET = {"type": "string", "pii": "high"}
+HOME = {"type": "record", "name": "Home", "pii": "HIGH", "fields": [{"name": "street", "type": "string"}]}
+KIND = {"type": "enum", "name": "a.Kind", "symbols": ["A"], "pii": "HIGH"}
+
+
+@pytest.mark.parametrize(
+    ("type_", "high"),
+    [
+        ("string", []),
+        (SECRET, ["f"]),
+        ({"type": SECRET}, ["f"]),
+        ({"type": "string", "logicalType": "uuid", "pii": "HIGH"}, ["f"]),
+        (["null", SECRET], ["f"]),
+        ({"type": "array", "items": ["null", SECRET]}, ["f"]),
+        ({"type": "array", "items": "string", "pii": "HIGH"}, ["f"]),
+        ({"type": "map", "values": SECRET}, ["f.value"]),
+        (["null", "int", SECRET], ["f.string_value"]),
+        (HOME, ["f"]),
+        ({"type": "record", "name": "x", "fields": [{"name": "a", "type": SECRET}]}, ["f.a"]),
+        (KIND, ["f"]),
+    ],
+)
+def test_a_type_s_level_of_personal_data_is_its_column_s(type_: Any, high: list[str]) -> None:
+    found = column(type_)
+    paths = {"f": found} | {f"f.{inner.name}": inner for inner in found.fields}
+    assert [path for path, each in paths.items() if each.pii == "HIGH"] == high
+
+
+def test_a_type_that_is_used_again_has_its_level_again() -> None:
+    again = {"type": "record", "name": "x", "namespace": "a", "fields": [{"name": "k", "type": "Kind"}]}
+    one, two, three = columns_of(record(("a", KIND), ("b", ["null", "a.Kind"]), ("c", again)))
+    assert (one.pii, two.pii, three.fields[0].pii) == ("HIGH", "HIGH", "HIGH")
+
+
+@pytest.mark.parametrize(
+    ("field", "type_", "level"),
+    [("", "LOW", "LOW"), ("LOW", "high", "HIGH"), ("medium", "NONE", "MEDIUM"), ("other", "", "OTHER")],
+)
+def test_the_highest_level_of_field_and_type_counts(field: str, type_: str, level: str) -> None:
+    fields = [{"name": "f", "type": {"type": "string", "pii": type_}, "pii": field, "doc": "Words."}]
+    [found] = columns_of(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    assert (found.pii, found.description) == (level, "Words.")

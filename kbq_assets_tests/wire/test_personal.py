@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.core.personal import Pseudonyms, parse_decisions
+from kbq_assets.core.tables import columns_of
 from kbq_assets.wire import avro
 from kbq_assets.wire.errors import UnstageableSchema
 from kbq_assets.wire.personal import check_decided, check_declared, rewriter
@@ -223,6 +224,16 @@ def test_a_type_may_have_the_tag() -> None:
     fields = [{"name": "a", "type": kind}, {"name": "b", "type": ["null", {"type": "array", "items": kind}]}]
     with pytest.raises(UnstageableSchema, match=r"personal data: a, b\n"):
         check_decided({"type": "record", "name": "R", "fields": fields}, ())
+
+
+def test_a_type_s_tag_is_its_field_s_in_rewritten_records() -> None:
+    secret = {"type": "string", "pii": "HIGH"}
+    home = {"type": "record", "name": "H", "fields": [{"name": "c", "type": secret}]}
+    named = {"a": "string", "b": ["null", secret], "h": home}
+    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in named.items()]}
+    made = rewriter(schema, parse_decisions("a:truncate:1,b:keep,h.c:keep"), KEYS).schema
+    a, b, h = columns_of(json.dumps(made))
+    assert (a.pii, b.pii, h.pii, h.fields[0].pii) == ("", "HIGH", "", "HIGH")
 
 
 def test_a_record_that_is_used_again_has_its_tags_again() -> None:

@@ -90,6 +90,15 @@ def test_without_a_schema_the_entry_s_own_words_are_the_columns() -> None:
     ]
 
 
+def test_a_tag_of_a_type_protects_the_column() -> None:
+    type_ = ["null", {"type": "string", "pii": "HIGH"}]
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "phone", "type": type_}]}
+    found = {
+        column.name: column.pii for column in dataset_of_entry(entry_of(ORDERS), json.dumps(schema)).columns
+    }
+    assert found["phone"] == "HIGH"
+
+
 def test_columns_that_a_json_schema_declares_have_its_descriptions_and_levels() -> None:
     item = {"type": "object", "properties": {"sku": {"type": "string", "description": "Which."}}}
     properties = {"email": {"type": "string", "pii": "HIGH"}, "items": {"type": "array", "items": item}}
