@@ -29,18 +29,18 @@ def declared(schema: Any) -> Seen:
     return seen
 
 
-def _declare(seen: Seen, schema: Any, root: Any, level: int) -> None:
+def _declare(seen: Seen, schema: Any, root: Any, level: int, *, tests: bool = False) -> None:
     if level > MAX_LEVELS:
         return
-    for each in parts(schema, root):
+    for each in parts(schema, root, tests=tests):
         kinds = _types(each)
         seen.kinds.update(kinds)
         if "RECORD" in kinds:
             for key, inner in _mapping(each.get("properties")).items():
-                _declare(seen.fields.setdefault(str(key), Seen()), inner, root, level + 1)
+                _declare(seen.fields.setdefault(str(key), Seen()), inner, root, level + 1, tests=tests)
         if "LIST" in kinds and isinstance(each.get("items"), Mapping):
             seen.item = seen.item or Seen()
-            _declare(seen.item, each["items"], root, level + 1)
+            _declare(seen.item, each["items"], root, level + 1, tests=tests)
 
 
 def tagged(schema: Any) -> list[str]:
@@ -54,7 +54,7 @@ def _tagged(schema: Any, root: Any, place: str, level: int) -> Iterable[str]:
     if level > MAX_LEVELS:
         yield from [place] if _has_tag(schema, root, set()) else []
         return
-    for each in parts(schema, root):
+    for each in parts(schema, root, tests=True):
         if place and (_is_high(each) or _has_tag(_pathless(each), root, set())):
             yield place
         for key, inner in _mapping(each.get("properties")).items():
@@ -72,8 +72,8 @@ def _pathless(schema: Mapping[str, Any]) -> list[Any]:
 
 _NOT_PATHLESS: Final = frozenset(
     (
-        "properties", "items", "$ref", "allOf", "anyOf", "oneOf", "$defs", "definitions",
-        "default", "examples", "enum", "const",
+        "properties", "items", "$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas",
+        "dependencies", "$defs", "definitions", "default", "examples", "enum", "const",
     )
 )  # fmt: skip
 
@@ -81,7 +81,8 @@ _NOT_PATHLESS: Final = frozenset(
 def tags_any_name(schema: Any) -> bool:
     """Whether fields of a document that have no name in the schema are tagged: no decision's path leads to them."""
     return any(
-        _has_tag([part.get(key) for key in _ANY_NAME], schema, set()) for part in parts(schema, schema)
+        _has_tag([part.get(key) for key in _ANY_NAME], schema, set())
+        for part in parts(schema, schema, tests=True)
     )
 
 
@@ -126,7 +127,8 @@ def _is_high(schema: Mapping[str, Any]) -> bool:
 
 def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
     """Which of these dotted paths lead to nothing: an object has properties, and not this one."""
-    seen = declared(schema)
+    seen = Seen()
+    _declare(seen, schema, schema, 1, tests=True)
     return [path for path in paths if not _leads(seen, path.split("."))]
 
 
@@ -138,20 +140,29 @@ def _leads(seen: Seen, names: list[str]) -> bool:
     return names[0] in seen.fields and _leads(seen.fields[names[0]], names[1:])
 
 
-def parts(schema: Any, root: Any) -> Iterable[Mapping[str, Any]]:
-    """A schema, and those of the document ``root`` that it is made of: references, all of, alternatives."""
-    return _parts(schema, root, 0) if isinstance(schema, Mapping) else ()
+def parts(schema: Any, root: Any, *, tests: bool = False) -> Iterable[Mapping[str, Any]]:
+    """A schema, and those of the document ``root`` that it is made of: references, all of, alternatives, and what holds
+    on a condition. With ``tests``, conditions too: they name fields, whose types they do not tell."""
+    return _parts(schema, root, tests, 0) if isinstance(schema, Mapping) else ()
 
 
-def _parts(schema: Mapping[str, Any], root: Any, hops: int) -> Iterable[Mapping[str, Any]]:
+def _parts(schema: Mapping[str, Any], root: Any, tests: bool, hops: int) -> Iterable[Mapping[str, Any]]:
     yield schema
-    inner = [schema[key] for key in ("$ref",) if isinstance(schema.get(key), str)]
-    followed = [_at(root, reference) for reference in inner]
-    followed += [each for key in ("allOf", "anyOf", "oneOf") for each in _sequence(schema.get(key))]
     if hops < MAX_LEVELS:
-        for each in followed:
+        for each in _made_of(schema, root, tests):
             if isinstance(each, Mapping):
-                yield from _parts(each, root, hops + 1)
+                yield from _parts(each, root, tests, hops + 1)
+
+
+def _made_of(schema: Mapping[str, Any], root: Any, tests: bool) -> Iterable[Any]:
+    if isinstance(schema.get("$ref"), str):
+        yield _at(root, schema["$ref"])
+    for key in ("allOf", "anyOf", "oneOf"):
+        yield from _sequence(schema.get(key))
+    for key in ("if", "then", "else") if tests else ("then", "else"):
+        yield schema.get(key)
+    for key in ("dependentSchemas", "dependencies"):
+        yield from _mapping(schema.get(key)).values()
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:

@@ -17,8 +17,8 @@ from kbq_assets.core.personal import Decision, fields_of, parse_decisions, undec
 
 #: The settings travel with each task.
 _MOST_CHARACTERS: Final = 100_000
-_SCHEMAS: Final = frozenset({"items"})
-_MAPS: Final = frozenset({"properties", "$defs", "definitions"})
+_SCHEMAS: Final = frozenset({"items", "then", "else"})
+_MAPS: Final = frozenset({"properties", "dependentSchemas", "dependencies", "$defs", "definitions"})
 _LISTS: Final = frozenset({"allOf", "anyOf", "oneOf"})
 _PLAIN: Final = frozenset({"type", "$ref", "pii"})
 _DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver from consumers"

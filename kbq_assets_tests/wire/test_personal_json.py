@@ -114,7 +114,7 @@ def test_tags_of_a_schema_are_found_through_lists_and_references() -> None:
         {"patternProperties": {"^x": {"properties": {"y": {"pii": "high"}}}}},
         {"items": [{}, {"pii": "HIGH"}]},
         {"prefixItems": [{"pii": "HIGH"}]},
-        {"if": {"properties": {"y": {"pii": "HIGH"}}}},
+        {"not": {"properties": {"y": {"pii": "HIGH"}}}},
     ],
 )
 def test_a_tag_that_no_path_leads_to_is_its_container_s(inner: dict[str, Any]) -> None:

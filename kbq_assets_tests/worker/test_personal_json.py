@@ -171,3 +171,17 @@ def test_a_tag_of_the_registry_wants_a_decision_where_the_topic_has_none() -> No
     assert stop.reason == "unstageable_schema"
     assert "nothing is decided about fields that are tagged as personal data: email" in stop.message
     assert CANARY.encode() not in everything(bench)
+
+
+def test_a_tag_on_a_condition_wants_a_decision_and_has_it() -> None:
+    is_person = {"properties": {"kind": {"const": "person"}}}
+    person = {"properties": {"email": {"type": "string", "pii": "HIGH"}, "n": {"type": "integer"}}}
+    schema = json.dumps({"type": "object", "if": is_person, "then": person})
+    document = {"kind": "person", "email": CANARY, "n": 5}
+    for decisions, stopped in (("kind:keep", True), ("email:null,kind:keep", False)):
+        bench = bench_of("json_schema", pii=f"{decisions},_key:pseudonym")
+        bench.registry.documents[8] = schema
+        produce(bench, document, prefix=struct.pack(">bI", 0, 8))
+        assert bool(bench.extract().stops) == stopped
+        assert CANARY.encode() not in everything(bench)
+    assert [(row["kind"], row["email"], row["n"]) for row in rows(bench)] == [("person", None, 5)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.catalog.json_columns import rows_of_json
-from kbq_assets.core.json_declared import tagged
+from kbq_assets.core.json_declared import tagged, tags_any_name, undeclared
 from kbq_assets.core.json_shape import REST
 from kbq_assets.core.personal import parse_decisions
 from kbq_assets.core.tables import Column, columns_of
@@ -22,8 +22,8 @@ DEFINITIONS = {
 }
 
 
-def columns(properties: Any, decisions: str = "") -> dict[str, Column]:
-    schema = {"type": "object", "$defs": DEFINITIONS, "properties": properties}
+def columns(properties: Any, decisions: str = "", root: Any = None) -> dict[str, Column]:
+    schema = {"type": "object", "$defs": DEFINITIONS, "properties": properties, **(root or {})}
     return dict(flat(columns_of(rows_of_json(json.dumps(schema), parse_decisions(decisions)))))
 
 
@@ -55,6 +55,37 @@ def flat(found: Iterable[Column], prefix: str = "") -> Iterable[tuple[str, Colum
 def test_the_column_of_a_tagged_field_has_its_level(properties: Any, high: list[str]) -> None:
     found = columns(properties)
     assert sorted(name for name, column in found.items() if column.pii == "HIGH" and name != REST) == high
+
+
+ADDRESS = {"$ref": "#/$defs/Address"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"if": {"properties": {"city": PLAIN}}, "then": ADDRESS}, ["street"]),
+        ({"if": {}, "else": ADDRESS}, ["street"]),
+        ({"if": {"properties": {"a": HIGH}}}, ["a"]),
+        ({"dependentSchemas": {"city": ADDRESS}}, ["street"]),
+        ({"dependencies": {"city": ADDRESS, "a": ["b"]}}, ["street"]),
+        ({"allOf": [{"if": {}, "then": {"else": {"properties": {"a": {"then": HIGH}}}}}]}, ["a"]),
+    ],
+)
+def test_what_is_tagged_on_a_condition_is_tagged(conditions: Any, expected: list[str]) -> None:
+    defined = {"$defs": DEFINITIONS}
+    assert tagged({**conditions, **defined}) == expected
+    inner = {"properties": {"home": conditions}, **defined}
+    nested = [f"home.{path}" for path in expected]
+    assert tagged(inner) == nested
+    assert undeclared({**inner, "required": ["home"]}, [*nested, "home.x", "y"]) == ["home.x", "y"]
+    found = columns({"a": PLAIN}, root=conditions)
+    assert (found[expected[0]].pii, found[REST].pii) == ("HIGH", "HIGH")
+
+
+@pytest.mark.parametrize("key", ["if", "then", "else"])
+def test_tags_of_any_name_are_seen_on_a_condition(key: str) -> None:
+    assert tags_any_name({key: {"additionalProperties": HIGH}})
+    assert not tags_any_name({key: {"properties": {"a": HIGH}}})
 
 
 def test_words_are_found_behind_references() -> None:
