@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,15 @@ import google_crc32c
 
 from benchmarks import plan_state
 from benchmarks.measure import REPOSITORY
+from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google_auth import GoogleAccess
 from kbq_assets.core.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.settings import Settings, parse_settings
 from kbq_assets.core.topics import parse_source_list
 from kbq_assets.pipelines import extract, load
+from kbq_assets.pipelines.openers import Openers
+from kbq_assets.pipelines.platform import Platform
 from kbq_assets.pipelines.state_cache import StateCache
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -38,7 +43,13 @@ WORK = REPOSITORY / ".kbq" / "bench-plan"
 RESULT = REPOSITORY / "benchmarks" / "results" / "plan.json"
 BUCKET = "bench"
 #: The bars of the design.
-BARS = {"load_plan_seconds": 20.0, "extract_plan_seconds": 5.0, "peak_mb": 1000.0}
+BARS = {
+    "load_plan_seconds": 20.0,
+    "extract_plan_seconds": 5.0,
+    "extraction_tick_seconds": 10.0,
+    "check_tick_seconds": 10.0,
+    "peak_mb": 1000.0,
+}
 
 
 class Broker:
@@ -60,6 +71,16 @@ class Broker:
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 200 * plan_state.ROWS)
+
+
+class QuietBroker(Broker):
+    """The same partitions, with nothing to read."""
+
+    def __init__(self) -> None:
+        self._ends = {tp: (windows[-1] + 101) * plan_state.ROWS for tp, windows in plan_state.positions()}
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
+        return {tp: BrokerOffsets(0, self._ends[tp]) for tp in partitions}
 
 
 def load_plan(store: ObjectStore) -> dict[str, float]:
@@ -85,10 +106,54 @@ def prune(store: ObjectStore) -> dict[str, float]:
     return {"repair_and_prune_seconds": _timed(lambda: extract.repair_and_prune(store))[0]}
 
 
+def ticks(store: ObjectStore) -> dict[str, float]:
+    """Ticks of Dagster's sensors when all is read: the extraction sensor marks every commit, which is the most it does;
+    the check sensor makes all checks, as the notice sensor does each minute."""
+    import dagster as dg
+
+    from kbq_assets.defs import build_definitions
+    from kbq_assets.defs.engine import ENGINE
+
+    definitions = build_definitions(
+        _quiet_platform(store), resources={ENGINE: dg.ResourceDefinition.hardcoded_resource(None)}
+    )
+    found: dict[str, float] = {}
+    with dg.DagsterInstance.ephemeral() as instance:
+        for key, name in (("extraction", "extraction"), ("check", "check"), ("check_again", "check")):
+            sensor = definitions.resolve_sensor_def(f"{name}_sensor")
+            with dg.build_sensor_context(instance=instance, definitions=definitions) as context:
+                found[f"{key}_tick_seconds"], result = _timed(partial(sensor, context))
+            assert not result.run_requests, result
+    return found
+
+
+def _quiet_platform(store: ObjectStore) -> Platform:
+    """All of it over ``store``, as `kbq ui` has it; what no sensor asks for is not there."""
+    home, broker = WORK / "home", QuietBroker()
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "topics.txt").write_text("shop.*\n")
+    settings = parse_settings({"KBQ_HOME": str(home), "KBQ_SOURCE_TOPICS": str(home / "topics.txt")})
+    openers = Openers(
+        store=lambda settings: store,
+        offsets=lambda settings: broker,
+        source=_unused,
+        warehouse=_unused,
+        engine=_unused,
+        clock=SystemClock(),
+        expected=_unused,
+    )
+    return Platform(settings, openers)
+
+
+def _unused(settings: Settings) -> Any:
+    raise AssertionError("no sensor asks for it")
+
+
 MEASURED: dict[str, Callable[[ObjectStore], dict[str, float]]] = {
     "load_plan": load_plan,
     "extract_plan": extract_plan,
     "prune": prune,
+    "ticks": ticks,
 }
 
 
