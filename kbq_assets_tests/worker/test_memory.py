@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from kbq_assets.adapters.local_stack import LocalStack
 from kbq_assets.demo.broker import register_schema
+from kbq_assets_tests.google.servers import GcsServer
 
 pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
 pytestmark = [
@@ -65,40 +67,99 @@ def large_records_after_many_small_ones() -> Sizes:
     yield from ((5_000_000, True) for _ in range(100))
 
 
+READERS = ["fetch", "librdkafka"]
+
+
+@pytest.fixture(scope="module")
+def ensure(local_stack: LocalStack) -> Callable[[str, Callable[[str], None]], str]:
+    """Have a topic produced once, by whoever asks for it first; its name."""
+    there: set[str] = set()
+
+    def ensured(topic: str, fill: Callable[[str], None]) -> str:
+        if topic not in there:
+            fill(topic)
+            there.add(topic)
+        return topic
+
+    return ensured
+
+
 @pytest.mark.parametrize(
-    "records",
+    ("records", "reader"),
     [
-        small_records,
-        records_that_compress_a_hundredfold,
-        ten_megabyte_records,
-        large_records_after_many_small_ones,
+        (small_records, "fetch"),  # librdkafka's are in the last
+        *itertools.product(
+            (records_that_compress_a_hundredfold, ten_megabyte_records, large_records_after_many_small_ones),
+            READERS,
+        ),
     ],
 )
-def test_a_worker_stays_below_its_bound(records: Any, local_stack: LocalStack, tmp_path: Path) -> None:
-    topic = f"memory.{records.__name__}"
+def test_a_worker_stays_below_its_bound(
+    records: Any, reader: str, ensure: Any, local_stack: LocalStack, tmp_path: Path
+) -> None:
     sizes = list(records())
-    produce(local_stack, topic, sizes)
-    found = extract(local_stack, topic, tmp_path)
+    topic = ensure(f"memory.{records.__name__}", lambda name: produce(local_stack, name, sizes))
+    found = extract(local_stack, topic, tmp_path, reader)
     too_large = sum(size > RECORD_LIMIT for size, _ in sizes)
     assert (found["rows"], found["errors"]) == (len(sizes) - too_large, too_large)
-    print(f"{topic}: {found['peak'] / 1e6:.0f} MB")
+    require_bound(topic, reader, found)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_seventy_partitions_and_twenty_tables_at_once_stay_below_it_too(
+    reader: str, ensure: Any, local_stack: LocalStack, tmp_path: Path
+) -> None:
+    records = 700_000
+    topic = ensure("memory.tables", lambda name: produce_tables(local_stack, name, 70, records, 150))
+    found = extract(local_stack, topic, tmp_path, reader, "route=record_name")
+    assert (found["rows"], found["tables"]) == (records, TABLES)
+    require_bound(topic, reader, found)
+
+
+@pytest.mark.google
+@pytest.mark.parametrize("reader", READERS)
+def test_so_do_twenty_uploads_at_once(
+    reader: str, ensure: Any, local_stack: LocalStack, gcs_server: GcsServer, tmp_path: Path
+) -> None:
+    records = 1_000
+    topic = ensure("memory.uploads", lambda name: produce_tables(local_stack, name, 1, records, 100_000))
+    bucket = {
+        "KBQ_STAGING": f"gs://{gcs_server.new_bucket()}/staging",
+        "KBQ_GCS_ENDPOINT": gcs_server.endpoint,
+        "KBQ_EXTRACT_CREDENTIALS": "anonymous",
+    }
+    found = extract(local_stack, topic, tmp_path, reader, "route=record_name", bucket)
+    assert (found["rows"], found["tables"]) == (records, TABLES)
+    require_bound(topic, reader, found)
+
+
+def test_so_do_times_all_over_the_centuries(local_stack: LocalStack, tmp_path: Path) -> None:
+    topic, seconds = "memory.times", range(-62_135_596_800, 253_402_300_800, 315_000)
+    ids = register_tables(local_stack, topic)
+    values = (encode(ids[n % TABLES], time, b"") for n, time in enumerate(seconds))
+    produce_values(local_stack, topic, 1, values)
+    found = extract(local_stack, topic, tmp_path, "auto", "route=record_name event_date=id:epoch_s")
+    assert (found["rows"], found["tables"]) == (len(seconds), TABLES)
+    require_bound(topic, "auto", found)
+
+
+def require_bound(topic: str, reader: str, found: Mapping[str, int]) -> None:
+    print(f"{topic}, {reader}: {found['peak'] / 1e6:.0f} MB")
     assert found["peak"] < LIMIT
 
 
-def test_seventy_partitions_and_twenty_tables_at_once_stay_below_it_too(
-    local_stack: LocalStack, tmp_path: Path
-) -> None:
-    topic, records = "memory.tables", 700_000
-    ids = [
-        register_schema(local_stack.registry_url, f"{topic}-{n}", {**SCHEMA, "name": f"Blob{n}"})
+def produce_tables(stack: LocalStack, topic: str, partitions: int, records: int, size: int) -> None:
+    """Records of so many bytes, for each table in turn."""
+    values = [encode(schema_id, 0, NOISE[:size]) for schema_id in register_tables(stack, topic)]
+    produce_values(stack, topic, partitions, (values[n % TABLES] for n in range(records)))
+
+
+def register_tables(stack: LocalStack, topic: str) -> list[int]:
+    """Ids of schemas of a record each, named after its table."""
+    return [
+        register_schema(stack.registry_url, f"{topic}-{n}", {**SCHEMA, "name": f"Blob{n}"})
         for n in range(TABLES)
     ]
-    values = [encode(schema_id, 0, NOISE[:150]) for schema_id in ids]
-    produce_values(local_stack, topic, 70, (values[n % TABLES] for n in range(records)))
-    found = extract(local_stack, topic, tmp_path, "route=record_name")
-    assert (found["rows"], found["tables"]) == (records, TABLES)
-    print(f"{topic}: {found['peak'] / 1e6:.0f} MB")
-    assert found["peak"] < LIMIT
 
 
 def produce(stack: LocalStack, topic: str, sizes: list[tuple[int, bool]]) -> None:
@@ -134,7 +195,14 @@ def encode(schema_id: int, number: int, data: bytes) -> bytes:
     return b"\x00" + schema_id.to_bytes(4) + body.getvalue()
 
 
-def extract(stack: LocalStack, topic: str, folder: Path, options: str = "table=blob") -> Mapping[str, int]:
+def extract(
+    stack: LocalStack,
+    topic: str,
+    folder: Path,
+    reader: str,
+    options: str = "table=blob",
+    settings: Mapping[str, str] | None = None,
+) -> Mapping[str, int]:
     """What one run of a worker says of itself."""
     sources = folder / "source-topics.txt"
     sources.write_text(f"{topic} dataset=test error_share=1 {options}\n")
@@ -143,6 +211,8 @@ def extract(stack: LocalStack, topic: str, folder: Path, options: str = "table=b
         "KBQ_SOURCE_TOPICS": str(sources),
         "KBQ_KAFKA_BOOTSTRAP_SERVERS": stack.bootstrap_servers,
         "KBQ_REGISTRY_URL": stack.registry_url,
+        "KBQ_READER": reader,
+        **(settings or {}),
     }
     command = [sys.executable, "-m", "kbq_assets_tests.worker.extracting"]
     done = subprocess.run(

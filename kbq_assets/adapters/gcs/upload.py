@@ -25,7 +25,7 @@ from kbq_assets.ports.object_store import StoredFile
 #: Every chunk but the last must be a multiple.
 STEP: Final = 256 << 10
 #: Sent at once, and held until the session has it.
-CHUNK_BYTES: Final = 32 * STEP
+CHUNK_BYTES: Final = 16 * STEP
 #: What the open writers of a store hold together: with many of them, chunks are smaller.
 ALL_BYTES: Final = 8 * CHUNK_BYTES
 _INCOMPLETE: Final = 308
