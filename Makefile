@@ -21,7 +21,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test lint types demo ui stop clean google model bench bench-plan bench-events bench-full lock
+.PHONY: help setup test lint types demo ui stop clean google model fuzz bench bench-full bench-plan bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQ
 model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
 	@$(BIN)/python -m kbq_assets_tests.model all
 
+fuzz: $(VENV)/.development ## Ten million damaged records, 300,000 of them judged by Java too (5 minutes)
+	@KBQ_FUZZ=10000000 KBQ_FUZZ_JAVA=300000 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist load \
+		kbq_assets_tests/wire/test_fuzz.py kbq_assets_tests/wire/test_avro_java.py
+
 bench: $(VENV)/.development ## Measure extraction beside its peers (10 minutes; the first time 2 GB and 5 minutes more)
 	@$(BIN)/python -m benchmarks.wire
 	@$(BIN)/python -m benchmarks.extraction $(BENCH_ARGS)
@@ -69,6 +73,9 @@ bench-full: $(VENV)/.development ## The same with all peers, other codecs, 64 pa
 
 bench-plan: $(VENV)/.development ## Measure the planning of a cycle of 50,000 files, 400 tables, 11,200 partitions (5 minutes)
 	@$(BIN)/python -m benchmarks.plan
+
+bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without news (3 minutes)
+	@$(BIN)/python -m benchmarks.idle $(BENCH_ARGS)
 
 bench-events: $(VENV)/.development ## Measure what a run's events cost Dagster, on SQLite and on Postgres (30 minutes; needs postgresql)
 	@$(BIN)/python -m benchmarks.dagster_events
