@@ -1,7 +1,7 @@
 """A JSON document checked without building it: RFC 8259, iterative, bounded depth.
 
-Python's parser recurses, takes NaN, and costs ten times as much. What DuckDB's and BigQuery's parsers refuse,
-such as lone surrogate escapes, is refused here, record by record.
+Python's parser recurses, takes NaN, and costs ten times as much. What DuckDB's or BigQuery's parser refuses,
+such as lone surrogate escapes or numbers that no double holds, is refused here, record by record.
 """
 
 # A state machine is one chain of states, and numba is best at plain comparisons.
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from kbq_assets.wire.jit import inlined, int64, load_byte
+from kbq_assets.wire.jit import inlined, int64, load_byte, outlined
 from kbq_assets.wire.reasons import Reason
 
-_BAD_JSON, _TOO_DEEP = int(Reason.INVALID_JSON), int(Reason.TOO_DEEP)
+_BAD_JSON, _TOO_DEEP, _TOO_WIDE = int(Reason.INVALID_JSON), int(Reason.TOO_DEEP), int(Reason.OUT_OF_RANGE)
 
 # What may come next.
 _VALUE, _VALUE_OR_CLOSE, _KEY, _KEY_OR_CLOSE, _COMMA_OR_CLOSE, _DONE = range(6)
@@ -33,17 +33,28 @@ _ESCAPE = np.array([byte in b'"\\/bfnrt' for byte in range(256)])
 _TRUE, _FALSE, _NULL = (np.frombuffer(bytearray(word), np.uint8) for word in (b"true", b"false", b"null"))
 _HEX = np.array([int(chr(b), 16) if chr(b) in "0123456789abcdefABCDEF" else -1 for b in range(256)], np.int64)
 
+#: So many digits before the point, and two of an exponent, are within a double's range.
+_SURE_DIGITS, _SURE_EXPONENT = 200, 2
+#: The least number that is rounded to no double: 1.79769…e308.
+_END = np.frombuffer(bytearray(str(2**1024 - 2**970).encode()), np.uint8)
+_END_EXPONENT = len(_END) - 1
+_FAR = 10**15  # beyond every value's size
+
 
 @inlined
 def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
-    """The reason (0: good) and where it was found, of text known to be UTF-8; ``stack`` bounds its depth."""
+    """The reason (0: good) and where it was found, of text known to be UTF-8; ``stack`` bounds its depth. OUT_OF_RANGE
+    is of a document that is good but for a number that no double holds."""
     position = start
     depth = 0
     expected = _VALUE
+    wide = -1
     while True:
         position = _skip_space(buffer, position, end)
         if position >= end:
-            return (0 if expected == _DONE else _BAD_JSON), position
+            if expected != _DONE:
+                return _BAD_JSON, position
+            return (0, position) if wide < 0 else (_TOO_WIDE, wide)
         byte = load_byte(buffer, position)
         if expected == _KEY or expected == _KEY_OR_CLOSE:
             if byte == _CLOSE_OBJECT and expected == _KEY_OR_CLOSE:
@@ -80,8 +91,11 @@ def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
             expected = _COMMA_OR_CLOSE
         else:
             after = _scalar(buffer, position, end)
-            if after < 0:
+            if after == -1:
                 return _BAD_JSON, position
+            if after < 0:
+                wide = position if wide < 0 else wide
+                after = -after
             position = after
             expected = _COMMA_OR_CLOSE
         if expected == _COMMA_OR_CLOSE and depth == 0:
@@ -97,7 +111,7 @@ def _skip_space(buffer: Any, position: int, end: int) -> int:
 
 @inlined
 def _scalar(buffer: Any, position: int, end: int) -> int:
-    """The position after a string, number or literal, or -1."""
+    """The position after a string, number or literal, or -1; negative after a number that no double holds."""
     byte = load_byte(buffer, position)
     if byte == _QUOTE:
         return _string(buffer, position, end)
@@ -178,9 +192,10 @@ def _code_unit(buffer: Any, position: int, end: int) -> int:
 
 @inlined
 def _number(buffer: Any, position: int, end: int) -> int:
-    """The position after a number, or -1."""
+    """The position after a number, or -1; negative where no double holds it, which takes more than one byte."""
     if load_byte(buffer, position) == _MINUS:
         position += 1
+    start = position
     whole = _digits(buffer, position, end)
     if whole == position or (whole - position > 1 and load_byte(buffer, position) == _ZERO):
         return -1
@@ -197,8 +212,53 @@ def _number(buffer: Any, position: int, end: int) -> int:
         if position < end and (load_byte(buffer, position) == _PLUS or load_byte(buffer, position) == _MINUS):
             position += 1
         exponent = _digits(buffer, position, end)
-        return exponent if exponent > position else -1
+        if exponent == position:
+            return -1
+        if exponent - position > _SURE_EXPONENT and not _is_held(buffer, start, exponent):
+            return -exponent
+        position = exponent
+    if whole - start > _SURE_DIGITS and not _is_held(buffer, start, position):
+        return -position
     return position
+
+
+@outlined
+def _is_held(buffer: Any, position: int, end: int) -> bool:
+    """Whether a double holds a number without its sign: whether it is less than the first that is too large."""
+    exponent = -1  # of its first digit that is not 0
+    digits = 0  # from that on
+    order = 0  # of these and those of the first that is too large
+    step = 1
+    while position < end:
+        byte = load_byte(buffer, position)
+        position += 1
+        if byte == _LOWER_E or byte == _UPPER_E:
+            exponent += _exponent(buffer, position, end)
+            break
+        if byte == _POINT:
+            step = 0
+        elif digits == 0 and byte == _ZERO:
+            exponent += step - 1
+        else:
+            exponent += step
+            if order == 0 and digits < len(_END):
+                order = byte - int64(_END[digits])
+            digits += 1
+    if digits == 0 or exponent != _END_EXPONENT:
+        return digits == 0 or exponent < _END_EXPONENT
+    return order < 0 or (order == 0 and digits < len(_END))
+
+
+@inlined
+def _exponent(buffer: Any, position: int, end: int) -> int:
+    """The value of an exponent."""
+    sign = load_byte(buffer, position)
+    position += sign == _MINUS or sign == _PLUS
+    value = 0
+    while position < end:
+        value = min(_FAR, value * 10 + load_byte(buffer, position) - _ZERO)
+        position += 1
+    return -value if sign == _MINUS else value
 
 
 @inlined

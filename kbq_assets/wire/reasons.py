@@ -63,7 +63,7 @@ _MESSAGES = {
     Reason.INVALID_LENGTH: "the length of a string or of bytes is negative",
     Reason.INVALID_BLOCK: "an array or map block does not have the size it states",
     Reason.INT_OVERFLOW: "a variable-length integer is longer or wider than its type",
-    Reason.OUT_OF_RANGE: "a date, time or decimal is outside the range of its logical type",
+    Reason.OUT_OF_RANGE: "a number, date, time or decimal is outside the range of its type",
     Reason.TOO_DEEP: "the value is nested deeper than the limit",
     Reason.TOO_MANY_ITEMS: "arrays and maps hold more items than the limit",
     Reason.INVALID_JSON: "the value is not one JSON document",

@@ -109,7 +109,10 @@ def validate_avro(
 
 
 def validate_json(chunk: Chunk, rows: Longs | None, limits: Limits) -> Validation:
-    """Check that each value is one JSON document in UTF-8 (RFC 8259; no NaN, no lone surrogate escapes)."""
+    """Check that each value is one JSON document in UTF-8 (RFC 8259; no NaN, no lone surrogate escapes).
+
+    OUT_OF_RANGE is of one that is good but for a number that no double holds: no JSON column takes it.
+    """
     rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
     result = _blank(len(rows), 0)
     _validate_json(

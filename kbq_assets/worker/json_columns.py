@@ -143,7 +143,9 @@ class JsonColumns:
             refused = {row: refusal for row, refusal in refused.items() if refusal}
             good = np.array([row for row in good.tolist() if row not in refused], np.int64)
         reasons = validate_json(bare, good, self._limits).reasons
-        bad = np.flatnonzero(reasons)
+        bad = np.flatnonzero(
+            (reasons != Reason.GOOD) & (reasons != Reason.OUT_OF_RANGE)
+        )  # those become texts
         return bare, refused | {int(good[i]): rejected(Reason(int(reasons[i]))) for i in bad.tolist()}
 
     def _refusal(self, schema_id: int) -> bytes:

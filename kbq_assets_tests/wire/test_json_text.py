@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any, NoReturn
 
@@ -118,6 +119,57 @@ def test_what_is_not_one_document_is_invalid(document: bytes) -> None:
     assert verdicts(document) == [Reason.INVALID_JSON]
 
 
+LEAST_TOO_LARGE = 2**1024 - 2**970
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(b"1e400", b"-1E+400", b"1e309", b"0.001e312", b"1" + b"0" * 309, b"0." + b"0" * 50 + b"1e360"),
+        *(b"1.7976931348623159e308", b"179769313486231590000e288", b"1e" + b"9" * 50, b"5e00400"),
+        *(str(LEAST_TOO_LARGE).encode(), str(LEAST_TOO_LARGE).encode() + b".000", b"9" * 5000),
+        *(b"1" * 250 + b"e60", b"1" + b"0" * 250 + b".5e99"),
+    ],
+)
+def test_a_number_that_no_double_holds_is_out_of_range(number: bytes) -> None:
+    documents = number, b'{"a": [0, ' + number + b', 1], "b": {}}', b'"' + number + b'"', number + b"x"
+    out, good, bad = Reason.OUT_OF_RANGE, Reason.GOOD, Reason.INVALID_JSON
+    assert verdicts(*documents) == [out, out, good, bad]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(
+            b"1e308",
+            b"-1.7976931348623158e308",
+            b"1e-400",
+            b"0e999",
+            b"0.0e+99999",
+            b"0.001e310",
+            b"1e0000005",
+        ),
+        *(str(LEAST_TOO_LARGE - 1).encode(), b"9" * 308, b"1" * 250 + b"e-60", b"0." + b"0" * 400 + b"1e500"),
+        *(b"17976931348623157e292", b"1e-" + b"9" * 50, b"1" + b"0" * 5000 + b"e-5000"),
+    ],
+)
+def test_a_number_that_a_double_holds_or_rounds_is_good(number: bytes) -> None:
+    assert verdicts(number, b"[" + number + b"]") == [Reason.GOOD, Reason.GOOD]
+
+
+@given(st.integers(0, 10**40), st.integers(0, 400), st.integers(-420, 420))
+def test_numbers_are_judged_as_by_python(digits: int, point: int, exponent: int) -> None:
+    text = str(digits).rjust(point + 1, "0")
+    text = (f"{text[:-point]}.{text[-point:]}" if point else text) + f"e{exponent}"
+    expected = Reason.GOOD if math.isfinite(float(text)) else Reason.OUT_OF_RANGE
+    assert verdicts(text.encode()) == [expected]
+
+
+def test_the_first_number_that_no_double_holds_is_told() -> None:
+    validation = validate_json(chunk_of(b'{"a": 1, "b": 1e400, "c": 1e500}'), None, LIMITS)
+    assert validation.positions.tolist() == [14]
+
+
 def test_other_reasons_come_first() -> None:
     documents = (None, b'"' + b"a" * 60 + b'"', b'"\xff"', b"[" * 11, b'{"a":' * 11)
     expected = [Reason.NULL_VALUE, Reason.TOO_LARGE, Reason.INVALID_UTF8, Reason.TOO_DEEP, Reason.TOO_DEEP]
@@ -178,12 +230,13 @@ def _damaged(document: bytes, rng: random.Random) -> bytes:
 def _judged_by_python(document: bytes) -> Reason:
     try:
         value = json.loads(document.decode("utf-8"), parse_constant=_refuse)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        text = json.dumps(value, ensure_ascii=False)
+        text.encode("utf-8")
     except UnicodeDecodeError:
         return Reason.INVALID_UTF8
     except ValueError:  # UnicodeEncodeError too: a lone surrogate, which Python's parser lets through
         return Reason.INVALID_JSON
-    return Reason.GOOD
+    return Reason.OUT_OF_RANGE if "Infinity" in text else Reason.GOOD
 
 
 def _refuse(constant: str) -> NoReturn:

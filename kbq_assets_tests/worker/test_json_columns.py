@@ -212,3 +212,22 @@ def test_an_automatic_business_time_is_looked_for_in_each_document() -> None:
     files = list(bench.commit().files)
     assert sum(file.event_time_fallbacks for file in files) == 1
     assert sum(rows for file in files for rows in file.event_hours.values()) == 3
+
+
+@pytest.mark.parametrize("pii", ["", "email:drop"])
+def test_a_payload_with_a_number_that_no_double_holds_is_an_error_row(pii: str) -> None:
+    settings = TopicSettings(dataset="d", table="t", format="json", pii=pii, pii_others="keep")
+    bench = bench_of(b'{"a":1e308}', b'{"a":[1,-1e400]}', b'{"a":"1e400"}', settings=settings)
+    assert bench.extract().stops == ()
+    assert [row["payload"] for row in rows(bench)] == ['{"a":1e308}', '{"a":"1e400"}']
+    files = [file for file in bench.commit().partitions[0].windows[0].files if file.table.table != "t"]
+    [error] = records_of(bench, files)
+    assert (error["reason"], error["_kafka_offset"]) == ("OUT_OF_RANGE", 1)
+    bench.load()
+    assert bench.reconcile().accounted
+
+
+def test_a_number_that_no_double_holds_is_a_text_beside_the_columns() -> None:
+    bench = bench_of(b'{"a":1.5}', b'{"a":1e400}')
+    bench.extract()
+    assert [(row["a"], row[REST]) for row in rows(bench)] == [(1.5, None), (None, '{"a":"1e400"}')]
