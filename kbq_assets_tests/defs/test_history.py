@@ -10,8 +10,9 @@ import pytest
 import sqlalchemy
 from dagster._core.storage.event_log import SqlEventLogStorage
 
-from kbq_assets.defs import history
-from kbq_assets.defs.history import build_history, delete_old_reports, delete_old_runs
+from kbq_assets.defs import history, reports
+from kbq_assets.defs.history import build_history, delete_old_runs
+from kbq_assets.defs.reports import delete_old_reports
 from kbq_assets_tests.defs.postgres import postgres
 
 PARTITIONS = dg.DynamicPartitionsDefinition(name="keys")
@@ -168,7 +169,7 @@ def test_what_runs_made_is_not_touched_and_supersedes_reports(home: dg.DagsterIn
 def test_a_day_deletes_so_many_rows_and_the_next_day_goes_on(
     home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(reports, "ROWS_AT_ONCE", 3)
     for _ in range(5):
         home.report_runless_asset_event(dg.AssetMaterialization("asset", partition="a"))
     assert [delete_old_reports(home, now()) for _ in range(3)] == [3, 1, 0]
