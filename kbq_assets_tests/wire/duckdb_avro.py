@@ -1,0 +1,56 @@
+"""DuckDB's own reader of Avro files, in an environment below ``.kbq/installed``, made at first use.
+
+Its extension is a wheel of exactly DuckDB's version, and KBQ's DuckDB may be newer than the newest of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kbq_assets_tests.fixtures.local_stack import INSTALLED
+from kbq_assets_tests.google.install import _once
+
+_LOCK = Path(__file__).parent / "requirements-duckdb.lock"
+_IMPORT = "import duckdb_extensions; duckdb_extensions.import_extension('avro')"
+_READ = """
+import json, sys, duckdb
+connection = duckdb.connect()
+connection.execute("load avro")
+found = connection.execute("select * from read_avro(?) order by _kafka_offset", [sys.argv[1]])
+columns = {each[0]: str(each[1]) for each in found.description}
+print(json.dumps({"columns": columns, "rows": [dict(zip(columns, row)) for row in found.fetchall()]}, default=str))
+"""
+
+
+def read(file: Path) -> dict[str, Any]:
+    """``columns`` and their types, ``rows`` by offset; what JSON has no type for is text."""
+    folder = _installed()
+    # It looks for its extensions below HOME.
+    found: dict[str, Any] = json.loads(_run(folder, {"HOME": str(folder)}, "-c", _READ, str(file)))
+    return found
+
+
+def _installed() -> Path:
+    digest = hashlib.sha256(_LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    return _once(INSTALLED, f"duckdb-avro-{digest}", _install)
+
+
+def _install(folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--require-hashes")
+    _run(folder, {}, *pip, "-r", str(_LOCK))
+    _run(folder, {"HOME": str(folder)}, "-c", _IMPORT)
+
+
+def _run(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
+    command = [str(folder / "bin" / "python"), *arguments]
+    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
