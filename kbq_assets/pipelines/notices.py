@@ -134,9 +134,13 @@ def _of_check(result: CheckResult) -> Condition:
 def _quarantined(table: TableStatus) -> Condition | None:
     if not table.quarantined_files:
         return None
-    text = f"{table.quarantined_files} files that no load job accepts were set aside; the others are loaded"
+    text = (
+        f"{table.quarantined_files} files that no load job accepts were set aside; the others are loaded. Hours of their"
+        " rows are not complete until you go on without them: the second command"
+    )
+    commands = ("kbq errors list", f"kbq resume --table {table.table}")
     return Condition(
-        notices.QUARANTINED, str(table.table), text, "warn", ("kbq errors list",),
+        notices.QUARANTINED, str(table.table), text, "warn", commands,
         size=table.quarantined_files, lasts=False,
     )  # fmt: skip
 
