@@ -135,8 +135,8 @@ def _quarantined(table: TableStatus) -> Condition | None:
     if not table.quarantined_files:
         return None
     text = (
-        f"{table.quarantined_files} files that no load job accepts were set aside; the others are loaded. Hours of their"
-        " rows are not complete until you go on without them: the second command"
+        f"{table.quarantined_files} files that no load job accepts were set aside; the others are loaded. Hours of"
+        " their rows are not complete until you go on without them: the second command"
     )
     commands = ("kbq errors list", f"kbq resume --table {table.table}")
     return Condition(
