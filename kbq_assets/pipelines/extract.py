@@ -13,7 +13,6 @@ A crash anywhere leaves orphans and announcements, which the next run sweeps and
 from __future__ import annotations
 
 import logging
-import math
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -24,16 +23,8 @@ from typing import Final
 from kbq_assets.core import commits
 from kbq_assets.core.backlog import Waiting
 from kbq_assets.core.commits import Commit, PartitionCommit
-from kbq_assets.core.cost import (
-    Cost,
-    CostFunction,
-    Usage,
-    core_seconds,
-    cost_lines,
-    costs_path,
-    with_outcome,
-)
-from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, StateError
+from kbq_assets.core.cost import Cost, CostFunction, Usage, core_seconds, with_outcome
+from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError
 from kbq_assets.core.evolution import Evolution
 from kbq_assets.core.loading import TableState
 from kbq_assets.core.names import TableReference, commit_path, shard_of
@@ -55,6 +46,7 @@ from kbq_assets.core.topics import SourceEntry, select_topics
 from kbq_assets.core.turns import SliceLimits, Turns
 from kbq_assets.core.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.pipelines import state
+from kbq_assets.pipelines.costs import charge
 from kbq_assets.pipelines.done_files import has_done_files, list_done_files, write_done_files
 from kbq_assets.pipelines.publisher import Publisher
 from kbq_assets.pipelines.state import Versioned
@@ -233,7 +225,7 @@ def extract(
     publisher = Publisher(ports.store, ports.offsets, ports.clock, planned.log_ends, started_ms)
     run = _Run(ports, limits, units, publisher, on_progress)
     run.read_all()
-    costs = _charge(ports, run.usage, started_ms)
+    costs = charge(ports.store, ports.cost, run.usage, ports.new_run, started_ms)
     return run.report(planned, costs, ports.clock.monotonic() - started)
 
 
@@ -423,28 +415,3 @@ class _Run:
         self._on_progress(
             Progress(self._positions, positions, records, self._complaint, in_flight, self._busiest)
         )
-
-
-def _charge(ports: ExtractionPorts, usage: list[Usage], started_ms: int) -> tuple[Cost, ...]:
-    """Compute and keep what the run cost. All windows are published by now: whatever fails here fails alone."""
-    costs = tuple(Cost(used, _cost(ports.cost, used)) for used in usage)
-    if costs:
-        run = ports.new_run()
-        try:
-            ports.store.create(costs_path(run, started_ms), cost_lines(costs, run, started_ms))
-        except KbqError as error:
-            _LOGGER.warning("the cost of run %s is not kept: %s", run, error)
-    return costs
-
-
-def _cost(function: CostFunction, usage: Usage) -> float | None:
-    try:
-        cost = float(function(usage))
-    except Exception as error:
-        # Somebody else's code: anything may come out of it.
-        _LOGGER.warning("the cost function failed for %s: %s: %s", usage.topic, type(error).__name__, error)
-        return None
-    if not math.isfinite(cost):
-        _LOGGER.warning("the cost function says %s for %s, which is no cost", cost, usage.topic)
-        return None
-    return cost
