@@ -294,7 +294,7 @@ def fresh_result(
             else "all is loaded"
         )
         return CheckResult(DATA_FRESH, topic, fine, numbers=numbers)
-    return failed(DATA_FRESH, topic, findings, ("kbq status", "kbq extract && kbq load"), **numbers)
+    return failed(DATA_FRESH, topic, findings, ("kbq status", "kbq extract", "kbq load"), **numbers)
 
 
 def _places(partitions: Collection[TopicPartition]) -> str:
