@@ -7,6 +7,7 @@ import sys
 import time
 
 from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule
+from kbq_assets_tests.simulation.world import in_one_thread
 
 
 def main() -> int:
@@ -35,4 +36,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with in_one_thread():
+        sys.exit(main())

@@ -7,7 +7,9 @@ import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 from kbq_assets.core import codec, loading
 from kbq_assets.core.commits import Commit, StagedFile
@@ -60,8 +62,12 @@ _BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x", 5: b"\x02\x00"}
 _DAY_MS = 24 * HOUR_MS
 _SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0, complete_after_seconds=60)
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
-# The simulator's processes are greenlets of one thread.
-setattr(state, "_PARALLEL_FROM", sys.maxsize)  # noqa: B010 - a constant, to the type checker
+
+
+def in_one_thread() -> AbstractContextManager[object]:
+    """Pipelines start no threads meanwhile: the simulator's processes are greenlets of one, in an order that follows
+    from the seed."""
+    return patch.object(state, "_PARALLEL_FROM", sys.maxsize)
 
 
 class YieldingClock(FakeClock):
