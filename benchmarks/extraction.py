@@ -93,6 +93,7 @@ class Rounds:
         if contender in self.missing:
             return None
         self._bench.clear()
+        self._bench.settle()
         try:
             usage, inside = CONTENDERS[contender].run(self._bench, topic)
         except (Missing, RuntimeError) as error:
