@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from benchmarks.measure import REPOSITORY, Usage, measure
 from benchmarks.peers import Peers
 from benchmarks.topics import BenchTopic
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.local.stack import LocalStack
 
 CORES = 2
 WORK = REPOSITORY / ".kbq" / "bench"

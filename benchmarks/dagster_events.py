@@ -29,14 +29,14 @@ import dagster as dg
 from benchmarks.measure import REPOSITORY
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.core.commits import Counts, StagedFile
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.planning import ExtractionPlan
-from kbq_assets.core.settings import parse_settings
+from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.protocol.commits import Counts, StagedFile
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import build_definitions
-from kbq_assets.defs.engine import ENGINE
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
-from kbq_assets.pipelines.extract import ExtractionReport, PartitionReport
+from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.pipelines.extraction.extract import ExtractionReport, PartitionReport
 from kbq_assets.pipelines.openers import Openers
 from kbq_assets.pipelines.platform import Platform
 

@@ -25,7 +25,7 @@ from benchmarks.contenders import WORK
 from benchmarks.extraction import RESULTS, machine
 from benchmarks.measure import REPOSITORY
 from benchmarks.topics import open_stack
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.local.stack import LocalStack
 
 READERS = ("fetch", "librdkafka")
 

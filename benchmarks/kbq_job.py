@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.definitions import platform
 from kbq_assets.ports.engine import ExtractionEngine
 

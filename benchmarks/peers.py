@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from kbq_assets.adapters.java import find_java
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.adapters.local_stack.ivy import ivy_jar
+from kbq_assets.local.stack import LocalStack
+from kbq_assets.local.stack.ivy import ivy_jar
 
 SPARK = "4.0.0"
 KAFKA_TOOLS = "4.3.1"

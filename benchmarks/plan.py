@@ -29,14 +29,15 @@ from benchmarks import plan_state
 from benchmarks.measure import REPOSITORY
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.gcs import open_gcs_store
-from kbq_assets.adapters.google_auth import GoogleAccess
-from kbq_assets.core.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.settings import Settings, parse_settings
-from kbq_assets.core.topics import parse_source_list
-from kbq_assets.pipelines import extract, load
+from kbq_assets.adapters.google.auth import GoogleAccess
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.topics.options import parse_source_list
+from kbq_assets.pipelines.extraction import extract
+from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.openers import Openers
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.state_cache import StateCache
+from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.object_store import ObjectStore
 
 WORK = REPOSITORY / ".kbq" / "bench-plan"
@@ -112,7 +113,7 @@ def ticks(store: ObjectStore) -> dict[str, float]:
     import dagster as dg
 
     from kbq_assets.defs import build_definitions
-    from kbq_assets.defs.engine import ENGINE
+    from kbq_assets.defs.extraction.engine import ENGINE
 
     definitions = build_definitions(
         _quiet_platform(store), resources={ENGINE: dg.ResourceDefinition.hardcoded_resource(None)}

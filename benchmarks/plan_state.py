@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kbq_assets.core import codec
-from kbq_assets.core.commits import Commit, Counts, PartitionCommit, StagedFile, TopicRegistry, Window
-from kbq_assets.core.loading import TableRegistry, TableState, mark_key, rows_key
-from kbq_assets.core.names import (
+from kbq_assets.core.loading.table_state import TableRegistry, TableState, mark_key, rows_key
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import (
+    Commit,
+    Counts,
+    PartitionCommit,
+    StagedFile,
+    TopicRegistry,
+    Window,
+)
+from kbq_assets.core.protocol.names import (
     TABLE_REGISTRY,
     TOPIC_REGISTRY,
     StagedFileName,
@@ -17,7 +24,7 @@ from kbq_assets.core.names import (
     shard_of,
     table_state_path,
 )
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import TopicPartition
 
 TOPICS, PARTITIONS, TABLES, FILES = 160, 70, 400, 50_000
 ROWS = 10_000

@@ -15,8 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.demo.broker import register_schema
+from kbq_assets.local.demo.broker import register_schema
+from kbq_assets.local.stack import LocalStack
 
 #: Records that differ; a topic repeats them. Far more than a producer's batch, so that they compress as they would.
 DISTINCT = 50_000

@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
 from kbq_assets.wire.chunk import PADDING, Chunk, Spans
-from kbq_assets.wire.codec import Codec
-from kbq_assets.wire.encode import Limits, Route, Source, ValueFormat, WindowEncoder
-from kbq_assets.wire.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
-from kbq_assets.wire.select import Chooser
-from kbq_assets.wire.validate import validate_avro, validate_json
+from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.files.encode import RecordLimits, RecordOrigin, Route, ValueFormat, WindowEncoder
+from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
+from kbq_assets.wire.records.select import Chooser
+from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
 
 RECORDS = 20_000
@@ -62,7 +62,7 @@ def encode(
 ) -> int:
     sink = Counter()
     encoder = WindowEncoder(
-        Source("shop.events.clicks", 3, 1),
+        RecordOrigin("shop.events.clicks", 3, 1),
         resolve=lambda schema_id: route or Route("shop.clicks", schema),
         open_sink=lambda file: sink,
         sync_marker=bytes(16),
@@ -79,7 +79,7 @@ def measure(
     name: str, chunk: Chunk, schema: StagedSchema, value_format: ValueFormat, seconds: float
 ) -> dict[str, Any]:
     size = int(chunk.ends[-1])
-    limits = Limits()
+    limits = RecordLimits()
     if value_format is ValueFormat.AVRO:
         validated = speed(lambda: validate_avro(chunk, schema.program, None, limits), size, seconds)
     else:

@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
+from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.google_permissions import Side
-from kbq_assets.core.places import Bucket, DuckDbFile, Folder
-from kbq_assets.core.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.core.catalog import CatalogFiles
-    from kbq_assets.core.offsets import TopicPartition
+    from kbq_assets.core.protocol.offsets import TopicPartition
+    from kbq_assets.extras.notices.port import Notifier
+    from kbq_assets.extras.reconcile.records import Expected
     from kbq_assets.pipelines.platform import Platform
-    from kbq_assets.pipelines.reconcile import Expected
     from kbq_assets.ports.engine import ExtractionEngine
     from kbq_assets.ports.kafka import OffsetReader
-    from kbq_assets.ports.notifier import Notifier
     from kbq_assets.ports.orchestrator import Orchestrator
     from kbq_assets.ports.registry import SubjectRegistry
     from kbq_assets.ports.topics import TopicAdmin
@@ -99,7 +99,7 @@ def _open_warehouse(settings: Settings) -> Warehouse:
     if isinstance(place, DuckDbFile):
         return _open_duckdb(place.path, settings)
     from kbq_assets.adapters.bigquery import open_bigquery
-    from kbq_assets.adapters.google_auth import GoogleAccess
+    from kbq_assets.adapters.google.auth import GoogleAccess
 
     google = settings.google
     return open_bigquery(
@@ -123,8 +123,8 @@ def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
     if not isinstance(place, Bucket):
         return ()
     from kbq_assets.adapters.gcs import check_bucket
-    from kbq_assets.adapters.google_auth import GoogleAccess
-    from kbq_assets.adapters.google_clients import storage_client
+    from kbq_assets.adapters.google.auth import GoogleAccess
+    from kbq_assets.adapters.google.clients import storage_client
 
     google = settings.google
     credentials = google.extract_credentials if side is Side.EXTRACT else google.load_credentials
@@ -140,7 +140,7 @@ def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
 
 def _open_notifiers(settings: Settings) -> Sequence[Notifier]:
     from kbq_assets.adapters.clock import SystemClock
-    from kbq_assets.adapters.notify import open_notifiers
+    from kbq_assets.extras.notices.senders import open_notifiers
 
     return open_notifiers(settings.notify, SystemClock())
 
@@ -183,26 +183,26 @@ def _open_subjects(settings: Settings) -> SubjectRegistry:
 
 
 def _serve(platform: Platform, host: str, port: int, announce: Callable[[str], None]) -> None:
-    from kbq_assets.adapters.reporters import open_reporter
-    from kbq_assets.service.server import serve
+    from kbq_assets.extras.metrics.reporters import open_reporter
+    from kbq_assets.extras.metrics.service.server import serve
 
     serve(platform, host, port, announce, open_reporter)
 
 
 def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | None]:
-    from kbq_assets.demo.log import expected_outcomes
+    from kbq_assets.local.demo.log import expected_outcomes
 
     return expected_outcomes(settings.demo_log)
 
 
 def _open_orchestrator(settings: Settings) -> Orchestrator:
     from kbq_assets.defs import build_definitions
-    from kbq_assets.defs.database import Database
-    from kbq_assets.defs.orchestrator import DagsterOrchestrator
+    from kbq_assets.defs.instance.database import DagsterDatabase
+    from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
 
     return DagsterOrchestrator(
         settings.home,
         os.environ,
         lambda: build_definitions(platform()),
-        database=Database(settings.dagster.postgres_url),
+        database=DagsterDatabase(settings.dagster.postgres_url),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kbq_assets.core.commits import Counts, StagedFile, Window
-from kbq_assets.core.names import DoneFileName, StagedFileName, TableReference
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.commits import Counts, StagedFile, Window
+from kbq_assets.core.protocol.names import DoneFileName, StagedFileName, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 
 _WORD = "abcXYZ019_"
 offsets = st.integers(0, 2**63 - 2)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from kbq_assets.core.catalog import CatalogFiles, Node, Problem
+from kbq_assets.core.catalog import CatalogFiles, CatalogProblem, DocumentNode
 from kbq_assets.core.catalog.nodes import Mistake
 from kbq_assets.core.errors import ConfigurationError
 
@@ -28,14 +28,16 @@ class CatalogFolder:
     """A catalogue's folder. A file that has not changed is not parsed again."""
 
     folder: Path
-    _seen: dict[str, tuple[tuple[int, int], Node | Problem]] = field(default_factory=dict, init=False)
+    _seen: dict[str, tuple[tuple[int, int], DocumentNode | CatalogProblem]] = field(
+        default_factory=dict, init=False
+    )
 
     def read(self) -> CatalogFiles:
         """Read it. Raises ConfigurationError when there is no such folder."""
         if not self.folder.is_dir():
             raise ConfigurationError(f"{self.folder} is no folder", next_step="set KBQ_SOURCE_TOPICS")
-        documents: dict[str, Node] = {}
-        problems: list[Problem] = []
+        documents: dict[str, DocumentNode] = {}
+        problems: list[CatalogProblem] = []
         schemas: dict[str, str] = {}
         for file in _files(self.folder):
             path = file.relative_to(self.folder).as_posix()
@@ -43,13 +45,13 @@ class CatalogFolder:
                 schemas[path] = file.read_text(encoding="utf-8", errors="replace")
             elif file.suffix in _DOCUMENTS:
                 found = self._document(file, path)
-                if isinstance(found, Problem):
+                if isinstance(found, CatalogProblem):
                     problems.append(found)
                 else:
                     documents[path] = found
         return CatalogFiles(documents, schemas, tuple(problems))
 
-    def _document(self, file: Path, path: str) -> Node | Problem:
+    def _document(self, file: Path, path: str) -> DocumentNode | CatalogProblem:
         stat = file.stat()
         version = (stat.st_mtime_ns, stat.st_size)
         seen = self._seen.get(path)
@@ -58,39 +60,39 @@ class CatalogFolder:
         return seen[1]
 
 
-def parse_document(text: bytes | str, path: str) -> Node | Problem:
+def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProblem:
     """A YAML or JSON document, or why it is none."""
     try:
         root = yaml.compose(text, Loader=_LOADER)
         if root is None:
-            return Node({}, path, 1)
+            return DocumentNode({}, path, 1)
         return _node(root, path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        return Problem(path, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem}")
+        return CatalogProblem(path, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem}")
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        return Problem(path, 1, "", f"not YAML: {error}")
+        return CatalogProblem(path, 1, "", f"not YAML: {error}")
     except Mistake as mistake:
         return mistake.problem
 
 
-def _node(node: yaml.Node, path: str, line: int | None = None) -> Node:
+def _node(node: yaml.Node, path: str, line: int | None = None) -> DocumentNode:
     line = node.start_mark.line + 1 if line is None else line
     if isinstance(node, yaml.MappingNode):
-        return Node(dict(_pairs(node, path)), path, line)
+        return DocumentNode(dict(_pairs(node, path)), path, line)
     if isinstance(node, yaml.SequenceNode):
-        return Node(tuple(_node(child, path) for child in node.value), path, line)
-    return Node(_scalar(node), path, line)
+        return DocumentNode(tuple(_node(child, path) for child in node.value), path, line)
+    return DocumentNode(_scalar(node), path, line)
 
 
-def _pairs(node: yaml.MappingNode, path: str) -> Iterator[tuple[str, Node]]:
+def _pairs(node: yaml.MappingNode, path: str) -> Iterator[tuple[str, DocumentNode]]:
     seen: set[str] = set()
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise Mistake(Problem(path, line, "", "a key is a single word"))
+            raise Mistake(CatalogProblem(path, line, "", "a key is a single word"))
         if key.value in seen:
-            raise Mistake(Problem(path, line, "", f"{key.value!r} is there twice"))
+            raise Mistake(CatalogProblem(path, line, "", f"{key.value!r} is there twice"))
         seen.add(key.value)
         yield key.value, _node(value, path, line)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.names import MAX_BASE_NAME
+from kbq_assets.core.protocol.names import MAX_BASE_NAME
 
 #: Google Cloud Storage's limit for a whole path, in bytes.
 MAX_PATH: Final = 1024

@@ -1,6 +1,6 @@
 """Routes of other packages: an entry point of the group `kbq_assets.routes`, named as in `route=python:<name>`.
 
-It is a function from a `Record` to `table`, `dataset.table` or None, under `@inputs(…)` (core/destinations.py).
+It is a function from a `Record` to `table`, `dataset.table` or None, under `@inputs(…)` (core/topics/destinations.py).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Final
 
-from kbq_assets.core.destinations import PythonRoute
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.destinations import PythonRoute
 
 GROUP: Final = "kbq_assets.routes"
 

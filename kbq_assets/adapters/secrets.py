@@ -1,4 +1,4 @@
-"""Settings that point to secrets (core/references.py) are looked up where they are used.
+"""Settings that point to secrets (core/config/references.py) are looked up where they are used.
 
 So no secret travels with the settings to Spark workers or into Dagster's run records. What comes from elsewhere than
 this machine is kept in the process's memory for some minutes: as long until a new version is noticed.
@@ -15,8 +15,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
+from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
-from kbq_assets.core.references import is_reference
 
 GROUP: Final = "kbq_assets.secrets"
 #: How old a secret may be that is not read again.
@@ -73,8 +73,8 @@ def _asked(setting: str, kind: str, target: str) -> str:
 
 def _from_google(name: str) -> str:
     # Google's libraries are for those who ask Google.
-    from kbq_assets.adapters.google_auth import GoogleAccess
-    from kbq_assets.adapters.google_secrets import read_secret
+    from kbq_assets.adapters.google.auth import GoogleAccess
+    from kbq_assets.adapters.google.secrets import read_secret
 
     return read_secret(name, GoogleAccess(_google["credentials"], _google["endpoint"]))
 

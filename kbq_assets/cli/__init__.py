@@ -43,16 +43,20 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
             "kbq_assets.cli.completeness:completeness", "Show until when each table is complete, and why."
         ),
         "reconcile": Lazy(
-            "kbq_assets.cli.reconcile:reconcile", "Account for every record; exit code 1 if not."
+            "kbq_assets.extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
         ),
         "errors": Lazy("kbq_assets.cli.errors:errors", "List bad records, or show one as it came."),
-        "notify": Lazy("kbq_assets.cli.notify:notify", "Tell who is on call what is wrong, or send a test."),
-        "serve": Lazy("kbq_assets.cli.serve:serve", "Health, status and Prometheus metrics over HTTP."),
+        "notify": Lazy(
+            "kbq_assets.extras.notices.cli:notify", "Tell who is on call what is wrong, or send a test."
+        ),
+        "serve": Lazy(
+            "kbq_assets.extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."
+        ),
         "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
     },
     "Catalogue": {
         "catalog": Lazy(
-            "kbq_assets.cli.catalog:catalog", "Judge, show and apply the topic catalogue; start one."
+            "kbq_assets.extras.catalog.cli:catalog", "Judge, show and apply the topic catalogue; start one."
         ),
     },
     "Operate": {
@@ -67,14 +71,18 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
     },
     "This machine": {
         "demo": Lazy(
-            "kbq_assets.cli.demo:demo", "From a broker with real data to an account of every record."
+            "kbq_assets.local.demo.cli:demo", "From a broker with real data to an account of every record."
         ),
-        "local": Lazy("kbq_assets.cli.local:local", "A Kafka broker and a schema registry without Docker."),
+        "local": Lazy(
+            "kbq_assets.local.stack.cli:local", "A Kafka broker and a schema registry without Docker."
+        ),
         "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
         "pack": Lazy(
             "kbq_assets.cli.pack:pack", "Pack what a Spark cluster's workers import, as one archive."
         ),
-        "doctor": Lazy("kbq_assets.cli.doctor:doctor", "Check what KBQ needs, and say how to mend it."),
+        "doctor": Lazy(
+            "kbq_assets.extras.doctor.cli:doctor", "Check what KBQ needs, and say how to mend it."
+        ),
     },
 }
 

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from kbq_assets.cli.context import ExitCode, json_option, pass_platform
 from kbq_assets.cli.render import console, echo_json, number, table
-from kbq_assets.core.check_names import CHECKS, COUNTS_AGREE
-from kbq_assets.core.checks import CheckResult
-from kbq_assets.pipelines.checks import CheckReport
+from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.pipelines.observation.checks import CheckReport
 from kbq_assets.pipelines.platform import Platform
 
 

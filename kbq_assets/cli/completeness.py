@@ -7,10 +7,10 @@ from rich.console import Console
 
 from kbq_assets.cli.context import json_option, pass_platform
 from kbq_assets.cli.render import console, echo_json, number, table
-from kbq_assets.core.completeness import HOUR_MS, HourRow, hour_rows, hour_text, moment
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.names import TableReference
-from kbq_assets.pipelines.completeness import Standing
+from kbq_assets.core.loading.completeness import HOUR_MS, HourRow, hour_rows, hour_text, moment
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.loading.completeness import TableCompleteness
 from kbq_assets.pipelines.platform import Platform
 
 
@@ -39,7 +39,7 @@ def completeness(platform: Platform, name: str | None, most: int, as_json: bool)
         _print_hours(standing, most, console())
 
 
-def standing_json(standing: Standing, most: int) -> dict[str, object]:
+def standing_json(standing: TableCompleteness, most: int) -> dict[str, object]:
     """A table as a document, with its latest hours."""
     document: dict[str, object] = {
         "table": str(standing.table),
@@ -69,11 +69,11 @@ def moment_of(row: HourRow) -> str:
     return moment(row.hour * HOUR_MS)
 
 
-def _latest(standing: Standing, most: int) -> list[HourRow]:
+def _latest(standing: TableCompleteness, most: int) -> list[HourRow]:
     return list(hour_rows(standing.table, standing.hours))[-most:]
 
 
-def _print(found: tuple[Standing, ...], out: Console) -> None:
+def _print(found: tuple[TableCompleteness, ...], out: Console) -> None:
     shown = table("table", "complete until", "#late rows", "held back by")
     for standing in found:
         until, late = hour_text(standing.hours.until), number(standing.hours.late_rows)
@@ -81,7 +81,7 @@ def _print(found: tuple[Standing, ...], out: Console) -> None:
     out.print(shown)
 
 
-def _print_hours(standing: Standing, most: int, out: Console) -> None:
+def _print_hours(standing: TableCompleteness, most: int, out: Console) -> None:
     shown = table("hour", "complete", "#rows", "#late rows")
     for row in _latest(standing, most):
         completed = f"since {moment(row.completed_ms)}" if row.completed_ms is not None else "no"

@@ -14,7 +14,7 @@ import click
 from kbq_assets.core.errors import ConflictError, KbqError, Refused, TransientError
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.operate import Proposal
+    from kbq_assets.pipelines.operate.commands import Proposal
     from kbq_assets.pipelines.platform import Platform
 
 P = ParamSpec("P")
@@ -84,7 +84,7 @@ def _agreed() -> bool:
 def selected_topics(platform: Platform, topics: Iterable[str]) -> frozenset[str] | None:
     """``--topic`` options, None when there are none. Raises ConfigurationError for what would select nothing."""
     from kbq_assets.core.errors import ConfigurationError
-    from kbq_assets.core.topics import select_topics
+    from kbq_assets.core.topics.options import select_topics
 
     wanted = frozenset(topics)
     if not wanted:

@@ -12,10 +12,10 @@ import click
 
 from kbq_assets.cli.context import json_option, pass_platform
 from kbq_assets.cli.render import console, echo_json, number, size, table
-from kbq_assets.core.names import quarantine_path
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.personal import SEALED
-from kbq_assets.pipelines.bad_records import (
+from kbq_assets.core.protocol.names import quarantine_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.personal import SEALED
+from kbq_assets.pipelines.operate.bad_records import (
     Quarantined,
     find_error_rows,
     list_error_rows,

@@ -6,10 +6,10 @@ import click
 
 from kbq_assets.cli.context import confirm, pass_platform, yes_option
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.moments import parse_moment
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines import operate
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.timestamps import parse_moment
+from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.platform import Platform
 
 _POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])

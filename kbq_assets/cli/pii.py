@@ -17,8 +17,8 @@ from kbq_assets.core.errors import ConfigurationError, EncodingError
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.platform import Platform
-    from kbq_assets.wire.sealed_rows import OpenedRow
-    from kbq_assets.wire.sealing import OpeningKeys
+    from kbq_assets.wire.privacy.sealed_rows import OpenedRow
+    from kbq_assets.wire.privacy.sealing import OpeningKeys
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -45,7 +45,7 @@ def keygen(private: Path, name: str | None) -> None:
     Keep the private key where KBQ does not run, and a copy of it: what is sealed opens with nothing else.
     """
     from kbq_assets.adapters import key_files
-    from kbq_assets.wire.sealing import new_key_pair
+    from kbq_assets.wire.privacy.sealing import new_key_pair
 
     secret, public = new_key_pair(name or private.stem)
     key_files.create(private, secret)
@@ -63,7 +63,7 @@ def new_key(file: Path, name: str | None) -> None:
     Where FILE's text lies in a secret manager, store the new text there.
     """
     from kbq_assets.adapters import key_files
-    from kbq_assets.core.personal import with_new_key
+    from kbq_assets.core.topics.personal import with_new_key
 
     name = name or datetime.now(UTC).strftime("%Y-%m-%d")
     before = key_files.read(file) if file.exists() else ""
@@ -149,16 +149,16 @@ def open_rows(
 
 def _opening_keys(paths: Sequence[Path]) -> OpeningKeys:
     from kbq_assets.adapters import key_files
-    from kbq_assets.wire.sealing import OpeningKeys, parse_opening_key
+    from kbq_assets.wire.privacy.sealing import OpeningKeys, parse_opening_key
 
     parsed = [parse_opening_key(key_files.read(path)) for path in paths]
     return OpeningKeys({name: key for each in parsed for name, key in each.keys.items()})
 
 
 def _of_warehouse(platform: Platform, topic: str | None, limit: int) -> Iterator[_Sealed]:
-    from kbq_assets.pipelines.bad_records import list_error_rows
+    from kbq_assets.pipelines.operate.bad_records import list_error_rows
     from kbq_assets.ports.warehouse import ErrorQuery
-    from kbq_assets.wire.sealing import is_sealed
+    from kbq_assets.wire.privacy.sealing import is_sealed
 
     for row in list_error_rows(platform.warehouse, ErrorQuery(topic, limit=limit)):
         if row.value is not None and is_sealed(row.value):
@@ -167,7 +167,7 @@ def _of_warehouse(platform: Platform, topic: str | None, limit: int) -> Iterator
 
 
 def _of_lines(lines: Iterable[str]) -> Iterator[_Sealed]:
-    from kbq_assets.wire.sealing import is_sealed
+    from kbq_assets.wire.privacy.sealing import is_sealed
 
     for number, line in enumerate(lines, 1):
         try:
@@ -196,7 +196,7 @@ def _said(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opened(sealed: _Sealed, keys: OpeningKeys) -> dict[str, Any]:
-    from kbq_assets.wire.sealed_rows import open_row
+    from kbq_assets.wire.privacy.sealed_rows import open_row
 
     opened: OpenedRow = open_row(sealed.value, keys, sealed.topic, sealed.partition, sealed.offset)
     headers = [{"key": name, **_shown("value", value)} for name, value in opened.headers]

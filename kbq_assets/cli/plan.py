@@ -9,13 +9,13 @@ from rich.console import Console
 
 from kbq_assets.cli.context import json_option, pass_platform, selected_topics
 from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
-from kbq_assets.core.loading import Batch
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.planning import ExtractionPlan
-from kbq_assets.core.units import Unit
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.units import Unit
+from kbq_assets.core.loading.table_state import LoadBatch
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.observation.status import TableStatus
+from kbq_assets.pipelines.observation.status_document import stop_json
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.status import TableStatus
-from kbq_assets.pipelines.status_document import stop_json
 
 
 @click.command()
@@ -88,7 +88,7 @@ def _named(tp: TopicPartition) -> dict[str, object]:
     return {"topic": tp.topic, "partition": tp.partition}
 
 
-def load_json(batches: Sequence[Batch], held: Sequence[TableStatus] = ()) -> dict[str, object]:
+def load_json(batches: Sequence[LoadBatch], held: Sequence[TableStatus] = ()) -> dict[str, object]:
     """A plan of a load as a document. ``held`` tables have rows that wait for a check."""
     return {
         "held": [{"table": str(t.table), "rows": t.held_rows, "message": t.message} for t in held],
@@ -148,7 +148,7 @@ def _changes(planned: ExtractionPlan) -> Iterator[str]:
         yield f"gap of {gap.topic_partition} until {gap.until}: {gap.reason}"
 
 
-def _print_load(batches: Sequence[Batch], held: Sequence[TableStatus], out: Console) -> None:
+def _print_load(batches: Sequence[LoadBatch], held: Sequence[TableStatus], out: Console) -> None:
     if batches:
         planned = table("load", "#schema id", "#files", "#rows", "#size")
         for batch in batches:

@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from kbq_assets.core.planning import PartitionStop
-from kbq_assets.core.restarts import retry_in_words
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.restarts import retry_in_words
 
 #: Without a terminal nothing is folded: lines are for grep.
 _WIDE = 1000

@@ -14,13 +14,13 @@ from rich.console import Console
 from kbq_assets.cli.context import ExitCode, json_option, pass_platform, selected_topics
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.errors import NotFound
-from kbq_assets.core.names import TableReference
-from kbq_assets.pipelines.load import LoadReport, TableReport, tables_to_load
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.loading.load import LoadReport, TableReport, tables_to_load
+from kbq_assets.pipelines.observation.status_document import stop_json
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.status_document import stop_json
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.extract import ExtractionReport, Progress
+    from kbq_assets.pipelines.extraction.extract import ExtractionReport, Progress
 
 
 @click.command()

@@ -11,9 +11,9 @@ import click
 
 from kbq_assets.cli.context import exit_code, json_option, tell
 from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.settings import VARIABLES, Settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.references import is_reference
-from kbq_assets.core.settings import VARIABLES, Settings
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.platform import Platform

@@ -7,10 +7,10 @@ from rich.console import Console
 
 from kbq_assets.cli.context import json_option, pass_platform
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
-from kbq_assets.core.completeness import hour_text
+from kbq_assets.core.loading.completeness import hour_text
+from kbq_assets.pipelines.observation.status import Status
+from kbq_assets.pipelines.observation.status_document import status_json
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.status import Status
-from kbq_assets.pipelines.status_document import status_json
 
 
 @click.command()

@@ -20,6 +20,8 @@
     ├── JobFailed                   a load job ended with an error
     ├── Refused                     an operator's command that would lose or double data
     └── EncodingError               records or schemas that cannot be staged
+        ├── UnstageableSchema       a writer schema that no staged file can have
+        └── EncoderMisuse           a defect in KBQ: the encoder was called wrongly
 
 Each says what happened, to which object, and what the operator does next (``next_step``).
 """
@@ -115,3 +117,11 @@ class Refused(KbqError):
 
 class EncodingError(KbqError):
     """Records or schemas that cannot be staged."""
+
+
+class UnstageableSchema(EncodingError):
+    """A writer schema that cannot become a staged file; its records are ``UNSTAGEABLE_SCHEMA`` rejects."""
+
+
+class EncoderMisuse(EncodingError):
+    """The caller broke a precondition of the wire layer: a defect in KBQ, not in the data."""

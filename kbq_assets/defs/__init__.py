@@ -7,28 +7,28 @@ from typing import Any
 
 import dagster as dg
 
-from kbq_assets.core.places import Bucket
-from kbq_assets.core.settings import Settings
+from kbq_assets.core.config.locations import Bucket
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.defs.assets import build_assets
-from kbq_assets.defs.checks import build_check_sensor, build_checks
-from kbq_assets.defs.completeness import build_completeness_sensor
-from kbq_assets.defs.engine import ENGINE, PYSPARK, engine_resource, pyspark_resource
-from kbq_assets.defs.history import build_history
+from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, engine_resource, pyspark_resource
+from kbq_assets.defs.instance.history import build_history
 from kbq_assets.defs.jobs import build_jobs, build_schedules
-from kbq_assets.defs.notices import build_notice_sensors
+from kbq_assets.defs.loading.completeness import build_completeness_sensor
+from kbq_assets.defs.observation.checks import build_check_sensor, build_checks
 from kbq_assets.defs.runs import Steps
 from kbq_assets.defs.sensors import build_sensors
-from kbq_assets.defs.translator import Translator
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.extras.notices.defs import build_notice_sensors
 from kbq_assets.pipelines.platform import Platform
 
 
 def build_definitions(
     platform: Platform,
-    translator: Translator | None = None,
+    translator: AssetTranslator | None = None,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
     """Dagster's view of a platform. ``resources`` replace the default ones. Raises ConfigurationError."""
-    steps = Steps(platform, translator or Translator())
+    steps = Steps(platform, translator or AssetTranslator())
     jobs = build_jobs(steps)
     history, history_schedule = build_history(platform.settings.dagster.run_days)
     return dg.Definitions(

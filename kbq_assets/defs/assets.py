@@ -6,10 +6,10 @@ import warnings
 
 import dagster as dg
 
-from kbq_assets.defs.backfills import whole_choice
-from kbq_assets.defs.complete_hours import complete_hours_spec
-from kbq_assets.defs.datasets import dataset_specs
-from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.extraction.backfills import whole_choice
+from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.defs.loading.complete_hours import complete_hours_spec
+from kbq_assets.defs.loading.datasets import dataset_specs
 from kbq_assets.defs.runs import StepEvents, Steps
 
 #: Pools hold one slot each (dagster.yaml): one extraction and one load at a time, however they were started.

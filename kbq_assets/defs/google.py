@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 from dagster_gcp import BigQueryResource, GCSResource
 
-from kbq_assets.adapters.google_auth import GoogleAccess
-from kbq_assets.core.places import BigQueryProject, Bucket
-from kbq_assets.core.settings import Settings
+from kbq_assets.adapters.google.auth import GoogleAccess
+from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.config.settings import Settings
 
 #: Resource keys.
 BIGQUERY = "bigquery"
@@ -27,7 +27,7 @@ class PlatformBigQuery(BigQueryResource):
     @contextmanager
     def get_client(self) -> Iterator[Any]:
         """A `google.cloud.bigquery.Client`, closed after use."""
-        from kbq_assets.adapters.google_clients import bigquery_client
+        from kbq_assets.adapters.google.clients import bigquery_client
 
         place = BigQueryProject(self.project or "", self.location or "")
         client = bigquery_client(GoogleAccess(self.credentials, self.endpoint), place)
@@ -45,7 +45,7 @@ class PlatformGcs(GCSResource):
 
     def get_client(self) -> Any:
         """A `google.cloud.storage.Client`."""
-        from kbq_assets.adapters.google_clients import storage_client
+        from kbq_assets.adapters.google.clients import storage_client
 
         return storage_client(GoogleAccess(self.credentials, self.endpoint), self.project)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
-from kbq_assets.defs.engine import ENGINE
-from kbq_assets.defs.reprocess import reprocess_op
+from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.defs.extraction.reprocess import reprocess_op
 from kbq_assets.defs.runs import StepEvent, Steps
 
 #: Run tags that `dagster.yaml` limits to one run each.

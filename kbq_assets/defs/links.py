@@ -7,9 +7,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import dagster as dg
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.places import BigQueryProject, Bucket
-from kbq_assets.core.settings import Settings
+from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.protocol.names import TableReference
 
 CONSOLE: Final = "https://console.cloud.google.com"
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.planning import PartitionStop
+from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.translator import column_schema
-from kbq_assets.pipelines.load import LoadReport, TableReport
-from kbq_assets.pipelines.status import TableStatus
+from kbq_assets.pipelines.loading.load import LoadReport, TableReport
+from kbq_assets.pipelines.observation.status import TableStatus
 
 #: Rows of a table in metadata: each event is read whole by the UI.
 SHOWN_FILES: Final = 20

@@ -17,21 +17,24 @@ from typing import TypeVar
 import dagster as dg
 
 from kbq_assets.core.catalog.datasets import Dataset
-from kbq_assets.core.check_names import PARTITIONS_RUN
+from kbq_assets.core.config.google_permissions import Side
 from kbq_assets.core.errors import InvalidName, KbqError
-from kbq_assets.core.google_permissions import Side
-from kbq_assets.core.names import TableReference
-from kbq_assets.defs import check_events, datasets, extraction_metadata, metadata
+from kbq_assets.core.observation.check_names import PARTITIONS_RUN
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
+from kbq_assets.defs.extraction import metadata as extraction_metadata
 from kbq_assets.defs.links import table_links
-from kbq_assets.defs.translator import StagedKey, Translator
-from kbq_assets.pipelines.datasets import Datasets
-from kbq_assets.pipelines.extract import ExtractionReport, Progress
-from kbq_assets.pipelines.load import LoadReport, TableReport
-from kbq_assets.pipelines.notices import note_counts
+from kbq_assets.defs.loading import datasets
+from kbq_assets.defs.observation import check_events
+from kbq_assets.defs.translator import AssetTranslator, StagedKey
+from kbq_assets.extras.notices.pipeline import note_counts
+from kbq_assets.extras.reconcile.counts import CountSelection
+from kbq_assets.pipelines.catalog.datasets import Datasets
+from kbq_assets.pipelines.extraction.extract import ExtractionReport, Progress
+from kbq_assets.pipelines.loading.load import LoadReport, TableReport
+from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.reconcile_counts import CountSelection
-from kbq_assets.pipelines.status import TableStatus
 from kbq_assets.ports.engine import ExtractionEngine
 
 #: Seconds between progress lines in a run's log: each is a row in Dagster's database.
@@ -71,7 +74,7 @@ class Steps:
     """The steps of every job and asset."""
 
     platform: Platform
-    translator: Translator
+    translator: AssetTranslator
 
     def extract(
         self, context: StepContext, engine: ExtractionEngine, chosen: Collection[str] | None = None

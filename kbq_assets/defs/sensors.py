@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from kbq_assets.core.errors import TransientError
-from kbq_assets.core.planning import PartitionStop
-from kbq_assets.defs import check_events
+from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
+from kbq_assets.defs.observation import check_events
 from kbq_assets.defs.runs import Steps
-from kbq_assets.pipelines.pending import has_work
+from kbq_assets.pipelines.observation.pending import has_work
 
 #: What a load was requested for, on its run. The same files are tried again, ever more slowly.
 PENDING_TAG = "kbq/pending"

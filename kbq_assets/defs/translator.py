@@ -2,7 +2,7 @@
 
 Partition keys are stable things, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
 KBQ_PARTITION_KEYS a topic and a table, `nyc.flights.v1/nyc.flights`), or a table alone (`nyc.flights`). Subclass
-`Translator` to change names, and hand it to `build_definitions`.
+`AssetTranslator` to change names, and hand it to `build_definitions`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 
 import dagster as dg
 
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.names import TableReference, check_topic
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import Settings
-from kbq_assets.core.tables import Column, columns_of
-from kbq_assets.core.topics import ERROR_TABLE, SourceEntry
+from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.core.protocol.names import TableReference, check_topic
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import ERROR_TABLE, SourceEntry
 from kbq_assets.defs.links import staging_links, warehouse_links
-from kbq_assets.wire.error_rows import error_schema_json
+from kbq_assets.wire.files.error_rows import error_schema_json
 
 #: Dagster reads `...` in a partition key as a range. A topic may contain it; '%' is in no topic name.
 _RANGE_MARK: Final = "..."
@@ -73,7 +73,7 @@ class StagedKey:
 
 
 @dataclass(frozen=True)
-class Translator:
+class AssetTranslator:
     """Names and descriptions of the assets."""
 
     owners: tuple[str, ...] = ("team:data-platform",)

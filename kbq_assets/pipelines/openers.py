@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.catalog import CatalogFiles
+from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.google_permissions import Side
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import Settings
-from kbq_assets.pipelines.reconcile import Expected
-from kbq_assets.pipelines.schema_kinds import ProtobufFields
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.notices.port import Notifier
+from kbq_assets.extras.reconcile.records import Expected
+from kbq_assets.pipelines.catalog.schema_kinds import ProtobufFields
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets.ports.kafka import OffsetReader, Source
-from kbq_assets.ports.notifier import Notifier
+from kbq_assets.ports.kafka import OffsetReader, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets.ports.registry import SubjectRegistry
@@ -66,7 +66,7 @@ class Openers:
 
     store: Callable[[Settings], ObjectStore]
     offsets: Callable[[Settings], OffsetReader]
-    source: Callable[[Settings], Source]
+    source: Callable[[Settings], RecordSource]
     warehouse: Callable[[Settings], Warehouse]
     engine: Callable[[Settings], AbstractContextManager[ExtractionEngine]]
     clock: Clock

@@ -13,40 +13,46 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from kbq_assets.core.completeness import TableHours
-from kbq_assets.core.cost import load_cost_function
+from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.locations import DuckDbFile
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, KbqError
-from kbq_assets.core.google_permissions import Side
-from kbq_assets.core.loading import Batch
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.places import DuckDbFile
-from kbq_assets.core.planning import ExtractionPlan
-from kbq_assets.core.settings import Settings
-from kbq_assets.core.table_options import table_options
-from kbq_assets.core.tables import TableOptions
-from kbq_assets.core.throttle import Limits
-from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list, select_topics
-from kbq_assets.core.units import WindowLimits
-from kbq_assets.pipelines import catalog as cataloguing
-from kbq_assets.pipelines import catalog_apply, pending
-from kbq_assets.pipelines import checks as checking
-from kbq_assets.pipelines import clean as cleaning
-from kbq_assets.pipelines import datasets as describing
-from kbq_assets.pipelines import extract as extraction
-from kbq_assets.pipelines import load as loading
-from kbq_assets.pipelines import notices as telling
-from kbq_assets.pipelines import reconcile as reconciliation
-from kbq_assets.pipelines import reconcile_counts as counting
-from kbq_assets.pipelines import status as standing
-from kbq_assets.pipelines.completeness import Standing, advance_tables, known_hours, standings
-from kbq_assets.pipelines.completeness_table import publish_hours
-from kbq_assets.pipelines.holds import Holds
-from kbq_assets.pipelines.load_view import read_view
-from kbq_assets.pipelines.news import Contradictions
+from kbq_assets.core.extraction.cost import load_cost_function
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.throttle import ReadLimits
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.loading.completeness import TableHours
+from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.loading.table_state import LoadBatch
+from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list, select_topics
+from kbq_assets.extras.catalog import apply as catalog_apply
+from kbq_assets.extras.notices import pipeline as telling
+from kbq_assets.extras.notices.news import Contradictions
+from kbq_assets.extras.reconcile import counts as counting
+from kbq_assets.extras.reconcile import records as reconciliation
+from kbq_assets.pipelines.catalog import datasets as describing
+from kbq_assets.pipelines.catalog import reader as cataloguing
+from kbq_assets.pipelines.extraction import extract as extraction
+from kbq_assets.pipelines.extraction.publisher import mark_idle
+from kbq_assets.pipelines.loading import load as loading
+from kbq_assets.pipelines.loading.completeness import (
+    TableCompleteness,
+    advance_tables,
+    known_hours,
+    standings,
+)
+from kbq_assets.pipelines.loading.completeness_table import publish_hours
+from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.observation import checks as checking
+from kbq_assets.pipelines.observation import pending
+from kbq_assets.pipelines.observation import status as standing
+from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.openers import Openers
-from kbq_assets.pipelines.publisher import mark_idle
-from kbq_assets.pipelines.run_log import RunLog
-from kbq_assets.pipelines.state_cache import StateCache
+from kbq_assets.pipelines.operate import clean as cleaning
+from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
@@ -123,7 +129,7 @@ class Platform:
         run = self.settings.run
         return extraction.ExtractionLimits(
             seconds=run.run_seconds,
-            total=Limits(run.run_records, run.run_bytes),
+            total=ReadLimits(run.run_records, run.run_bytes),
             window=WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes),
         )
 
@@ -208,7 +214,7 @@ class Platform:
             log.end_extraction(report)
         return report
 
-    def plan_load(self) -> list[Batch]:
+    def plan_load(self) -> list[LoadBatch]:
         """What `load` would do next."""
         return loading.plan(
             self.load_store, self.warehouse.limits, self.load_cache, self.restarts, self.holds
@@ -285,7 +291,7 @@ class Platform:
         """Those of the topics that are extracted, and how. Raises ConfigurationError."""
         return select_topics(self.sources(), topics)
 
-    def hours(self) -> tuple[Standing, ...]:
+    def hours(self) -> tuple[TableCompleteness, ...]:
         """How far every table is complete by business time, and what holds it back."""
         return standings(read_view(self.load_cache, self.holds), self._extracted)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 
 class ExtractionEngine(Protocol):

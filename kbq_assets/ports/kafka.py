@@ -1,4 +1,4 @@
-"""The broker, seen by the planner (`OffsetReader`) and by a unit of extraction (`Source`)."""
+"""The broker, seen by the planner (`OffsetReader`) and by a unit of extraction (`RecordSource`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:  # planning reads no record, and need not wait for numpy
     from kbq_assets.wire.chunk import Chunk
@@ -17,7 +17,7 @@ LEAST_WAIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Batch:
+class RecordBatch:
     """Records read so far: ``chunk`` may be empty. Everything below ``position`` has been delivered or has no record.
 
     ``leader_epoch`` is that of the last record, -1 where unknown.
@@ -47,7 +47,7 @@ class OffsetReader(Protocol):
         """The first offset at or after a time; the last stable offset where there is none. Raises Unavailable."""
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Guarantees: records of committed transactions only, each once, in offset order, checksums verified; positions
     never run ahead of records not yet delivered."""
 
@@ -59,7 +59,7 @@ class Source(Protocol):
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         """Read exactly ``range_``. The last batch's position is ``range_.until_offset``; the range ends there even
         where its last positions hold no record (partition EOF, control records, compaction).
 

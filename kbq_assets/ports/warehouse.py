@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Protocol
 
-from kbq_assets.core.loading import LoadLimits
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import StoredTable, TableNotes
-from kbq_assets.core.tables import Column, TableOptions
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.table_state import LoadLimits
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
 
 
 @dataclass(frozen=True)

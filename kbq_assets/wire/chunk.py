@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq_assets.wire.errors import EncoderMisuse
+from kbq_assets.core.errors import EncoderMisuse
 
 PADDING = 8
 """Bytes that must be readable after the last span of a buffer; their content does not matter."""
@@ -32,7 +32,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Longs: TypeAlias = NDArray[np.int64]
 
 
-class Message(NamedTuple):
+class RawRecord(NamedTuple):
     """One Kafka record in Python objects: for the ``objects`` reader and for tests."""
 
     value: bytes | None
@@ -139,7 +139,7 @@ class Chunk:
 
     @classmethod
     def from_messages(
-        cls, messages: Iterable[Message], *, keys: bool = False, headers: bool = False
+        cls, messages: Iterable[RawRecord], *, keys: bool = False, headers: bool = False
     ) -> Chunk:
         """A chunk with copies of the messages' bytes; keys and headers only if asked for."""
         rows = list(messages)

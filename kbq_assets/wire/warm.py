@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kbq_assets.wire.chunk import Chunk, Message
-from kbq_assets.wire.encode import NewFile, Route, Source, ValueFormat, WindowEncoder
-from kbq_assets.wire.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
-from kbq_assets.wire.select import Chooser
+from kbq_assets.wire.chunk import Chunk, RawRecord
+from kbq_assets.wire.files.encode import NewFile, RecordOrigin, Route, ValueFormat, WindowEncoder
+from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
+from kbq_assets.wire.records.select import Chooser
 
 
 def warm_up() -> None:
@@ -26,13 +26,13 @@ def _encode_one(
     table = Route("dataset.table", schema)
     route = Route("", schema, Chooser(inputs, lambda values: table)) if inputs else table
     encoder = WindowEncoder(
-        Source("topic", 0, 0),
+        RecordOrigin("topic", 0, 0),
         resolve=lambda schema_id: route,
         open_sink=_Nowhere,
         sync_marker=bytes(16),
         value_format=value_format,
     )
-    hours = [Message(value, offset, offset * 3_600_000) for offset in range(2)]
+    hours = [RawRecord(value, offset, offset * 3_600_000) for offset in range(2)]
     encoder.add(Chunk.from_messages(hours, keys=True, headers=True))
     encoder.finish()
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry
 from kbq_assets.adapters.secrets import resolve
-from kbq_assets.core.personal import Pseudonyms, parse_keys
-from kbq_assets.core.places import Folder
-from kbq_assets.core.settings import Settings
-from kbq_assets.ports.kafka import Source
+from kbq_assets.core.config.locations import Folder
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.topics.personal import Pseudonyms, parse_keys
+from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from kbq_assets.wire.sealing import SealKey
+    from kbq_assets.wire.privacy.sealing import SealKey
 
 
 def open_store(settings: Settings) -> ObjectStore:
@@ -32,12 +32,12 @@ def _open_store(settings: Settings, credentials: str) -> ObjectStore:
     if isinstance(place, Folder):
         return LocalObjectStore(place.path)
     from kbq_assets.adapters.gcs import open_gcs_store
-    from kbq_assets.adapters.google_auth import GoogleAccess
+    from kbq_assets.adapters.google.auth import GoogleAccess
 
     return open_gcs_store(settings.staging_url, GoogleAccess(credentials, settings.google.gcs_endpoint))
 
 
-def open_source(settings: Settings) -> Source:
+def open_source(settings: Settings) -> RecordSource:
     """The reader of Kafka records."""
     # It loads kernels: not for commands that read no record.
     from kbq_assets.adapters.kafka.reader import open_reader
@@ -69,7 +69,7 @@ def open_pseudonyms(settings: Settings) -> Pseudonyms | None:
 
 def open_seal_key(settings: Settings) -> SealKey | None:
     """The public key that seals error rows, None without one. Raises ConfigurationError."""
-    from kbq_assets.wire.sealing import parse_seal_key  # few topics seal
+    from kbq_assets.wire.privacy.sealing import parse_seal_key  # few topics seal
 
     reference = settings.pii_seal_key
     return parse_seal_key(resolve("KBQ_PII_SEAL_KEY", reference)) if reference else None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from kbq_assets.core.errors import EncodingError, InvalidName, NotFound
-from kbq_assets.core.personal import parse_decisions
-from kbq_assets.core.tables import columns_of
-from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.avro.tree import load_schema
+from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, UnstageableSchema
+from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.personal import parse_decisions
 from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets.wire.avro import load_schema
-from kbq_assets.wire.encode import Problem, Route
-from kbq_assets.wire.errors import UnstageableSchema
-from kbq_assets.wire.personal import check_decided
-from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.schema import (
+from kbq_assets.wire.files.encode import RejectedSchema, Route
+from kbq_assets.wire.privacy.avro import check_decided
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.schema import (
     BodyKind,
     MetadataColumns,
     StagedSchema,
@@ -23,9 +22,9 @@ from kbq_assets.wire.schema import (
     staged_schema,
     tombstone_schema,
 )
-from kbq_assets.wire.select import Chooser, Value
-from kbq_assets.worker.choosing import Choice
-from kbq_assets.worker.placements import Placements
+from kbq_assets.wire.records.select import Chooser, Value
+from kbq_assets.worker.schema_variants import Placements
+from kbq_assets.worker.table_selection import Choice
 
 
 class Routes:
@@ -51,19 +50,19 @@ class Routes:
             key=settings.keys, headers=settings.headers, event_date=settings.event_date
         )
 
-    def resolve(self, schema_id: int) -> Route | Problem:
+    def resolve(self, schema_id: int) -> Route | RejectedSchema:
         """The route of a schema id. Raises Unavailable while the registry is down."""
         if self._settings.format == "json":
             return self._route(json_staged_schema(self._metadata))
         try:
             registered = self._registry.schema(schema_id)
         except NotFound as error:
-            return Problem(Reason.UNKNOWN_SCHEMA, error.message)
+            return RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message)
         except UnstageableSchema as error:
-            return Problem(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
         if registered.schema_type != "AVRO":
             message = f"schema {schema_id} is {registered.schema_type}, not Avro"
-            return Problem(Reason.UNSTAGEABLE_SCHEMA, message)
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, message)
         try:
             check_decided(load_schema(registered.schema), self._decisions)
             schema = staged_schema(
@@ -72,7 +71,7 @@ class Routes:
             columns_of(schema.json)
             return self._route(schema)
         except (UnstageableSchema, EncodingError, InvalidName) as error:
-            return Problem(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
 
     def tombstones(self) -> Route | None:
         """The route of null values, None where they are not rows (`tombstones=row`)."""
@@ -97,14 +96,16 @@ class Routes:
             )
         return self.placed(str(self._settings.table_for(self._topic, self._record_name(schema))), schema)
 
-    def _chosen(self, choice: Choice, schema: StagedSchema, values: tuple[Value, ...]) -> Route | Problem:
+    def _chosen(
+        self, choice: Choice, schema: StagedSchema, values: tuple[Value, ...]
+    ) -> Route | RejectedSchema:
         table = choice.table(self._record_name(schema), values)
-        if isinstance(table, Problem):
+        if isinstance(table, RejectedSchema):
             return table
         try:
             return self.placed(str(table), schema)
         except (EncodingError, InvalidName) as error:
-            return Problem(Reason.UNSTAGEABLE_SCHEMA, f"{table}: {error.message}")
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{table}: {error.message}")
 
     def _record_name(self, schema: StagedSchema) -> str:
         """The producers' name of a record, "" where it is ours."""

@@ -10,11 +10,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbq_assets.core.config.notices import NotifySettings
+from kbq_assets.core.config.service import ServiceSettings
+from kbq_assets.core.config.settings import DagsterSettings, Settings, SparkSettings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.notify_settings import NotifySettings
-from kbq_assets.core.service_settings import ServiceSettings
-from kbq_assets.core.settings import DagsterSettings, Settings, SparkSettings
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 if TYPE_CHECKING:  # the driver needs this class's name, and none of what tasks import
     from kbq_assets.worker.unit import WorkerPorts
@@ -60,7 +60,7 @@ def _signed(outcome: UnitOutcome) -> UnitOutcome:
 
 def _refuse_plain_secrets(settings: Settings) -> None:
     from kbq_assets.adapters.kafka.options import plain_secrets
-    from kbq_assets.core.references import is_reference
+    from kbq_assets.core.config.references import is_reference
 
     registry = settings.registry
     of_registry = {

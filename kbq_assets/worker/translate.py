@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, Longs, Spans
-from kbq_assets.wire.encode import Problem
-from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import BAD_MAGIC, SHORT, split_prefix
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import BAD_MAGIC, SHORT, split_prefix
 
 #: Schema ids from here on stand for the reason why a value is no row.
 FIRST_REASON_ID: Final = 2**31 - 256
@@ -30,14 +30,14 @@ UNREADABLE: Final = {
 }
 
 
-class Translator(SchemaRegistry, Protocol):
+class ValueTranslator(SchemaRegistry, Protocol):
     """Guarantees: as many records as came, in their order; null stays null."""
 
     @property
     def event_date_field(self) -> str:
         """The field of translated values that the event date comes from, "" for none."""
 
-    def problem(self, schema_id: int) -> Problem | None:
+    def problem(self, schema_id: int) -> RejectedSchema | None:
         """What an id says of its records where it stands for a reason; None for a schema."""
 
     def translate(self, chunk: Chunk) -> Chunk:
@@ -61,12 +61,12 @@ def rejected(reason: Reason) -> bytes:
     return framed(FIRST_REASON_ID + reason)
 
 
-def problem(schema_id: int) -> Problem | None:
+def problem(schema_id: int) -> RejectedSchema | None:
     """What an id says of its records where it stands for a reason; None for a schema."""
     if schema_id < FIRST_REASON_ID:
         return None
     reason = Reason(schema_id - FIRST_REASON_ID)
-    return Problem(reason, reason.message)
+    return RejectedSchema(reason, reason.message)
 
 
 class Messages:
@@ -82,12 +82,12 @@ class Messages:
         known = message in self._messages
         return FIRST_REASON_ID - 1 - (self._messages.index(message) if known else _MOST_MESSAGES - 1)
 
-    def problem(self, schema_id: int) -> Problem | None:
+    def problem(self, schema_id: int) -> RejectedSchema | None:
         """What an id says of its records, where it stands for a message or a reason; None for a schema."""
         index = FIRST_REASON_ID - 1 - schema_id
         if not 0 <= index < len(self._messages):
             return problem(schema_id)
-        return Problem(Reason.UNSTAGEABLE_SCHEMA, self._messages[index])
+        return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, self._messages[index])
 
 
 def with_values(chunk: Chunk, values: list[bytes | None]) -> Chunk:

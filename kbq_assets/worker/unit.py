@@ -10,31 +10,31 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kbq_assets.core import codec
-from kbq_assets.core.commits import Commit, Stop, Window
-from kbq_assets.core.destinations import PythonRoute
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange, Unavailable
-from kbq_assets.core.evolution import PARK
-from kbq_assets.core.names import commit_path, shard_of
-from kbq_assets.core.offsets import OffsetRange
-from kbq_assets.core.personal import Pseudonyms
-from kbq_assets.core.topics import TopicSettings
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit, Stop, Window
+from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.core.topics.destinations import PythonRoute
+from kbq_assets.core.topics.evolution import PARK
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.kafka import Batch, Source
+from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets.worker.choosing import Choice
-from kbq_assets.worker.json_columns import JsonColumns
-from kbq_assets.worker.personal_data import ErrorCopies, PersonalData
-from kbq_assets.worker.personal_json import JsonPrivacy, PersonalPayloads
-from kbq_assets.worker.placements import Placements
+from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
+from kbq_assets.worker.privacy.json import JsonPrivacy, PersonalPayloads
 from kbq_assets.worker.routes import Routes
-from kbq_assets.worker.translate import Translator
+from kbq_assets.worker.schema_variants import Placements
+from kbq_assets.worker.table_selection import Choice
+from kbq_assets.worker.translate import ValueTranslator
 from kbq_assets.worker.window import StopWindow, WindowWriter
 
 if TYPE_CHECKING:
-    from kbq_assets.wire.sealing import SealKey
+    from kbq_assets.wire.privacy.sealing import SealKey
 
 
 def random_attempt() -> str:
@@ -54,7 +54,7 @@ class WorkerPorts:
     ``find_route`` knows other packages' routes by name."""
 
     store: ObjectStore
-    source: Source
+    source: RecordSource
     registry: SchemaRegistry
     clock: Clock
     new_attempt: Callable[[], str] = random_attempt
@@ -125,7 +125,7 @@ class _Read:
     epoch_until: int = 0
     placements: Placements | None = None
 
-    def note(self, batch: Batch, range_: OffsetRange) -> None:
+    def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
         """Take note of a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
         if len(batch.chunk) == 0:
             return
@@ -158,7 +158,7 @@ def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
 
 def _open(
     unit: Unit, ports: WorkerPorts, read: _Read, wait_seconds: float
-) -> tuple[Iterator[Batch], Callable[[int], WindowWriter]]:
+) -> tuple[Iterator[RecordBatch], Callable[[int], WindowWriter]]:
     """The unit's batches, and what writes a window from a position on."""
     settings, attempt = unit.settings, ports.new_attempt()
     read.placements = _placements(settings, ports)
@@ -225,7 +225,7 @@ def _routes(
     ports: WorkerPorts,
     placements: Placements | None,
     choice: Choice | None,
-) -> tuple[Translator | None, Routes]:
+) -> tuple[ValueTranslator | None, Routes]:
     """Where records go, and who translates them before, if they have to be."""
     translator = _translator(topic, settings, ports)
     if settings.pii and settings.format in ("avro", "protobuf"):
@@ -239,7 +239,7 @@ def _routes(
     return translator, Routes(topic, translated, translator, placements, choice)
 
 
-def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> Translator | None:
+def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> ValueTranslator | None:
     """Who makes Avro of a topic's values; None where they are staged as they are."""
     if settings.format.startswith("json"):
         schema = json.loads(settings.declared) if settings.declared else None
@@ -250,7 +250,7 @@ def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> Tran
         return JsonColumns(topic, settings, ports.store, registry, privacy, schema)
     if settings.format == "protobuf":
         # Google's library and protoc are not for topics that need neither.
-        from kbq_assets.worker.protobuf_rows import ProtobufRows
+        from kbq_assets.worker.protobuf import ProtobufRows
 
         return ProtobufRows(settings, ports.registry)
     return None

@@ -9,31 +9,31 @@ from typing import cast
 
 import numpy as np
 
-from kbq_assets.core.commits import Counts, StagedFile, Stop, Window
 from kbq_assets.core.errors import KbqError, PreconditionFailed
-from kbq_assets.core.names import StagedFileName, TableReference, schema_path
-from kbq_assets.core.units import Unit
-from kbq_assets.ports.kafka import Batch
+from kbq_assets.core.extraction.units import Unit
+from kbq_assets.core.protocol.commits import Counts, StagedFile, Stop, Window
+from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
+from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.chunk import Chunk
-from kbq_assets.wire.codec import Codec
-from kbq_assets.wire.encode import (
+from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.files.encode import (
     NO_SCHEMA_ID,
     EncodedFile,
     NewFile,
-    Problem,
+    RecordOrigin,
+    RejectedSchema,
     Rejects,
     Route,
-    Source,
     ValueFormat,
     WindowEncoder,
 )
-from kbq_assets.wire.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
-from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import Limits
-from kbq_assets.worker.personal_data import ErrorCopies
+from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import RecordLimits
+from kbq_assets.worker.privacy.avro import ErrorCopies
 from kbq_assets.worker.routes import Routes
-from kbq_assets.worker.translate import Translator
+from kbq_assets.worker.translate import ValueTranslator
 
 _TOMBSTONES = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
 #: What has no table goes to the error table, whatever becomes of bad records.
@@ -71,7 +71,7 @@ class WindowWriter:
         attempt: str,
         routes: Routes,
         store: ObjectStore,
-        translator: Translator | None = None,
+        translator: ValueTranslator | None = None,
         error_copies: ErrorCopies | None = None,
     ) -> None:
         self.first = first
@@ -86,7 +86,7 @@ class WindowWriter:
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
         tp = unit.range.topic_partition
-        source = Source(tp.topic, tp.partition, unit.epoch)
+        source = RecordOrigin(tp.topic, tp.partition, unit.epoch)
         marker = hashlib.sha256(f"{unit.epoch}-{attempt}/{first}".encode()).digest()[:16]
         self._encoder = WindowEncoder(
             source,
@@ -95,7 +95,7 @@ class WindowWriter:
             sync_marker=marker,
             value_format=ValueFormat.AVRO if translator is not None else ValueFormat(unit.settings.format),
             codec=cast("Codec", unit.settings.codec),
-            limits=Limits(max_bytes=unit.settings.max_record_bytes),
+            limits=RecordLimits(max_bytes=unit.settings.max_record_bytes),
             tombstones=routes.tombstones(),
             max_tables=unit.settings.max_tables,
         )
@@ -117,7 +117,7 @@ class WindowWriter:
         """Bytes of staged files so far, without open blocks."""
         return self._encoder.bytes_written + self._errors.bytes_written
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Stage a batch. Raises StopWindow; what the registry and the store raise propagates."""
         chunk, tally = batch.chunk, self._tally
         if len(chunk):
@@ -236,7 +236,7 @@ class WindowWriter:
             rows=rows,
         )
 
-    def _resolve(self, schema_id: int) -> Route | Problem:
+    def _resolve(self, schema_id: int) -> Route | RejectedSchema:
         return (self._translator.problem(schema_id) if self._translator else None) or self._routes.resolve(
             schema_id
         )

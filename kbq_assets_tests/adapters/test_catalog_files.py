@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.adapters.catalog_files import CatalogFolder, parse_document
-from kbq_assets.core.catalog import Node, Problem
+from kbq_assets.core.catalog import CatalogProblem, DocumentNode
 from kbq_assets.core.errors import ConfigurationError
 
 
-def node(text: str) -> Node:
+def node(text: str) -> DocumentNode:
     parsed = parse_document(text, "x.yaml")
-    assert isinstance(parsed, Node), parsed
+    assert isinstance(parsed, DocumentNode), parsed
     return parsed
 
 
@@ -62,7 +62,7 @@ def test_only_yaml_1_2_s_words_are_no_texts(text: str, value: object) -> None:
 )
 def test_what_is_no_document_is_a_mistake_with_its_line(text: str, line: int) -> None:
     problem = parse_document(text, "x.yaml")
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, CatalogProblem)
     assert (problem.path, problem.line) == ("x.yaml", line)
 
 

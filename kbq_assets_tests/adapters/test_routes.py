@@ -9,13 +9,13 @@ import pytest
 
 from kbq_assets.adapters.routes import find_route
 from kbq_assets.adapters.spark import environment
-from kbq_assets.core.destinations import Record
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.topics.destinations import RoutedRecord
+from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets_tests.pipelines.bench import TP, Bench, value
 
 MODULE = """
-from kbq_assets.core.destinations import Record, inputs
+from kbq_assets.core.topics.destinations import Record, inputs
 
 @inputs("key")
 def by_key(record: Record) -> str | None:
@@ -82,7 +82,7 @@ def test_packages_with_routes_go_to_workers_and_do_not_bring_what_drivers_need(p
 
 def test_a_route_can_be_called_by_itself(package: Path) -> None:
     route = find_route("by_key")
-    assert (route.inputs, route(Record("t", key=b"x")), route(Record("t"))) == (
+    assert (route.inputs, route(RoutedRecord("t", key=b"x")), route(RoutedRecord("t"))) == (
         ("key",),
         "of_x",
         None,

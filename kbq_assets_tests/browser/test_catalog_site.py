@@ -9,12 +9,12 @@ import pytest
 from playwright.sync_api import expect
 
 from kbq_assets.adapters.catalog_files import CatalogFolder
-from kbq_assets.cli.catalog_site import write_site
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.places import DuckDbFile
-from kbq_assets.pipelines.catalog import read_catalog
-from kbq_assets.pipelines.catalog_site import site_topics
-from kbq_assets.pipelines.status import TableStatus
+from kbq_assets.core.config.locations import DuckDbFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.extras.catalog.pages import write_site
+from kbq_assets.extras.catalog.site import site_topics
+from kbq_assets.pipelines.catalog.reader import read_catalog
+from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets_tests.browser.window import INSTALL, Window, find_chromium, opened_browser, opened_window
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "catalog"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from kbq_assets.demo.log import ProducersLog
-from kbq_assets.demo.topics import FLIGHTS
+from kbq_assets.local.demo.log import ProducersLog
+from kbq_assets.local.demo.topics import FLIGHTS
 from kbq_assets_tests.browser.conftest import Served
 from kbq_assets_tests.browser.person import STAGED, TABLES, Person
 

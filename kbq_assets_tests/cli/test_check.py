@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from kbq_assets.core.check_names import CHECKS, COUNTS_AGREE
-from kbq_assets.core.commits import Commit, Counts
-from kbq_assets.pipelines import state
+from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
+from kbq_assets.core.protocol.commits import Commit, Counts
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 

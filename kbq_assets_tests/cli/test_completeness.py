@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets.core.completeness import HOUR_MS, hour_text, moment
-from kbq_assets.core.names import COMPLETENESS_TABLE, TableReference
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.loading.completeness import HOUR_MS, hour_text, moment
+from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
 

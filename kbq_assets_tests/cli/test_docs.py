@@ -12,8 +12,8 @@ import click
 import pytest
 
 from kbq_assets.cli import kbq
-from kbq_assets.core.settings import VARIABLES
-from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.config.settings import VARIABLES
+from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets_tests.cli.test_commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -146,12 +146,12 @@ def test_every_option_of_the_source_list_is_documented_with_its_default(
 
 def reasons() -> set[str]:
     """Reasons of stops and parkings that the source gives."""
-    planning = (ROOT / "kbq_assets/core/planning.py").read_text(encoding="utf-8")
+    planning = (ROOT / "kbq_assets/core/extraction/planning.py").read_text(encoding="utf-8")
     stops = re.findall(r"draft\.stop\(\s*(?:tp\.)?topic, (?:-1|partition), \"(\w+)\"", planning)
     window = (ROOT / "kbq_assets/worker/window.py").read_text(encoding="utf-8")
     window_stops = re.findall(r"else \"(bad_record)\"|_stop\(\"(\w+)\"", window)
-    load = (ROOT / "kbq_assets/pipelines/load_table.py").read_text(encoding="utf-8")
-    operate = (ROOT / "kbq_assets/pipelines/operate.py").read_text(encoding="utf-8")
+    load = (ROOT / "kbq_assets/pipelines/loading/table_loader.py").read_text(encoding="utf-8")
+    operate = (ROOT / "kbq_assets/pipelines/operate/commands.py").read_text(encoding="utf-8")
     parked = re.findall(r"park\(\s*[\w.]+,\s*\"(\w+)\"", load + operate)
     found = {*stops, *(a or b for a, b in window_stops), *parked, "unknown_schema", "unstageable_schema"}
     assert {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.google_permissions import (
+from kbq_assets.core.config.google_permissions import (
     BUCKET_PERMISSIONS,
     CREATE_TABLES,
     CREATES_IN,

@@ -13,10 +13,10 @@ from kbq_assets.adapters.kafka import options
 from kbq_assets.cli import kbq
 from kbq_assets.cli.errors import hex_dump
 from kbq_assets.cli.settings import REDACTED, VALUES, effective, redacted
+from kbq_assets.core.config.settings import VARIABLES, parse_settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import VARIABLES, parse_settings
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from kbq_assets.cli import kbq
 from kbq_assets.cli.context import ExitCode
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.personal import parse_keys
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.personal import parse_keys
 from kbq_assets.ports.warehouse import ErrorRow
-from kbq_assets.wire.chunk import Chunk, Message
-from kbq_assets.wire.sealed_rows import seal_row
-from kbq_assets.wire.sealing import parse_seal_key
+from kbq_assets.wire.chunk import Chunk, RawRecord
+from kbq_assets.wire.privacy.sealed_rows import seal_row
+from kbq_assets.wire.privacy.sealing import parse_seal_key
 from kbq_assets_tests.cli.conftest import Shell
 
 
@@ -39,7 +39,7 @@ def key(tmp_path: Path) -> Path:
 
 def sealed_line(key: Path, offset: int = 4711) -> str:
     public = parse_seal_key(key.with_name(f"{key.name}.pub").read_text())
-    message = Message(b"\xff\x00", 4711, key="Ada ü".encode(), headers=[("h", None)])
+    message = RawRecord(b"\xff\x00", 4711, key="Ada ü".encode(), headers=[("h", None)])
     chunk = Chunk.from_messages([message], keys=True, headers=True)
     value = base64.b64encode(seal_row(chunk, 0, public, "t", 3)).decode()
     place = {"topic": "t", "partition": 3, "offset": offset}

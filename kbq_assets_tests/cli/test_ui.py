@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kbq_assets.cli import kbq
-from kbq_assets.core.settings import Settings
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets_tests.fakes.platform import FakePlatform

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from kbq_assets.cli import kbq
 from kbq_assets.cli.ui import NOTHING_YET
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.settings import Settings
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets_tests.cli.conftest import Shell

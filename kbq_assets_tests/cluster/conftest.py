@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import real_broker
 from kbq_assets_tests.cluster.runs import KBQ, ClusterRun, Start
 from kbq_assets_tests.cluster.standalone import SECRET, Cluster, standalone

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from kbq_assets.core.names import STAGING
+from kbq_assets.core.protocol.names import STAGING
 from kbq_assets_tests.integration.world import World
 
 KBQ = "import sys; from kbq_assets.definitions import main; sys.argv[1:] = ['extract']; main()"

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cluster.conftest import WORKERS
 from kbq_assets_tests.cluster.runs import DAGSTER, Start
 from kbq_assets_tests.cluster.standalone import SECRET, Cluster, base_python

@@ -19,10 +19,10 @@ import sys, time
 from pathlib import Path
 from kbq_assets.adapters.spark.engine import SparkEngine
 from kbq_assets.adapters.spark.session import spark_context
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.settings import SparkSettings
-from kbq_assets.core.topics import TopicSettings
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 master, home = sys.argv[1:]
 options = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -11,9 +11,9 @@ from typing import Protocol
 import pytest
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import Batch, OffsetReader, Source
-from kbq_assets.wire.chunk import Chunk, Message, decode_headers
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import OffsetReader, RecordBatch, RecordSource
+from kbq_assets.wire.chunk import Chunk, RawRecord, decode_headers
 
 
 class Broker(Protocol):
@@ -24,16 +24,16 @@ class Broker(Protocol):
         """The port under test."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> RecordSource:
         """The port under test; it gives up after a second or two at the end of the log, elsewhere after a minute."""
 
     def create_topic(self, partitions: int = 1) -> str:
         """A new, empty topic; return its name."""
 
-    def produce(self, tp: TopicPartition, messages: Sequence[Message]) -> None:
+    def produce(self, tp: TopicPartition, messages: Sequence[RawRecord]) -> None:
         """Append committed records; their offsets are the broker's."""
 
-    def transaction(self, tp: TopicPartition, messages: Sequence[Message], *, commit: bool | None) -> None:
+    def transaction(self, tp: TopicPartition, messages: Sequence[RawRecord], *, commit: bool | None) -> None:
         """Append records in one transaction: committed, aborted, or left open (None)."""
 
     def end_transaction(self, tp: TopicPartition, *, commit: bool) -> None:
@@ -52,21 +52,23 @@ class Broker(Protocol):
         """Raise the number of partitions."""
 
 
-def messages(count: int, first: int = 0) -> list[Message]:
+def messages(count: int, first: int = 0) -> list[RawRecord]:
     """Records that can be told apart; their timestamps rise by a second from one million seconds after
     1970."""
     return [
-        Message(f"value {i}".encode(), i, 1_000_000_000 + 1000 * i, f"key {i}".encode())
+        RawRecord(f"value {i}".encode(), i, 1_000_000_000 + 1000 * i, f"key {i}".encode())
         for i in range(first, first + count)
     ]
 
 
-def read(source: Source, tp: TopicPartition, first: int, until: int, **options: bool) -> list[Batch]:
+def read(
+    source: RecordSource, tp: TopicPartition, first: int, until: int, **options: bool
+) -> list[RecordBatch]:
     """All batches of a range."""
     return list(source.read(OffsetRange(tp, first, until), **options))
 
 
-def records(batches: Sequence[Batch]) -> dict[int, bytes | None]:
+def records(batches: Sequence[RecordBatch]) -> dict[int, bytes | None]:
     """Offset to value. Fails on an offset that comes twice or out of order."""
     offsets = [offset for batch in batches for offset in batch.chunk.offsets.tolist()]
     assert offsets == sorted(set(offsets))
@@ -74,10 +76,10 @@ def records(batches: Sequence[Batch]) -> dict[int, bytes | None]:
     return dict(zip(offsets, values, strict=True))
 
 
-def as_messages(chunk: Chunk) -> list[Message]:
+def as_messages(chunk: Chunk) -> list[RawRecord]:
     """A chunk's records as Python objects, with what of them the chunk holds."""
     return [
-        Message(
+        RawRecord(
             chunk.value(i),
             int(chunk.offsets[i]),
             int(chunk.timestamps[i]),
@@ -89,7 +91,7 @@ def as_messages(chunk: Chunk) -> list[Message]:
 
 
 class BrokerContract:
-    """The promises of `OffsetReader` and `Source`."""
+    """The promises of `OffsetReader` and `RecordSource`."""
 
     @pytest.fixture
     def tp(self, broker: Broker) -> TopicPartition:
@@ -99,10 +101,10 @@ class BrokerContract:
 
     def test_a_record_arrives_as_it_was_produced(self, broker: Broker, tp: TopicPartition) -> None:
         produced = [
-            Message(b"value", 0, 1_700_000_000_123, b"key", (("a", b"1"), ("a", None), ("é", b""))),
-            Message(None, 1, 1_700_000_000_124, b"key"),
-            Message(b"", 2, 1_700_000_000_125, None, (("b", b"\xff\x00"),)),
-            Message(b"\x00\xff", 3, 1_700_000_000_001, b""),
+            RawRecord(b"value", 0, 1_700_000_000_123, b"key", (("a", b"1"), ("a", None), ("é", b""))),
+            RawRecord(None, 1, 1_700_000_000_124, b"key"),
+            RawRecord(b"", 2, 1_700_000_000_125, None, (("b", b"\xff\x00"),)),
+            RawRecord(b"\x00\xff", 3, 1_700_000_000_001, b""),
         ]
         broker.produce(tp, produced)
         batches = read(broker.source, tp, 0, 4, keys=True, headers=True)
@@ -121,7 +123,7 @@ class BrokerContract:
     def test_single_headers_can_be_had_while_a_chunk_is_the_latest(
         self, broker: Broker, tp: TopicPartition, headers: bool
     ) -> None:
-        broker.produce(tp, [Message(b"v", i, -1, None, (("n", b"%d" % i),) * (i % 3)) for i in range(300)])
+        broker.produce(tp, [RawRecord(b"v", i, -1, None, (("n", b"%d" % i),) * (i % 3)) for i in range(300)])
         found = [
             decode_headers(batch.chunk.header_bytes(row) or b"")
             for batch in broker.source.read(OffsetRange(tp, 0, 300), headers=headers)
@@ -200,7 +202,7 @@ class BrokerContract:
 
     def test_a_record_of_ten_megabytes_arrives(self, broker: Broker, tp: TopicPartition) -> None:
         large = bytes(range(256)) * 40_000
-        broker.produce(tp, [Message(large, 0, 1), Message(b"next", 1, 2), Message(large, 2, 3)])
+        broker.produce(tp, [RawRecord(large, 0, 1), RawRecord(b"next", 1, 2), RawRecord(large, 2, 3)])
         assert records(read(broker.source, tp, 0, 3)) == {0: large, 1: b"next", 2: large}
 
     def test_a_position_that_retention_took_is_an_error_not_a_jump(

@@ -21,11 +21,11 @@ from typing import Any, TypeAlias
 import fastavro
 import pytest
 
-from kbq_assets.core.completeness import HOUR_SCHEMA, HourRow
 from kbq_assets.core.errors import JobAlreadyExists
-from kbq_assets.core.names import COMPLETENESS_TABLE, TableReference
-from kbq_assets.core.table_notes import StoredTable, TableNotes
-from kbq_assets.core.tables import Column, TableOptions, columns_of, plan_table_change
+from kbq_assets.core.loading.completeness import HOUR_SCHEMA, HourRow
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
+from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
     ErrorQuery,
@@ -36,8 +36,8 @@ from kbq_assets.ports.warehouse import (
     OffsetSummary,
     Warehouse,
 )
-from kbq_assets.wire.error_rows import error_schema_json
-from kbq_assets.wire.hour_rows import hour_file
+from kbq_assets.wire.files.error_rows import error_schema_json
+from kbq_assets.wire.files.hour_rows import hour_file
 
 #: Writes an object of this name with these bytes where the warehouse can read it; returns its URI.
 Stage: TypeAlias = Callable[[str, bytes], str]

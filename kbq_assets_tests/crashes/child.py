@@ -19,7 +19,7 @@ from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import KbqError
-from kbq_assets.core.turns import SliceLimits
+from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import real_broker
 from kbq_assets_tests.crashes import forks as forking
 from kbq_assets_tests.crashes.forks import Forks

@@ -8,9 +8,10 @@ import shutil
 import signal
 from pathlib import Path
 
-from kbq_assets.core.names import BACKLOG, TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines import operate, state
+from kbq_assets.core.protocol.names import BACKLOG, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.crashes.child import Order, passed_file
 from kbq_assets_tests.crashes.forks import Forks
 from kbq_assets_tests.crashes.probes import Point

@@ -15,10 +15,10 @@ from typing import TypeAlias
 import psutil
 import pytest
 
-from kbq_assets.core.commits import Commit
-from kbq_assets.core.names import STAGING
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines import state
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import STAGING
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.integration.world import Producers, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]

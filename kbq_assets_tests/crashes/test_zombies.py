@@ -11,8 +11,8 @@ import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.names import TableReference
-from kbq_assets.pipelines import operate
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets_tests.crashes import child
 from kbq_assets_tests.crashes.forks import Event, Forks
 from kbq_assets_tests.crashes.probes import Point, chosen

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from kbq_assets.defs import build_definitions
-from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets_tests.integration.platform import open_platform
 
 

@@ -10,7 +10,7 @@ import dagster as dg
 
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.defs import build_definitions
-from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.defs.world import PlatformWorld

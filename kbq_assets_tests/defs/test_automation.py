@@ -21,14 +21,14 @@ import psutil
 import pytest
 
 import kbq_assets.defs
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import build_definitions
+from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
+from kbq_assets.defs.instance.processes import Processes
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
-from kbq_assets.defs.orchestrator import DagsterOrchestrator
-from kbq_assets.defs.processes import Processes
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import real_broker
-from kbq_assets_tests.defs.test_orchestrator import arguments_of, ask, wait_for
+from kbq_assets_tests.defs.instance.test_orchestrator import arguments_of, ask, wait_for
 from kbq_assets_tests.fakes.hook_server import HookServer, hook_server
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
 from kbq_assets_tests.integration.world import Producers, World
@@ -186,7 +186,7 @@ def serving(home: Path, environ: Mapping[str, str], configuration: Path) -> Iter
     """What `kbq ui` does, in a process of its own."""
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from kbq_assets.defs.orchestrator import DagsterOrchestrator\n"
+        "from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator\n"
         # What is started in the background of a shell ignores interrupts.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "home, configuration, port = sys.argv[1:]\n"

@@ -24,12 +24,12 @@ import pytest
 from kbq_assets import definitions
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.personal import with_new_key
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.personal import with_new_key
 from kbq_assets.defs import build_definitions
-from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.wire.sealing import new_key_pair
+from kbq_assets.wire.privacy.sealing import new_key_pair
 from kbq_assets.worker.adapters import open_pseudonyms, open_seal_key, open_store
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.engine import InProcessEngine

@@ -43,7 +43,7 @@ def test_importing_the_definitions_reads_no_environment() -> None:
         "    def __iter__(self): raise AssertionError('read as a whole')\n"
         "    keys = items = values = copy = __iter__\n"
         "os.environ = Watched()\n"
-        "import kbq_assets.definitions, kbq_assets.defs, kbq_assets.defs.orchestrator\n"
+        "import kbq_assets.definitions, kbq_assets.defs, kbq_assets.defs.instance.orchestrator\n"
         "print('untouched')\n"
     )
     ran = python(code, HOME="/nonexistent")

@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 from dagster_gcp import BigQueryResource, GCSResource
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.settings import parse_settings
+from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.defs.links import table_links
-from kbq_assets.defs.translator import Translator
+from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets_tests.defs.world import PlatformWorld
 
 GOOGLE = {
@@ -70,7 +70,7 @@ def test_definitions_on_google_cloud_load_and_keep_secrets_out(tmp_path: Path) -
 def links_of(environ: Mapping[str, str]) -> list[str]:
     """Where the assets, and the materialisation of a table, lead to."""
     settings = parse_settings(environ)
-    specs = (Translator().staged_spec(settings, []), Translator().tables_spec(settings))
+    specs = (AssetTranslator().staged_spec(settings, []), AssetTranslator().tables_spec(settings))
     found = [spec.metadata.get("console") for spec in specs]
     found.append(table_links(settings, TableReference("shop", "orders")).get("console"))
     return [link.value for link in found if isinstance(link, dg.UrlMetadataValue) and link.value]

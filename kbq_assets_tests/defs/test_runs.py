@@ -10,15 +10,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kbq_assets.core import check_names
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.run_totals import EXTRACTION, LOADING, totals_path
+from kbq_assets.core.observation import check_names
+from kbq_assets.core.observation.run_totals import EXTRACTION, LOADING, totals_path
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import metadata
 from kbq_assets.defs.runs import ProgressLog
-from kbq_assets.pipelines import operate
-from kbq_assets.pipelines.extract import Progress
+from kbq_assets.pipelines.extraction.extract import Progress
+from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld
 from kbq_assets_tests.fakes.faults import Call, Outcome

@@ -11,7 +11,7 @@ from dagster._core.remote_origin import (
 )
 
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import sensors
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
 from kbq_assets.ports.warehouse import LoadJob

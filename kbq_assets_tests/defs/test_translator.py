@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import parse_settings
-from kbq_assets.core.tables import Column
-from kbq_assets.core.topics import SourceEntry, TopicSettings, parse_source_list
-from kbq_assets.defs.translator import StagedKey, Translator, column_schema
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list
+from kbq_assets.defs.translator import AssetTranslator, StagedKey, column_schema
 from kbq_assets_tests.strategies import tables, topic_partitions
 
 fine_keys = st.builds(StagedKey, topic_partitions, tables)
@@ -61,7 +61,7 @@ def test_what_is_no_key_is_refused(text: str) -> None:
 
 def test_every_line_of_the_source_list_is_an_external_asset() -> None:
     entries = parse_source_list("a.b dataset=d table=x\naudit-* route=record_name dataset=d\n", "list")
-    specs = Translator().topic_specs(entries)
+    specs = AssetTranslator().topic_specs(entries)
     assert [spec.key for spec in specs] == [
         dg.AssetKey(["kafka", "a.b"]),
         dg.AssetKey(["kafka", "audit-any"]),
@@ -70,7 +70,7 @@ def test_every_line_of_the_source_list_is_an_external_asset() -> None:
 
 
 def test_patterns_that_look_alike_make_one_asset() -> None:
-    specs = Translator().topic_specs(parse_source_list("a?\na_\n", "list"))
+    specs = AssetTranslator().topic_specs(parse_source_list("a?\na_\n", "list"))
     assert len(specs) == 1
 
 
@@ -87,7 +87,7 @@ def test_patterns_that_look_alike_make_one_asset() -> None:
     ],
 )
 def test_owners_of_the_source_list_own_their_topics(owner: str, shown: str) -> None:
-    [spec] = Translator().topic_specs(
+    [spec] = AssetTranslator().topic_specs(
         parse_source_list(f"a dataset=d owner={owner} cost_center=4711/b\n", "list")
     )
     assert (spec.owners, spec.tags["kbq/cost_center"]) == ([shown], "4711_b")
@@ -96,20 +96,20 @@ def test_owners_of_the_source_list_own_their_topics(owner: str, shown: str) -> N
 @given(st.one_of(st.text(), st.emails(), st.text().map("team:{}".format)), st.text())
 def test_whatever_is_said_of_owners_and_costs_dagster_takes(owner: str, cost_center: str) -> None:
     settings = TopicSettings(dataset="d", owner=owner, cost_center=cost_center)
-    [spec] = Translator().topic_specs([SourceEntry("a", settings)])
+    [spec] = AssetTranslator().topic_specs([SourceEntry("a", settings)])
     assert len(spec.owners) == 1
 
 
 def test_a_topic_is_shown_at_the_line_that_decides_about_it() -> None:
     entries = parse_source_list("a.b\na.*\n", "list")
-    assert Translator().topic_assets(entries, ["a.b", "a.c", "b"]) == {
+    assert AssetTranslator().topic_assets(entries, ["a.b", "a.c", "b"]) == {
         "a.b": dg.AssetKey(["kafka", "a.b"]),
         "a.c": dg.AssetKey(["kafka", "a.any"]),
     }
 
 
 def test_error_tables_are_apart_and_their_columns_known() -> None:
-    translator = Translator()
+    translator = AssetTranslator()
     assert translator.asset_of(TableReference("d", "kbq_errors")) == translator.error_tables
     assert translator.asset_of(TableReference("d", "t")) == translator.warehouse_tables
     schema = translator.errors_spec(parse_settings({})).metadata["dagster/column_schema"]

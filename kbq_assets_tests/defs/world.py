@@ -11,10 +11,10 @@ from typing import Any
 
 import dagster as dg
 
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import Settings, parse_settings
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import build_definitions
-from kbq_assets.defs.engine import ENGINE
+from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.pipelines.openers import Openers
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.engine import ExtractionEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.worker.unit import WorkerPorts, extract_units
 from kbq_assets_tests.fakes.clock import FakeClock
 

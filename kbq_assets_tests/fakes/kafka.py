@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
-from kbq_assets.core.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
-from kbq_assets.ports.kafka import Batch
-from kbq_assets.wire.chunk import Chunk, Message, encode_headers
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.wire.chunk import Chunk, RawRecord, encode_headers
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
 _CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
@@ -31,8 +31,8 @@ class FakePartition:
 
     start: int = 0
     end: int = 0
-    records: dict[int, Message] = field(default_factory=dict)
-    history: dict[int, Message] = field(default_factory=dict)
+    records: dict[int, RawRecord] = field(default_factory=dict)
+    history: dict[int, RawRecord] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     open_since: int | None = None
 
@@ -122,7 +122,7 @@ class FakeKafka:
         """Append a record; return its offset. Inside an open transaction it stays unread until the commit."""
         log = self.log(tp)
         offset, log.end = log.end, log.end + 1
-        log.records[offset] = Message(value, offset, timestamp, key, tuple(headers))
+        log.records[offset] = RawRecord(value, offset, timestamp, key, tuple(headers))
         if log.open_since is None:
             log.history[offset] = log.records[offset]
         return offset
@@ -176,7 +176,7 @@ class FakeKafka:
         """A partition's log."""
         return self.topics_by_name[tp.topic].partitions[tp.partition]
 
-    def committed(self, tp: TopicPartition) -> Mapping[int, Message]:
+    def committed(self, tp: TopicPartition) -> Mapping[int, RawRecord]:
         """Every committed record of this incarnation, those lost to retention or compaction included."""
         return self.log(tp).history
 
@@ -222,12 +222,12 @@ class FakeKafka:
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         return self.read_announced(range_, leader_epoch, keys, headers, lambda operation, target: None)
 
     def read_announced(
         self, range_: OffsetRange, leader_epoch: int, keys: bool, headers: bool, announce: Announce
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         """Read; ``announce`` is called before every batch."""
         log, position = None, range_.from_offset
         while log is None or position < range_.until_offset:
@@ -245,7 +245,7 @@ class FakeKafka:
 
     def _batch(
         self, log: FakePartition, range_: OffsetRange, position: int, keys: bool, headers: bool
-    ) -> Batch:
+    ) -> RecordBatch:
         if not log.start <= position <= log.end:
             raise _out_of_range(range_, position, log)
         until = min(range_.until_offset, log.last_stable)
@@ -258,7 +258,7 @@ class FakeKafka:
         chunk = Chunk.from_messages(rows, keys=keys, headers=headers)
         if not headers:
             chunk = replace(chunk, late_headers=lambda index: encode_headers(rows[index].headers))
-        return Batch(chunk, until, log.epoch_of(offsets[-1]) if offsets else -1)
+        return RecordBatch(chunk, until, log.epoch_of(offsets[-1]) if offsets else -1)
 
     def _validated(self, range_: OffsetRange, leader_epoch: int) -> FakePartition:
         log = self._find(range_.topic_partition)
@@ -311,7 +311,7 @@ class KafkaView:
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         return self._kafka.read_announced(range_, leader_epoch, keys, headers, self._announce)
 
     def _announce(self, operation: str, target: str) -> None:

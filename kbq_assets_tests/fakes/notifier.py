@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kbq_assets.core.notices import Notice
+from kbq_assets.extras.notices.model import Notice
 
 
 @dataclass

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from kbq_assets.adapters.catalog_files import CatalogFolder
 from kbq_assets.adapters.protobuf import fields_of
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import Settings, parse_settings
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.notices.port import Notifier
+from kbq_assets.extras.reconcile.records import Expected
 from kbq_assets.pipelines.openers import Openers
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.reconcile import Expected
-from kbq_assets.ports.notifier import Notifier
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets_tests.contracts.source import records
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.kafka import FakeKafka

@@ -10,8 +10,8 @@ from urllib.request import url2pathname
 import pytest
 
 from kbq_assets.core.errors import JobAlreadyExists, NotFound, Unavailable, UnknownOutcome
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, Warehouse
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,

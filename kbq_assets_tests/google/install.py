@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kbq_assets.adapters.local_stack.locks import exclusive
+from kbq_assets.adapters.processes.locks import exclusive
 from kbq_assets_tests.google.tools import (
     PYTHON_ARTIFACT,
     fetch_go,

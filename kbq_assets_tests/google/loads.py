@@ -13,11 +13,12 @@ from google.cloud.storage import Client as StorageClient
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.gcs import GcsObjectStore
-from kbq_assets.adapters.google_auth import GoogleAccess
-from kbq_assets.adapters.google_clients import storage_client
-from kbq_assets.core.commits import Commit, PartitionCommit, StagedFile, prune, publish
-from kbq_assets.core.loading import Flight, TableState
-from kbq_assets.core.names import (
+from kbq_assets.adapters.google.auth import GoogleAccess
+from kbq_assets.adapters.google.clients import storage_client
+from kbq_assets.core.loading.table_state import Flight, TableState
+from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, prune, publish
+from kbq_assets.core.protocol.names import (
     QUARANTINE,
     STAGING,
     TableReference,
@@ -26,10 +27,9 @@ from kbq_assets.core.names import (
     schema_path,
     table_state_path,
 )
-from kbq_assets.core.tables import TableOptions
-from kbq_assets.pipelines import state
-from kbq_assets.pipelines.clean import clean
-from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.operate.clean import clean
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import KafkaRange
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records

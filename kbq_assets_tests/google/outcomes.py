@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import columns_of
+from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets_tests.contracts.warehouse import SCHEMA
 from kbq_assets_tests.crashes.probes import Point

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbq_assets.adapters.local_stack.daemons import last_lines
+from kbq_assets.adapters.processes.daemons import last_lines
 
 # The shell lives as long as its input, which ends with this process however it dies; then the server is killed.
 _WATCHDOG = '"$@" >>"$KBQ_LOG" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null'

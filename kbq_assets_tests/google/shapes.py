@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kbq_assets.core.completeness import HOUR_SCHEMA
-from kbq_assets.core.names import COMPLETENESS_TABLE
-from kbq_assets.core.tables import columns_of
+from kbq_assets.core.loading.completeness import HOUR_SCHEMA
+from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.core.protocol.names import COMPLETENESS_TABLE
 from kbq_assets_tests.contracts.warehouse import SCHEMA
 from kbq_assets_tests.google.faults import Request
 from kbq_assets_tests.google.servers import PROJECT

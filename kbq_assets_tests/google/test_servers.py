@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.google_permissions import Side
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import platform
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets_tests.contracts.warehouse import SCHEMA

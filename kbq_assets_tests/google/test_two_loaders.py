@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.errors import KbqError
-from kbq_assets.core.loading import Flight
-from kbq_assets.pipelines import load
-from kbq_assets.pipelines.load_ports import Turn
-from kbq_assets.pipelines.load_table import TableLoader
+from kbq_assets.core.loading.table_state import Flight
+from kbq_assets.pipelines.loading import load
+from kbq_assets.pipelines.loading.ports import Turn
+from kbq_assets.pipelines.loading.table_loader import TableLoader
 from kbq_assets_tests.contracts.object_store import at_once
 from kbq_assets_tests.google.faults import Fault, Request
 from kbq_assets_tests.google.loads import Ground, WatchedWorld

@@ -16,9 +16,9 @@ from pathlib import Path
 from rich.console import Console
 
 from kbq_assets.adapters.java import find_java
-from kbq_assets.adapters.local_stack.artifact import Artifact
-from kbq_assets.adapters.local_stack.ivy import RETRIEVED, Ivy
 from kbq_assets.core.errors import KbqError
+from kbq_assets.local.stack.artifact import Artifact
+from kbq_assets.local.stack.ivy import RETRIEVED, Ivy
 
 GO_LOCK = Path(__file__).parent / "requirements-go.lock"
 # CPython as JavaCPP's presets bring it, for 64-bit Linux on Intel's architecture.

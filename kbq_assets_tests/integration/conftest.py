@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import real_broker
 from kbq_assets_tests.integration.world import Producers, World
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import psutil
 
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.defs.processes import Processes
-from kbq_assets.demo.log import ProducersLog
-from kbq_assets.demo.produce import produce_more
+from kbq_assets.defs.instance.processes import Processes
+from kbq_assets.local.demo.log import ProducersLog
+from kbq_assets.local.demo.produce import produce_more
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.fixtures.local_stack import INSTALLED, REPOSITORY, RUNS, SILENT, alone, free_ports, join
 
 KBQ = str(Path(sys.executable).parent / "kbq")

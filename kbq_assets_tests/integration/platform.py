@@ -10,10 +10,10 @@ from typing import Any
 from kbq_assets import definitions
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.settings import Settings
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.reconcile.records import Expected
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.reconcile import Expected
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.worker.adapters import open_registry, open_source, open_store
 from kbq_assets.worker.unit import WorkerPorts

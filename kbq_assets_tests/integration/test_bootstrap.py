@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.errors import Refused
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines import operate
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets_tests.integration.world import FIRST_MS, World
 
 pytestmark = pytest.mark.kafka

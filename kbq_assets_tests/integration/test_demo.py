@@ -18,12 +18,12 @@ import duckdb
 import pytest
 
 from kbq_assets.definitions import platform
-from kbq_assets.demo.topics import FLIGHTS
-from kbq_assets.pipelines.load_view import read_view
-from kbq_assets.pipelines.state_cache import StateCache
+from kbq_assets.local.demo.topics import FLIGHTS
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
 from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
-from kbq_assets_tests.service.scrape import Scrape, parsed
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines.operate import propose_resume_table
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets_tests.integration.world import Registered, World
 
 pytestmark = pytest.mark.kafka

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from google.cloud.bigquery import SchemaField
 
-from kbq_assets.demo.produce import produce_demo
-from kbq_assets.demo.topics import FLIGHTS, TOPICS, DemoTopic, Ids, Step
+from kbq_assets.local.demo.produce import produce_demo
+from kbq_assets.local.demo.topics import FLIGHTS, TOPICS, DemoTopic, Ids, Step
 from kbq_assets_tests.google.faults import Fault, Request
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.integration.demo_home import Demo, demo_home, document_of, wait_until

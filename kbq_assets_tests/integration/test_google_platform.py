@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import platform
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.warehouse import LoadJob

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.personal import Pseudonyms
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.definitions import platform
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.worker.unit import WorkerPorts

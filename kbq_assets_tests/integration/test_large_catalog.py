@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import build_definitions
-from kbq_assets.demo.broker import register_schema
+from kbq_assets.local.demo.broker import register_schema
 from kbq_assets_tests.integration.world import Producers, World
 from kbq_assets_tests.wire.samples import avro_body, framed
 

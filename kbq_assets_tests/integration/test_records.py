@@ -7,10 +7,10 @@ import json
 import pytest
 
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry, ConfluentSubjects
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import ErrorQuery
-from kbq_assets.wire.chunk import Message
+from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.integration.world import FIRST_MS, Producers, World
 from kbq_assets_tests.wire.samples import framed
@@ -35,8 +35,8 @@ def test_aborted_transactions_are_gaps_and_committed_ones_rows(world: World) -> 
 def test_an_open_transaction_is_not_read_before_it_ends(world: World) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
     world.producers.produce(tp, [order.value(x=1)], ROW)
-    world.broker.transaction(tp, [Message(order.value(x=2), 1, FIRST_MS)], commit=None)
-    world.broker.produce(tp, [Message(order.value(x=3), 2, FIRST_MS)])
+    world.broker.transaction(tp, [RawRecord(order.value(x=2), 1, FIRST_MS)], commit=None)
+    world.broker.produce(tp, [RawRecord(order.value(x=3), 2, FIRST_MS)])
     assert world.extract().totals.records == 1
     world.broker.end_transaction(tp, commit=True)
     world.producers.log[tp].update({1: ROW, 2: ROW})
@@ -142,7 +142,7 @@ def test_poison_becomes_error_rows_with_raw_bytes_key_and_headers(world: World) 
     order = world.producers.register(("x", "long"))
     headers = (("trace", b"\x00\x01"), ("trace", None))
     world.producers.produce(tp, [order.value(x=1)], ROW)
-    bad = [Message(value, 0, FIRST_MS, name.encode(), headers) for name, value in poison.items()]
+    bad = [RawRecord(value, 0, FIRST_MS, name.encode(), headers) for name, value in poison.items()]
     world.producers.produce(tp, bad, "error")
     world.producers.produce(tp, [order.value(x=2)], ROW)
     assert world.finish().totals()["errors"] == len(poison)

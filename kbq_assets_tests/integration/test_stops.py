@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from kbq_assets.core.errors import Refused, Unavailable
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines import operate
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets_tests.integration.world import Registered, World
 
 pytestmark = pytest.mark.kafka

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbq_assets.adapters.duckdb.database import Database
-from kbq_assets.core.commits import Commit, PartitionCommit
-from kbq_assets.core.names import STAGING, commit_path, shard_of
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.planning import PartitionStop
-from kbq_assets.demo.broker import register_schema
-from kbq_assets.pipelines import state
-from kbq_assets.pipelines.extract import ExtractionReport
-from kbq_assets.pipelines.load import LoadReport
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit
+from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.reconcile.records import Reconciliation
+from kbq_assets.local.demo.broker import register_schema
+from kbq_assets.pipelines.extraction.extract import ExtractionReport
+from kbq_assets.pipelines.loading.load import LoadReport
 from kbq_assets.pipelines.platform import Platform
-from kbq_assets.pipelines.reconcile import Reconciliation
-from kbq_assets.wire.chunk import Message
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker
 from kbq_assets_tests.integration.platform import open_platform
 from kbq_assets_tests.wire.samples import avro_body, framed, record_of
@@ -58,7 +58,7 @@ class Producers:
         subject = subject or f"{uuid.uuid4().hex}-value"
         return Registered(register_schema(self.registry_url, subject, schema), schema)
 
-    def produce(self, tp: TopicPartition, values: Sequence[bytes | Message | None], outcome: str) -> range:
+    def produce(self, tp: TopicPartition, values: Sequence[bytes | RawRecord | None], outcome: str) -> range:
         """Append records, all with one outcome: `row:<dataset>.<table>`, `error` or `skip`. Return their offsets."""
         offsets = self._next(tp, len(values))
         self.broker.produce(tp, _messages(values, offsets))
@@ -184,12 +184,14 @@ class World:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of the warehouse, by SQL."""
         # A process that has just loaded, or looks itself, may hold the file's lock for another moment.
-        with Database(self.folder / "warehouse.duckdb", 120.0, "1GB").reading() as connection:
+        with DuckDbDatabase(self.folder / "warehouse.duckdb", 120.0, "1GB").reading() as connection:
             return connection.execute(sql).fetchall()
 
 
-def _messages(values: Sequence[bytes | Message | None], offsets: range) -> list[Message]:
+def _messages(values: Sequence[bytes | RawRecord | None], offsets: range) -> list[RawRecord]:
     return [
-        value if isinstance(value, Message) else Message(value, offset, FIRST_MS + offset, b"k%d" % offset)
+        value
+        if isinstance(value, RawRecord)
+        else RawRecord(value, offset, FIRST_MS + offset, b"k%d" % offset)
         for value, offset in zip(values, offsets, strict=True)
     ]

@@ -18,16 +18,7 @@ from typing import Any
 from kbq_assets_tests.model.extractor import is_epoch_current
 from kbq_assets_tests.model.program import IDLE, names_in
 from kbq_assets_tests.model.rules import Rule
-from kbq_assets_tests.model.world import (
-    ATTEMPT,
-    FIRST_NONCE,
-    Commit,
-    Op,
-    Pc,
-    Scope,
-    TableState,
-    World,
-)
+from kbq_assets_tests.model.world import ATTEMPT, FIRST_NONCE, Commit, Op, Pc, Scope, TableState, World
 
 _DOOMED = frozenset({"intend", "record", "drop", "retry", "set aside"})
 _BY_JOB = frozenset({"submit", "poll"})

@@ -8,26 +8,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbq_assets.adapters.routes import find_route
-from kbq_assets.core.commits import Commit
-from kbq_assets.core.cost import CostFunction, core_seconds
-from kbq_assets.core.destinations import PythonRoute
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.personal import Pseudonyms
-from kbq_assets.core.topics import SourceEntry, TopicSettings
-from kbq_assets.core.units import WindowLimits
-from kbq_assets.pipelines import state
-from kbq_assets.pipelines.extract import (
+from kbq_assets.core.extraction.cost import CostFunction, core_seconds
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.destinations import PythonRoute
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.extras.reconcile.records import ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.pipelines.extraction.extract import (
     ExtractionLimits,
     ExtractionPorts,
     ExtractionReport,
     Progress,
     extract,
 )
-from kbq_assets.pipelines.load import LoadOptions, LoadPorts, LoadReport, load
-from kbq_assets.pipelines.reconcile import ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.engine import ExtractionEngine
-from kbq_assets.wire.sealing import SealKey
+from kbq_assets.wire.privacy.sealing import SealKey
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, TransientError
-from kbq_assets.core.google_permissions import Side
-from kbq_assets.core.loading import TableState
-from kbq_assets.core.names import TableReference, table_state_path
-from kbq_assets.core.settings import Settings
-from kbq_assets.pipelines import state
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.platform import FakePlatform

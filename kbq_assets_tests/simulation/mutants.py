@@ -12,16 +12,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kbq_assets.core import codec, commits, completeness, loading, planning
-from kbq_assets.core.commits import StagedFile
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
-from kbq_assets.pipelines import completeness as judging
-from kbq_assets.pipelines import load, publisher, state
-from kbq_assets.pipelines.load_ports import GO_ON, Turn
-from kbq_assets.pipelines.load_table import TableLoader
-from kbq_assets.wire.error_rows import ErrorRows
-from kbq_assets.wire.event_time import HourCounter
-from kbq_assets.wire.files import FileEncoder
+from kbq_assets.core.extraction import planning
+from kbq_assets.core.loading import completeness
+from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.protocol import codec, commits
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.pipelines.extraction import publisher
+from kbq_assets.pipelines.loading import completeness as judging
+from kbq_assets.pipelines.loading import load
+from kbq_assets.pipelines.loading.ports import GO_ON, Turn
+from kbq_assets.pipelines.loading.table_loader import TableLoader
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.wire.files.error_rows import ErrorRows
+from kbq_assets.wire.files.staged_file import FileEncoder
+from kbq_assets.wire.records.event_time import HourCounter
 from kbq_assets.worker import unit as worker_unit
 
 

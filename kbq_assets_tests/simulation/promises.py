@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from kbq_assets.core import completeness
-from kbq_assets.core.completeness import hour_rows
-from kbq_assets.core.names import BACKLOG, STAGING, TableReference
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.pipelines import state
-from kbq_assets.pipelines.done_files import list_done_files
+from kbq_assets.core.loading import completeness
+from kbq_assets.core.loading.completeness import hour_rows
+from kbq_assets.core.protocol.names import BACKLOG, STAGING, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets_tests.fakes.warehouse import Row
 from kbq_assets_tests.simulation.world import World
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import KbqError
-from kbq_assets.pipelines.operate import propose_reset
+from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
@@ -54,7 +54,7 @@ REPLAY = Recipe("rrrr35gpt", settings=dataclasses.replace(
 ))  # fmt: skip
 #: The same, and clocks that are far ahead.
 FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")
-#: Half of the parkings are such that a load tries the table again by itself (core/restarts.py).
+#: Half of the parkings are such that a load tries the table again by itself (core/extraction/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from kbq_assets.core.check_names import CONTIGUOUS, ROWS_MATCH
-from kbq_assets.core.checks import Hold
-from kbq_assets.core.topics import SourceEntry
-from kbq_assets.pipelines.checks import CheckPorts, CheckReport, run_checks
-from kbq_assets.pipelines.holds import Holds
-from kbq_assets.pipelines.load import LoadOptions
-from kbq_assets.pipelines.load_view import LoadView
-from kbq_assets.pipelines.state_cache import StateCache
+from kbq_assets.core.observation.check_names import CONTIGUOUS, ROWS_MATCH
+from kbq_assets.core.observation.checks import Hold
+from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.pipelines.loading.load import LoadOptions
+from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.observation.checks import CheckPorts, CheckReport, run_checks
+from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets_tests.simulation import world as simulated
 from kbq_assets_tests.simulation.schedule import run_schedule
 from kbq_assets_tests.simulation.world import TOPIC, World

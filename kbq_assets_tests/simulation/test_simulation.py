@@ -12,11 +12,11 @@ import sys
 
 import pytest
 
-from kbq_assets.core import completeness
 from kbq_assets.core.errors import KbqError
-from kbq_assets.core.evolution import VARIANT_COLUMN
-from kbq_assets.pipelines import state
-from kbq_assets.pipelines.restaging import is_copy
+from kbq_assets.core.loading import completeness
+from kbq_assets.core.topics.evolution import VARIANT_COLUMN
+from kbq_assets.pipelines.loading.restaging import is_copy
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation.mutants import LATEST_ONLY, MUTANTS, REPLAY_MUTANTS, Mutant

@@ -11,21 +11,26 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from kbq_assets.core import codec, loading
-from kbq_assets.core.commits import Commit, StagedFile
-from kbq_assets.core.completeness import HOUR_MS
 from kbq_assets.core.errors import KbqError, Refused
-from kbq_assets.core.loading import TableState
-from kbq_assets.core.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
-from kbq_assets.core.offsets import TopicPartition
-from kbq_assets.core.topics import SourceEntry, TopicSettings
-from kbq_assets.core.turns import SliceLimits
-from kbq_assets.core.units import WindowLimits
-from kbq_assets.pipelines import clean as cleaning
-from kbq_assets.pipelines import state
-from kbq_assets.pipelines.extract import ExtractionLimits, ExtractionPorts, ExtractionReport, extract
-from kbq_assets.pipelines.load import LoadOptions, LoadPorts, load
-from kbq_assets.pipelines.operate import (
+from kbq_assets.core.extraction.turns import SliceLimits
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading.completeness import HOUR_MS
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.pipelines.extraction.extract import (
+    ExtractionLimits,
+    ExtractionPorts,
+    ExtractionReport,
+    extract,
+)
+from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
+from kbq_assets.pipelines.operate import clean as cleaning
+from kbq_assets.pipelines.operate.commands import (
     Proposal,
     propose_accept_gap,
     propose_park_table,
@@ -33,6 +38,7 @@ from kbq_assets.pipelines.operate import (
     propose_resume,
     propose_resume_table,
 )
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.wire.chunk import encode_long
@@ -322,7 +328,8 @@ class World:
     # Processes --------------------------------------------------------------------------------------------------
 
     def extract(self, name: str) -> ExtractionReport:
-        """One extraction, as a process of this name, a minute after the last run: pauses end (core/restarts.py)."""
+        """One extraction, as a process of this name, a minute after the last run:
+        pauses end (core/extraction/restarts.py)."""
         self.store.time_ms += 60_000
         store, kafka = self.store.view(name), self.kafka.view(name)
         worker = WorkerPorts(

@@ -7,8 +7,8 @@ import string
 import struct
 from typing import Any
 
-from kbq_assets.wire import avro
-from kbq_assets.wire.program import RANGES
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.wire.records.program import RANGES
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL: tuple[dict[str, Any], ...] = (
@@ -109,7 +109,7 @@ def make_schema(rng: random.Random) -> dict[str, Any]:
     return SchemaMaker(rng).record()
 
 
-def make_value(node: avro.Node, rng: random.Random) -> Any:
+def make_value(node: avro.AvroType, rng: random.Random) -> Any:
     """A valid physical value, see ``reference``."""
     match node:
         case avro.Primitive():
@@ -121,7 +121,7 @@ def make_value(node: avro.Node, rng: random.Random) -> Any:
         case avro.Union():
             index = rng.randrange(len(node.branches))
             return index, make_value(node.branches[index], rng)
-        case avro.Record():
+        case avro.RecordType():
             return {name: make_value(child, rng) for name, child in node.fields.items()}
         case avro.Array():
             return [make_value(node.items, rng) for _ in range(rng.choice((0, 1, 2, 5)))]
@@ -160,7 +160,7 @@ def _number(node: avro.Primitive, rng: random.Random) -> int:
     return max(low, min(high, rng.getrandbits(rng.randint(1, bits)) * rng.choice((1, 1, -1))))
 
 
-def _decimal(node: avro.Node, rng: random.Random) -> bytes:
+def _decimal(node: avro.AvroType, rng: random.Random) -> bytes:
     precision = node.attribute("precision")
     assert isinstance(precision, int)
     number = rng.choice((0, 1, 10**precision - 1, rng.randrange(10**precision)))

@@ -11,13 +11,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kbq_assets.wire import avro
+from kbq_assets.core.avro import tree as avro
 from kbq_assets.wire.chunk import encode_bytes, encode_long
-from kbq_assets.wire.program import RANGES
-from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import Limits
+from kbq_assets.wire.records.program import RANGES
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import RecordLimits
 
-NO_LIMITS = Limits()
+NO_LIMITS = RecordLimits()
 
 
 class Invalid(Exception):
@@ -28,7 +28,7 @@ class Invalid(Exception):
         self.reason = reason
 
 
-def encode(node: avro.Node, value: Any, rng: random.Random | None = None) -> bytes:
+def encode(node: avro.AvroType, value: Any, rng: random.Random | None = None) -> bytes:
     """Encode; with ``rng``, arrays and maps in random blocks, some with a negative count and their size."""
     match node:
         case avro.Primitive():
@@ -40,7 +40,7 @@ def encode(node: avro.Node, value: Any, rng: random.Random | None = None) -> byt
         case avro.Union():
             index, inner = value
             return encode_long(index) + encode(node.branches[index], inner, rng)
-        case avro.Record():
+        case avro.RecordType():
             return b"".join(encode(child, value[name], rng) for name, child in node.fields.items())
         case avro.Array():
             return _encode_blocks([encode(node.items, item, rng) for item in value], rng)
@@ -50,7 +50,7 @@ def encode(node: avro.Node, value: Any, rng: random.Random | None = None) -> byt
     raise AssertionError(node)
 
 
-def decode(node: avro.Node, data: bytes, limits: Limits = NO_LIMITS) -> Any:
+def decode(node: avro.AvroType, data: bytes, limits: RecordLimits = NO_LIMITS) -> Any:
     """The value of a whole record. Raises Invalid with the reason that the validator must give."""
     reader = _Reader(data, limits)
     value = reader.value(node)
@@ -97,14 +97,14 @@ def _split(items: Sequence[bytes], rng: random.Random | None) -> Iterator[Sequen
 
 
 class _Reader:
-    def __init__(self, data: bytes, limits: Limits) -> None:
+    def __init__(self, data: bytes, limits: RecordLimits) -> None:
         self.data = data
         self.position = 0
         self.limits = limits
         self.items = 0
         self.empty_items = 0
 
-    def value(self, node: avro.Node) -> Any:
+    def value(self, node: avro.AvroType) -> Any:
         match node:
             case avro.Primitive():
                 return self.primitive(node)
@@ -115,7 +115,7 @@ class _Reader:
             case avro.Union():
                 index = self.index(len(node.branches), Reason.INVALID_UNION)
                 return index, self.value(node.branches[index])
-            case avro.Record():
+            case avro.RecordType():
                 return {name: self.value(child) for name, child in node.fields.items()}
             case avro.Array():
                 return list(self.blocks(lambda: self.value(node.items), _is_empty(node.items)))
@@ -153,7 +153,7 @@ class _Reader:
             raise Invalid(Reason.OUT_OF_RANGE)
         return value
 
-    def decimal(self, node: avro.Node, data: bytes) -> bytes:
+    def decimal(self, node: avro.AvroType, data: bytes) -> bytes:
         precision = node.attribute("precision")
         if node.attribute("logicalType") != "decimal" or not isinstance(precision, int):
             return data
@@ -224,25 +224,25 @@ class _Reader:
         return self.data[self.position - size : self.position]
 
 
-def _is_empty(node: avro.Node) -> bool:
+def _is_empty(node: avro.AvroType) -> bool:
     match node:
         case avro.Primitive():
             return node.kind == "null"
         case avro.Fixed():
             return node.size == 0
-        case avro.Record():
+        case avro.RecordType():
             return all(_is_empty(child) for child in node.fields.values())
     return False
 
 
-def plain(node: avro.Node, value: Any) -> Any:
+def plain(node: avro.AvroType, value: Any) -> Any:
     """The value as fastavro reads it (without logical types)."""
     match node:
         case avro.Enum():
             return node.symbols[value]
         case avro.Union():
             return plain(node.branches[value[0]], value[1])
-        case avro.Record():
+        case avro.RecordType():
             return {name: plain(child, value[name]) for name, child in node.fields.items()}
         case avro.Array():
             return [plain(node.items, item) for item in value]
@@ -251,7 +251,7 @@ def plain(node: avro.Node, value: Any) -> Any:
     return value
 
 
-def tagged(node: avro.Node, value: Any) -> Any:
+def tagged(node: avro.AvroType, value: Any) -> Any:
     """The value as fastavro writes it: union branches by name."""
     match node:
         case avro.Enum():
@@ -259,7 +259,7 @@ def tagged(node: avro.Node, value: Any) -> Any:
         case avro.Union():
             branch = node.branches[value[0]]
             return avro.branch_name(branch), tagged(branch, value[1])
-        case avro.Record():
+        case avro.RecordType():
             return {name: tagged(child, value[name]) for name, child in node.fields.items()}
         case avro.Array():
             return [tagged(node.items, item) for item in value]

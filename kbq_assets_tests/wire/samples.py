@@ -8,12 +8,12 @@ from typing import Any
 
 import fastavro
 
-from kbq_assets.wire.chunk import Chunk, Message
-from kbq_assets.wire.encode import NewFile, Problem, Route, Source, WindowEncoder
-from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.schema import MetadataColumns, StagedSchema, staged_schema
+from kbq_assets.wire.chunk import Chunk, RawRecord
+from kbq_assets.wire.files.encode import NewFile, RecordOrigin, RejectedSchema, Route, WindowEncoder
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
 
-SOURCE = Source("shop.orders.v1", 3, 7)
+SOURCE = RecordOrigin("shop.orders.v1", 3, 7)
 SYNC_MARKER = bytes(range(16))
 TABLE = "shop.orders"
 MILLIS = 1_767_225_600_000  # 2026-01-01
@@ -41,7 +41,7 @@ def framed(body: bytes, schema_id: int = 1) -> bytes:
 def chunk_of(*values: bytes | None, first_offset: int = 0) -> Chunk:
     """A chunk of values at consecutive offsets and milliseconds."""
     return Chunk.from_messages(
-        Message(value, offset, MILLIS + offset) for offset, value in enumerate(values, first_offset)
+        RawRecord(value, offset, MILLIS + offset) for offset, value in enumerate(values, first_offset)
     )
 
 
@@ -70,10 +70,12 @@ def read_rows(data: bytes) -> list[dict[str, Any]]:
     return [row for row in fastavro.reader(io.BytesIO(data)) if isinstance(row, dict)]
 
 
-def resolver(routes: Mapping[int, StagedSchema], table: str = TABLE) -> Callable[[int], Route | Problem]:
-    def resolve(schema_id: int) -> Route | Problem:
+def resolver(
+    routes: Mapping[int, StagedSchema], table: str = TABLE
+) -> Callable[[int], Route | RejectedSchema]:
+    def resolve(schema_id: int) -> Route | RejectedSchema:
         if schema_id not in routes:
-            return Problem(Reason.UNKNOWN_SCHEMA, f"the registry has no schema {schema_id}")
+            return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"the registry has no schema {schema_id}")
         return Route(table, routes[schema_id])
 
     return resolve

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.adapters.java import find_java
-from kbq_assets.wire.codec import Codec
-from kbq_assets.wire.reasons import Reason
+from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.records.reasons import Reason
 from kbq_assets_tests.wire import generate, reference
 from kbq_assets_tests.wire.avro_java import AvroJava
 from kbq_assets_tests.wire.test_fuzz import (

@@ -11,12 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq_assets.wire.chunk import PADDING, Chunk, Message, Spans, decode_headers, encode_headers, encode_long
-from kbq_assets.wire.errors import EncoderMisuse
-from kbq_assets.wire.schema import MetadataColumns, metadata_fields
+from kbq_assets.core.errors import EncoderMisuse
+from kbq_assets.wire.chunk import (
+    PADDING,
+    Chunk,
+    RawRecord,
+    Spans,
+    decode_headers,
+    encode_headers,
+    encode_long,
+)
+from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields
 
 messages = st.builds(
-    Message,
+    RawRecord,
     value=st.none() | st.binary(max_size=20),
     offset=st.integers(0, 2**62),
     timestamp=st.integers(-1, 2**62),
@@ -26,10 +34,10 @@ messages = st.builds(
 
 
 @given(st.lists(messages, max_size=6))
-def test_a_chunk_gives_back_its_messages(rows: list[Message]) -> None:
+def test_a_chunk_gives_back_its_messages(rows: list[RawRecord]) -> None:
     chunk = Chunk.from_messages(rows, keys=True, headers=True)
     read = [
-        Message(
+        RawRecord(
             chunk.value(index),
             int(chunk.offsets[index]),
             int(chunk.timestamps[index]),
@@ -42,13 +50,13 @@ def test_a_chunk_gives_back_its_messages(rows: list[Message]) -> None:
 
 
 def test_keys_and_headers_are_there_only_if_asked_for() -> None:
-    chunk = Chunk.from_messages([Message(b"v", 0, key=b"k", headers=[("h", b"1")])])
+    chunk = Chunk.from_messages([RawRecord(b"v", 0, key=b"k", headers=[("h", b"1")])])
     assert (chunk.keys, chunk.headers, chunk.key(0), chunk.header_bytes(0)) == (None, None, None, None)
 
 
 def test_a_slice_shares_the_buffer() -> None:
     chunk = Chunk.from_messages(
-        [Message(b"a", 0, key=b"x"), Message(b"b", 1, key=b"y"), Message(b"c", 2)], keys=True
+        [RawRecord(b"a", 0, key=b"x"), RawRecord(b"b", 1, key=b"y"), RawRecord(b"c", 2)], keys=True
     )
     part = chunk.slice(1, 3)
     assert part.buffer is chunk.buffer

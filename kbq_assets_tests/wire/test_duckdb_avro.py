@@ -11,7 +11,7 @@ import fastavro
 import pytest
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values
-from kbq_assets.wire.codec import Codec
+from kbq_assets.wire.files.codec import Codec
 from kbq_assets_tests.pipelines.bench import SETTINGS, TP, Bench
 from kbq_assets_tests.wire import duckdb_avro
 

@@ -14,17 +14,17 @@ from typing import Any
 import fastavro
 import pytest
 
-from kbq_assets.wire import avro
-from kbq_assets.wire.chunk import Chunk, Message
-from kbq_assets.wire.program import Program, compile_program
-from kbq_assets.wire.reasons import Reason
-from kbq_assets.wire.validate import Limits, validate_avro
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.wire.chunk import Chunk, RawRecord
+from kbq_assets.wire.records.program import Program, compile_program
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import RecordLimits, validate_avro
 from kbq_assets_tests.wire import generate, reference
 
 RECORDS = int(os.environ.get("KBQ_FUZZ", "1000000"))
 FIRST_SEED = int(os.environ.get("KBQ_FUZZ_SEED", "0"))
 PER_SCHEMA = 500
-LIMITS = Limits(max_items=1000, max_empty_items=50)
+LIMITS = RecordLimits(max_items=1000, max_empty_items=50)
 
 FASTAVRO_IS_LAX = {
     Reason.INT_OVERFLOW: "it reads numbers of any length and width",
@@ -42,7 +42,7 @@ class Subject:
     """A schema under test, with valid records of it."""
 
     seed: int
-    node: avro.Node
+    node: avro.AvroType
     program: Program
     parsed: Any
     bodies: list[bytes]
@@ -65,7 +65,7 @@ def without_logical_types(schema: Any) -> Any:
     return [without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _has_empty_items(node: avro.Node) -> bool:
+def _has_empty_items(node: avro.AvroType) -> bool:
     if isinstance(node, avro.Array) and reference._is_empty(node.items):
         return True
     return any(_has_empty_items(child) for child in avro.children(node))
@@ -89,7 +89,7 @@ def test_every_valid_record_is_good() -> None:
 
 
 def verdicts(tested: Subject, bodies: list[bytes]) -> list[Reason]:
-    chunk = Chunk.from_messages(Message(body, offset) for offset, body in enumerate(bodies))
+    chunk = Chunk.from_messages(RawRecord(body, offset) for offset, body in enumerate(bodies))
     reasons = validate_avro(chunk, tested.program, None, LIMITS, prefix=0).reasons
     return [Reason(reason) for reason in reasons.tolist()]
 

@@ -73,7 +73,7 @@ def test_warming_up_compiles_every_kernel() -> None:
 
 
 def test_schemas_are_understood_without_numba() -> None:
-    imports = "import sys, kbq_assets.wire.schema, kbq_assets.wire.reasons"
+    imports = "import sys, kbq_assets.wire.records.schema, kbq_assets.wire.records.reasons"
     _run(f"{imports}; assert 'numba' not in sys.modules")
 
 
@@ -91,8 +91,8 @@ _WARM_AND_ENCODE = """
 from kbq_assets.wire.warm import warm_up
 from kbq_assets.wire import assemble, event_time, validate
 from kbq_assets.wire.chunk import Chunk, Message
-from kbq_assets.wire.encode import ValueFormat
-from kbq_assets.wire.schema import MetadataColumns, json_staged_schema
+from kbq_assets.wire.files.encode import ValueFormat
+from kbq_assets.wire.records.schema import MetadataColumns, json_staged_schema
 from kbq_assets_tests.wire.samples import MILLIS, Sinks, staged, texts, window
 
 kernels = [

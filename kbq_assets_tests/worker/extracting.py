@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark.worker  # noqa: F401 (every Spark worker has it in memory)
 
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.definitions import platform
 from kbq_assets.worker.task import UnitTask
 

@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.demo.broker import register_schema
+from kbq_assets.local.demo.broker import register_schema
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.google.servers import GcsServer
 
 pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from kbq_assets.core.config.settings import VARIABLES, Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.settings import VARIABLES, Settings, parse_settings
 from kbq_assets.worker.task import UnitTask
 
 CANARY = "canary-5f0c"

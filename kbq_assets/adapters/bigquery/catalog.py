@@ -13,11 +13,11 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery import queries, schema
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
+from kbq_assets.core.config.google_permissions import POLICY_TAG_PERMISSIONS
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound, Unavailable
-from kbq_assets.core.google_permissions import POLICY_TAG_PERMISSIONS
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import TableNotes
-from kbq_assets.core.tables import Column, TableOptions
+from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
 
 #: A change of a table is tried anew when somebody else was faster.
 _UPDATES: Final = 5

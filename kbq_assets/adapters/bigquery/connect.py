@@ -8,8 +8,8 @@ import requests.adapters
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery.warehouse import BigQueryWarehouse
-from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
-from kbq_assets.core.places import parse_bigquery
+from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
+from kbq_assets.core.config.locations import parse_bigquery
 
 #: Tables are loaded side by side; a connection that finds no room is closed after its call.
 _CONNECTIONS: Final = 32

@@ -14,7 +14,7 @@ from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.queries import PROBE_PREFIX
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import JobFailed, KbqError, Unavailable, UnknownOutcome
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
 

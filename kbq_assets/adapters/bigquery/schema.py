@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 from google.cloud import bigquery
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import StoredTable, TableNotes, needs_notes
-from kbq_assets.core.tables import Column, TableOptions
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, needs_notes
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
 
 #: A field as JSON. Fields are read, changed and sent back as they are: descriptions, policy tags, default values and
 #: whatever BigQuery invents next stay untouched.

@@ -12,7 +12,7 @@ from kbq_assets.adapters.bigquery import jobs
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion, reason_of
 from kbq_assets.adapters.bigquery.queries import Query
 from kbq_assets.core.errors import NotFound, Unavailable
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, LoadJob
 
 #: Of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kbq_assets.wire import avro
+from kbq_assets.core.avro import tree as avro
 
 _RAW: Final = {
     "null": pa.null(),
@@ -40,12 +40,12 @@ class Value:
     item: Value | None = None
 
 
-def value_of(node: avro.Node) -> Value:
+def value_of(node: avro.AvroType) -> Value:
     """The type of a parsed, non-recursive schema."""
     return _value(node, (f"t{i}" for i in itertools.count()))
 
 
-def _value(node: avro.Node, names: Iterator[str]) -> Value:
+def _value(node: avro.AvroType, names: Iterator[str]) -> Value:
     match node:
         case avro.Primitive():
             return Value(node.kind, _RAW[node.kind], dict(node.logical))
@@ -54,7 +54,7 @@ def _value(node: avro.Node, names: Iterator[str]) -> Value:
         case avro.Fixed():
             schema = {"type": "fixed", "name": next(names), "size": node.size}
             return Value(schema, pa.binary(), dict(node.logical))
-        case avro.Record():
+        case avro.RecordType():
             return _record({name: _value(child, names) for name, child in node.fields.items()}, names)
         case avro.Array():
             return _list(_value(node.items, names))
@@ -95,14 +95,14 @@ def _union(node: avro.Union, names: Iterator[str]) -> Value:
     return Value(schemas, raw, members=members)
 
 
-def _is_null(node: avro.Node) -> bool:
+def _is_null(node: avro.AvroType) -> bool:
     return isinstance(node, avro.Primitive) and node.kind == "null"
 
 
-def _branch_name(node: avro.Node) -> str:
+def _branch_name(node: avro.AvroType) -> str:
     match node:
         case avro.Primitive():
             return node.kind
-        case avro.Fixed() | avro.Enum() | avro.Record():
+        case avro.Fixed() | avro.Enum() | avro.RecordType():
             return node.name.rpartition(".")[2]
     return type(node).__name__.lower()

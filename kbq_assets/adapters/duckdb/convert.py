@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kbq_assets.adapters.duckdb.avro_types import Value
 from kbq_assets.adapters.duckdb.types import arrow_type
-from kbq_assets.core.tables import Column
+from kbq_assets.core.loading.tables import Column
 
 _DAY_MICROS: Final = 86_400_000_000
 #: 0001-01-01 and 9999-12-31, BigQuery's first and last day, in days since 1970-01-01.

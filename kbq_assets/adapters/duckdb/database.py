@@ -31,7 +31,7 @@ _in_process: dict[Path, threading.RLock] = {}
 _in_process_guard = threading.Lock()
 
 
-class Database:
+class DuckDbDatabase:
     """A DuckDB file. ``memory_limit`` bounds DuckDB's own memory (its syntax: ``1GB``)."""
 
     def __init__(self, path: Path, lock_timeout_seconds: float, memory_limit: str) -> None:

@@ -19,8 +19,8 @@ from kbq_assets.adapters.duckdb.convert import arranged, nothing
 from kbq_assets.adapters.duckdb.errors import BadFile
 from kbq_assets.adapters.duckdb.flat import flat_fields
 from kbq_assets.adapters.duckdb.types import is_known
-from kbq_assets.core.tables import Column
-from kbq_assets.wire import avro
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.loading.tables import Column
 
 #: From here on the kernel is worth its start: some 0.5 s to import numba, and once 5 s to compile.
 _FLAT_BYTES: Final = 1 << 20

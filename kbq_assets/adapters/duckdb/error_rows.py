@@ -1,4 +1,4 @@
-"""Reading error tables: the bad records of `wire/error_rows.py`, as loaded."""
+"""Reading error tables: the bad records of `wire/files/error_rows.py`, as loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import schema
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 _FIELDS: Final = tuple(field.name for field in fields(ErrorRow))

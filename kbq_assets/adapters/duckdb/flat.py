@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from kbq_assets.wire import avro
+from kbq_assets.core.avro import tree as avro
 
 
 class Kind(IntEnum):
@@ -34,14 +34,14 @@ class FlatField:
     symbols: tuple[str, ...] = ()
 
 
-def flat_fields(node: avro.Node) -> tuple[FlatField, ...] | None:
+def flat_fields(node: avro.AvroType) -> tuple[FlatField, ...] | None:
     """The fields of a flat record, None when it is not flat."""
-    assert isinstance(node, avro.Record)
+    assert isinstance(node, avro.RecordType)
     fields = [_field(name, child) for name, child in node.fields.items()]
     return None if None in fields else tuple(f for f in fields if f is not None)
 
 
-def _field(name: str, node: avro.Node) -> FlatField | None:
+def _field(name: str, node: avro.AvroType) -> FlatField | None:
     if isinstance(node, avro.Union):
         nulls = [isinstance(branch, avro.Primitive) and branch.kind == "null" for branch in node.branches]
         if len(nulls) != 2 or sum(nulls) != 1:
@@ -51,7 +51,7 @@ def _field(name: str, node: avro.Node) -> FlatField | None:
     return _scalar(name, node, -1)
 
 
-def _scalar(name: str, node: avro.Node, null_branch: int) -> FlatField | None:
+def _scalar(name: str, node: avro.AvroType, null_branch: int) -> FlatField | None:
     match node:
         case avro.Primitive():
             return FlatField(name, Kind[node.kind.upper()], null_branch)

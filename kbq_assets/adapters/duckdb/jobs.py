@@ -9,7 +9,7 @@ from typing import Final
 import duckdb
 
 from kbq_assets.core.errors import JobAlreadyExists
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
 SCHEMA: Final = "_kbq"

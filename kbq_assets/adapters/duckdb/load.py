@@ -14,7 +14,7 @@ from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
 from kbq_assets.adapters.duckdb.decode import Decoder
 from kbq_assets.adapters.duckdb.errors import BadFile, LoadError, MissingSource
 from kbq_assets.core.errors import ConfigurationError, EncodingError, NotFound
-from kbq_assets.core.tables import Column, plan_table_change
+from kbq_assets.core.loading.tables import Column, plan_table_change
 
 OpenUri: TypeAlias = Callable[[str], BinaryIO]
 

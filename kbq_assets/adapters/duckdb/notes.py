@@ -14,9 +14,9 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import jobs
 from kbq_assets.adapters.duckdb.types import qualified, quoted
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import TableNotes
-from kbq_assets.core.tables import Column
+from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
 
 #: By path and kind: `description`, `policy_tag`; `label:<name>` of the table, whose path is "".
 Notes: TypeAlias = Mapping[tuple[str, str], str]

@@ -18,9 +18,9 @@ from kbq_assets.adapters.duckdb.types import (
     quoted,
 )
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import StoredTable
-from kbq_assets.core.tables import Column
+from kbq_assets.core.loading.table_notes import StoredTable
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
 
 #: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogues.
 _RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import Column
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
 
 _DUCKDB: Final = {
     "BOOL": "BOOLEAN",

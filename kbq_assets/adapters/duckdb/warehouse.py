@@ -13,21 +13,17 @@ from typing import Final, TypeVar
 import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema, summaries
-from kbq_assets.adapters.duckdb.database import Database
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
 from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.types import definition
-from kbq_assets.core.errors import (
-    ConfigurationError,
-    Unavailable,
-    UnknownOutcome,
-)
-from kbq_assets.core.loading import LoadLimits
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import StoredTable, TableNotes
-from kbq_assets.core.tables import Column, TableOptions
+from kbq_assets.core.errors import ConfigurationError, Unavailable, UnknownOutcome
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.table_state import LoadLimits
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
     ErrorQuery,
@@ -70,7 +66,7 @@ class DuckDbWarehouse:
         open_uri: OpenUri = open_file_uri,
     ) -> None:
         self.path = path
-        self._database = Database(path, lock_timeout_seconds, memory_limit)
+        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
         self._open_uri = open_uri
 
     def insert_job(self, job: LoadJob) -> None:

@@ -25,10 +25,10 @@ from kbq_assets.adapters.gcs.download import (
 )
 from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size, crc32c_text
-from kbq_assets.adapters.google_auth import GoogleAccess, google_credentials
+from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path
+from kbq_assets.core.config.locations import parse_bucket
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
-from kbq_assets.core.places import parse_bucket
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 
 #: Deletions at a time: there is no request for many.

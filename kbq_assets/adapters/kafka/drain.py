@@ -20,7 +20,7 @@ from kbq_assets.wire.jit import (
     read_long,
     store_byte,
 )
-from kbq_assets.wire.scan import is_utf8
+from kbq_assets.wire.records.scan import is_utf8
 
 RECORD: Final = 0
 BEYOND: Final = 1

@@ -23,9 +23,9 @@ from confluent_kafka import KafkaError
 from numpy.typing import NDArray
 
 from kbq_assets.adapters.kafka import drain
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.errors import EncoderMisuse
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Chunk, Spans, encode_headers
-from kbq_assets.wire.errors import EncoderMisuse
 
 UNREADABLE_HEADERS: Final = encode_headers([("kbq_unreadable_headers", None)])
 """In place of headers of which a name is not UTF-8: such a record must not stop its partition."""

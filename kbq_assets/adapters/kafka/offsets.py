@@ -23,7 +23,7 @@ from kbq_assets.adapters.kafka.options import (
     without_secrets,
 )
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kbq_assets.adapters.secrets import resolve
+from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.references import is_reference
 
 LOGGER: Final = logging.getLogger("kbq.kafka")
 """Where librdkafka's own log lines go, instead of standard error."""

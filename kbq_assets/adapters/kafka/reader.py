@@ -17,17 +17,17 @@ from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.adapters.kafka.source import KafkaSource
+from kbq_assets.core.config.settings import KafkaReader
 from kbq_assets.core.errors import ConfigurationError, Unavailable
-from kbq_assets.core.offsets import OffsetRange
-from kbq_assets.core.settings import KafkaReader
-from kbq_assets.ports.kafka import Batch, Source
+from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.ports.kafka import RecordBatch, RecordSource
 
 _OTHERWISE: Final = "set KBQ_READER=auto: librdkafka then reads what this reader cannot"
 
 
 def open_reader(
     bootstrap_servers: str, options: Mapping[str, str] | None = None, reader: KafkaReader = "auto"
-) -> Source:
+) -> RecordSource:
     """The reader of Kafka records. Raises ConfigurationError for options that are not allowed, or that ``fetch`` does
     not know."""
     option = not_spoken(options or {})
@@ -48,7 +48,7 @@ def open_reader(
 class FetchOrOther:
     """Reads by ``fetch``; what that cannot read, by the other reader, Unavailable where there is none."""
 
-    def __init__(self, fetch: Source, open_other: Callable[[], Source] | None) -> None:
+    def __init__(self, fetch: RecordSource, open_other: Callable[[], RecordSource] | None) -> None:
         self._fetch = fetch
         self._open_other = open_other
 
@@ -63,7 +63,7 @@ class FetchOrOther:
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port."""
         position, started = range_.from_offset, time.monotonic()
         batches = self._fetch.read(

@@ -36,16 +36,10 @@ from kbq_assets.adapters.kafka.errors import (
     read_error,
     unavailable,
 )
-from kbq_assets.adapters.kafka.options import (
-    LOGGER,
-    check_options,
-    client_options,
-    redacted,
-    without_secrets,
-)
+from kbq_assets.adapters.kafka.options import LOGGER, check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import ConfigurationError, KbqError
-from kbq_assets.core.offsets import OffsetRange
-from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, Batch
+from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
 from kbq_assets.wire.chunk import NO_HEADERS, Chunk, Spans, encode_headers
 
 Reader: TypeAlias = Literal["librdkafka", "objects"]
@@ -131,11 +125,11 @@ class KafkaSource:
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port. The consumer is closed when the iterator ends or is
         dropped."""
         if not range_:
-            yield Batch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
+            yield RecordBatch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
             return
         client = client_options(self._bootstrap_servers, self._options)
         errors: deque[KafkaError] = deque(maxlen=10)
@@ -163,7 +157,9 @@ class _Reading:
         self.position = self.range.from_offset
         self.last_progress = time.monotonic()
 
-    def batches(self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool) -> Iterator[Batch]:
+    def batches(
+        self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool
+    ) -> Iterator[RecordBatch]:
         """Batches until the range is read. Raises what the port names. The consumer is closed in any case."""
         consumer = _open(self.client, self.errors)
         try:
@@ -174,7 +170,9 @@ class _Reading:
         finally:
             consumer.close()
 
-    def _batches(self, consumer: Consumer, chunk_records: int, keys: bool, headers: bool) -> Iterator[Batch]:
+    def _batches(
+        self, consumer: Consumer, chunk_records: int, keys: bool, headers: bool
+    ) -> Iterator[RecordBatch]:
         until, size = self.range.until_offset, min(1_000, chunk_records)
         while self.position < until:
             arrived = self._next_messages(consumer, min(size, until - self.position))
@@ -185,7 +183,7 @@ class _Reading:
                 continue
             self.errors.clear()
             chunk = _chunk(messages, keys, headers)
-            yield Batch(chunk, self.position, _leader_epoch(messages))
+            yield RecordBatch(chunk, self.position, _leader_epoch(messages))
             # What the caller did with the batch is no standstill of the broker's.
             self.last_progress = time.monotonic()
             if messages:
@@ -271,7 +269,9 @@ class _Reading:
 class _NativeReading(_Reading):
     """The same by librdkafka's C interface."""
 
-    def batches(self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool) -> Iterator[Batch]:
+    def batches(
+        self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool
+    ) -> Iterator[RecordBatch]:
         """As the objects' reading."""
         configuration = {**_DEFAULTS, **self.client, **_OURS}
         try:
@@ -286,7 +286,7 @@ class _NativeReading(_Reading):
 
     def _gathered(
         self, consumer: native.NativeConsumer, chunk_records: int, keys: bool, headers: bool
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         until, size = self.range.until_offset, min(1_000, chunk_records)
         while self.position < until:
             before = self.position
@@ -305,7 +305,7 @@ class _NativeReading(_Reading):
                 self._wait_without(consumer)
                 continue
             self.errors.clear()
-            yield Batch(chunk, self.position, arrived.leader_epoch)
+            yield RecordBatch(chunk, self.position, arrived.leader_epoch)
             # What the caller did with the batch is no standstill of the broker's.
             self.last_progress = time.monotonic()
             if len(chunk):

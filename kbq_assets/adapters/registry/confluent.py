@@ -10,10 +10,9 @@ from urllib.parse import quote
 
 from kbq_assets.adapters.registry.http import Credentials, Endpoint, Reply, Tls, endpoints
 from kbq_assets.adapters.secrets import resolve
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
+from kbq_assets.core.avro.references import inline_references
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
 from kbq_assets.ports.registry import RegisteredSchema
-from kbq_assets.wire.errors import UnstageableSchema
-from kbq_assets.wire.references import inline_references
 
 _SCHEMA_NOT_FOUND: Final = 40403
 _MAX_REFERENCES: Final = 1000

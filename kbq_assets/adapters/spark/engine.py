@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
 
-from kbq_assets.core.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
 #: How long executors may take to come before that is worth a word.

@@ -5,19 +5,19 @@
     catalog/…/defaults.yaml, defaults.<env>.yaml        what all entries below inherit, at any level
     catalog/<company>/<domain>/<topic>/schemas/*.avsc   its schemas, for all environments or beside one's entry
 
-Pure: files are read by `adapters/catalog_files.py`, schemas checked by `pipelines/catalog.py`.
+Pure: files are read by `adapters/catalog_files.py`, schemas checked by `pipelines/catalog/reader.py`.
 """
 
 from kbq_assets.core.catalog.entries import ARCHIVER, Catalog, CatalogEntry, EntryPlace, build_catalog
-from kbq_assets.core.catalog.nodes import CatalogFiles, Node, Problem
+from kbq_assets.core.catalog.nodes import CatalogFiles, CatalogProblem, DocumentNode
 
 __all__ = [
     "ARCHIVER",
     "Catalog",
     "CatalogEntry",
     "CatalogFiles",
+    "CatalogProblem",
+    "DocumentNode",
     "EntryPlace",
-    "Node",
-    "Problem",
     "build_catalog",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
-from kbq_assets.core.catalog.nodes import Node, Problem
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 
 if TYPE_CHECKING:
     from kbq_assets.core.catalog.entries import CatalogEntry
@@ -101,13 +101,15 @@ def parse_access(said: Mapping[str, Any] | None) -> AccessRules | None:
     return AccessRules(str(said.get("principal") or ""), principals, str(said.get("groups") or ""))
 
 
-def check_access(root: Node) -> Iterator[Problem]:
+def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
     """What is wrong with the section."""
     for key in ("principal", "groups"):
         node = root.find(f"access.{key}")
         if node is not None and node.value is not None and not _is_template(str(node.value)):
             hint = "{name} stands for the producer or consumer"
-            yield Problem(node.path, node.line, f"access.{key}", f"{node.value!r} is no template", hint)
+            yield CatalogProblem(
+                node.path, node.line, f"access.{key}", f"{node.value!r} is no template", hint
+            )
     said = [("access.principal", root.find("access.principal"))]
     section = root.find("access.principals")
     said += [
@@ -115,7 +117,7 @@ def check_access(root: Node) -> Iterator[Problem]:
     ]
     for where, node in said:
         if node is not None and node.value is not None and not _PRINCIPAL.fullmatch(str(node.value)):
-            yield Problem(node.path, node.line, where, f"{node.value!r} is no principal", "User:name")
+            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is no principal", "User:name")
 
 
 def _is_template(text: str) -> bool:

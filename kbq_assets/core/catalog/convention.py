@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbq_assets.core.catalog.access import AccessRules, check_access, parse_access
 from kbq_assets.core.catalog.fields import PII_LEVELS, ROOT
-from kbq_assets.core.catalog.nodes import Node, Problem
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 from kbq_assets.core.catalog.shape import check_shape
 
 if TYPE_CHECKING:
@@ -60,25 +60,27 @@ class Convention:
         """The table; what a table's name cannot hold becomes '_' later, as for every table."""
         return _filled(self.table, place, document)
 
-    def check_entry(self, place: EntryPlace, document: Node) -> Iterator[Problem]:
+    def check_entry(self, place: EntryPlace, document: DocumentNode) -> Iterator[CatalogProblem]:
         """What an entry lacks, and parts of its path that break the rule."""
         for name in ("company", "domain", "topic", "env"):
             part = getattr(place, name)
             if not re.fullmatch(self.part, part):
-                yield Problem(place.path, 1, "", f"{name} {part!r} breaks the rule for names", self.part)
+                yield CatalogProblem(
+                    place.path, 1, "", f"{name} {part!r} breaks the rule for names", self.part
+                )
         if self.envs and place.env not in self.envs:
-            yield Problem(
+            yield CatalogProblem(
                 place.path, 1, "", f"unknown environment {place.env!r}", f"one of {', '.join(self.envs)}"
             )
         for key in self.mandatory:
             node = document.find(key)
             if node is None or node.value in ("", ()):
-                yield Problem(
+                yield CatalogProblem(
                     place.path, 1, key, "is mandatory and missing", "here or in a defaults.yaml above"
                 )
 
 
-def parse_convention(root: Node) -> tuple[Convention, list[Problem]]:
+def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProblem]]:
     """The convention of `catalog.yaml`, and what is wrong with it."""
     problems = list(check_shape(root, ROOT))
     if problems:
@@ -134,7 +136,7 @@ def _expression(template: str) -> str:
     return "".join(pieces)
 
 
-def _check_template(root: Node, where: str, template: str) -> Iterator[Problem]:
+def _check_template(root: DocumentNode, where: str, template: str) -> Iterator[CatalogProblem]:
     node = root.find(where) or root
     try:
         unknown = {name for _, name, _, _ in Formatter().parse(template) if name is not None} - {*_PARTS}
@@ -142,23 +144,25 @@ def _check_template(root: Node, where: str, template: str) -> Iterator[Problem]:
         unknown = {template}
     if unknown:
         hint = ", ".join("{" + part + "}" for part in _PARTS)
-        yield Problem(node.path, node.line, where, f"{template!r} is no template", hint)
+        yield CatalogProblem(node.path, node.line, where, f"{template!r} is no template", hint)
 
 
-def _check_expression(root: Node, where: str, expression: str) -> Iterator[Problem]:
+def _check_expression(root: DocumentNode, where: str, expression: str) -> Iterator[CatalogProblem]:
     node = root.find(where) or root
     try:
         re.compile(expression)
     except re.error as error:
-        yield Problem(node.path, node.line, where, f"{expression!r} is no regular expression: {error}")
+        yield CatalogProblem(node.path, node.line, where, f"{expression!r} is no regular expression: {error}")
 
 
-def _check_policy_tags(root: Node) -> Iterator[Problem]:
+def _check_policy_tags(root: DocumentNode) -> Iterator[CatalogProblem]:
     known = [level for level in PII_LEVELS if level != "NONE"]
-    for level, node in (root.find("policy_tags") or Node({}, "", 1)).fields.items():
+    for level, node in (root.find("policy_tags") or DocumentNode({}, "", 1)).fields.items():
         where = f"policy_tags.{level}"
         if level not in known:
-            yield Problem(node.path, node.line, where, f"{level!r} is no level", f"one of {', '.join(known)}")
+            yield CatalogProblem(
+                node.path, node.line, where, f"{level!r} is no level", f"one of {', '.join(known)}"
+            )
         elif not re.fullmatch(_POLICY_TAG, str(node.value)):
             hint = "projects/my-project/locations/eu/taxonomies/123/policyTags/456"
-            yield Problem(node.path, node.line, where, f"{node.value!r} is no policy tag", hint)
+            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is no policy tag", hint)

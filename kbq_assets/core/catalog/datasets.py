@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from kbq_assets.core.catalog.entries import CatalogEntry
 from kbq_assets.core.catalog.fields import PII_LEVELS
+from kbq_assets.core.config.locations import BigQueryProject, WarehousePlace
 from kbq_assets.core.errors import EncodingError
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.personal import HEADERS, KEY, Decision, parse_decisions
-from kbq_assets.core.places import BigQueryProject, WarehousePlace
-from kbq_assets.core.table_notes import ColumnNote, TableNotes
-from kbq_assets.core.table_options import label_value
-from kbq_assets.core.tables import Column, columns_of
-from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets.core.loading.table_notes import ColumnNote, TableNotes
+from kbq_assets.core.loading.table_options import label_value
+from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, parse_decisions
 
 #: Columns of Kafka's key and headers, by the names under which personal data in them is decided about.
 _KAFKA: Final[Mapping[str, tuple[str, str]]] = {

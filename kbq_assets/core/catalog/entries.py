@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from kbq_assets.core.business_time import option_text
 from kbq_assets.core.catalog.convention import Convention, parse_convention
 from kbq_assets.core.catalog.fields import ENTRY, LISTS, PII_LEVELS, options_of
-from kbq_assets.core.catalog.nodes import Mistake, Node, Problem, inherit
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit
 from kbq_assets.core.catalog.shape import check_shape
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.names import check_topic
-from kbq_assets.core.personal import parse_decisions, undecided
-from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets.core.protocol.names import check_topic
+from kbq_assets.core.topics.business_time import option_text
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.personal import parse_decisions, undecided
 
 #: The consumer that stands for KBQ: topics that name it are archived.
 ARCHIVER: Final = "archiver"
@@ -83,7 +83,7 @@ class Catalog:
     """All entries that could be read, and everything that is wrong. ``envs`` are those with entries."""
 
     entries: tuple[CatalogEntry, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[CatalogProblem, ...]
     convention: Convention
 
     @property
@@ -96,9 +96,9 @@ class Catalog:
         return tuple(entry for entry in self.entries if entry.place.env == env)
 
 
-def build_catalog(documents: Mapping[str, Node], defaults: TopicSettings | None = None) -> Catalog:
+def build_catalog(documents: Mapping[str, DocumentNode], defaults: TopicSettings | None = None) -> Catalog:
     """Build a catalogue from its documents, by path below its folder. Mistakes become `Catalog.problems`."""
-    problems: list[Problem] = []
+    problems: list[CatalogProblem] = []
     convention = _convention(documents, problems)
     entries = []
     for path, document in sorted(documents.items()):
@@ -114,7 +114,7 @@ def build_catalog(documents: Mapping[str, Node], defaults: TopicSettings | None 
     return Catalog(tuple(entries), tuple(sorted(set(problems))), convention)
 
 
-def _convention(documents: Mapping[str, Node], problems: list[Problem]) -> Convention:
+def _convention(documents: Mapping[str, DocumentNode], problems: list[CatalogProblem]) -> Convention:
     for extension in _EXTENSIONS:
         root = documents.get(f"{ROOT_FILE}.{extension}")
         if root is not None:
@@ -124,7 +124,7 @@ def _convention(documents: Mapping[str, Node], problems: list[Problem]) -> Conve
     return Convention()
 
 
-def _check_defaults(path: str, document: Node) -> Iterator[Problem]:
+def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProblem]:
     stem = _stem(path)
     if stem == ROOT_FILE and "/" not in path:
         return
@@ -132,14 +132,14 @@ def _check_defaults(path: str, document: Node) -> Iterator[Problem]:
         yield from check_shape(document, ENTRY)
     else:
         hint = "topic.yaml, defaults.yaml, defaults.<env>.yaml"
-        yield Problem(path, 1, "", "the file is none of the catalogue's", hint)
+        yield CatalogProblem(path, 1, "", "the file is none of the catalogue's", hint)
 
 
-def _place(path: str, problems: list[Problem]) -> EntryPlace | None:
+def _place(path: str, problems: list[CatalogProblem]) -> EntryPlace | None:
     parts = path.split("/")
     if len(parts) != 5:
         problems.append(
-            Problem(path, 1, "", "an entry stands at <company>/<domain>/<topic>/<env>/topic.yaml")
+            CatalogProblem(path, 1, "", "an entry stands at <company>/<domain>/<topic>/<env>/topic.yaml")
         )
         return None
     return EntryPlace(parts[0], parts[1], parts[2], parts[3], path)
@@ -147,11 +147,11 @@ def _place(path: str, problems: list[Problem]) -> EntryPlace | None:
 
 def _entry(
     place: EntryPlace,
-    own: Node,
-    documents: Mapping[str, Node],
+    own: DocumentNode,
+    documents: Mapping[str, DocumentNode],
     convention: Convention,
     defaults: TopicSettings,
-    problems: list[Problem],
+    problems: list[CatalogProblem],
 ) -> CatalogEntry | None:
     wrong = list(check_shape(own, ENTRY))
     document = _inherited(place, own, documents)
@@ -168,9 +168,9 @@ def _entry(
         return None
 
 
-def _inherited(place: EntryPlace, own: Node, documents: Mapping[str, Node]) -> Node:
+def _inherited(place: EntryPlace, own: DocumentNode, documents: Mapping[str, DocumentNode]) -> DocumentNode:
     """An entry over its defaults: the nearer folder wins, in one folder the environment's file."""
-    base: Node | None = None
+    base: DocumentNode | None = None
     levels = ["", place.company, f"{place.company}/{place.domain}", place.folder]
     for level in levels:
         for stem in ("defaults", f"defaults.{place.env}"):
@@ -181,7 +181,7 @@ def _inherited(place: EntryPlace, own: Node, documents: Mapping[str, Node]) -> N
 
 
 def _built(
-    place: EntryPlace, document: Node, convention: Convention, defaults: TopicSettings
+    place: EntryPlace, document: DocumentNode, convention: Convention, defaults: TopicSettings
 ) -> CatalogEntry:
     plain = document.plain()
     topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
@@ -196,15 +196,15 @@ def _built(
     return entry
 
 
-def _fail(document: Node, where: str, error: ConfigurationError) -> Mistake:
+def _fail(document: DocumentNode, where: str, error: ConfigurationError) -> Mistake:
     node = document.find(where) or document.find(where.partition(".")[0]) or document
-    return Mistake(Problem(node.path, node.line, where, error.message, error.next_step))
+    return Mistake(CatalogProblem(node.path, node.line, where, error.message, error.next_step))
 
 
 def _settings(
     place: EntryPlace,
     topic: str,
-    document: Node,
+    document: DocumentNode,
     plain: Mapping[str, Any],
     convention: Convention,
     defaults: TopicSettings,
@@ -245,7 +245,7 @@ def _format(plain: Mapping[str, Any]) -> str:
     return "json_columns" if found == "json" and plain.get("records", {}).get("json") == "columns" else found
 
 
-def _option_value(option: str, node: Node) -> Any:
+def _option_value(option: str, node: DocumentNode) -> Any:
     value = node.plain()
     if option in LISTS:
         return ",".join(value)
@@ -260,7 +260,7 @@ def _option_value(option: str, node: Node) -> Any:
 _BLANK: Final = TopicSettings()
 
 
-def _kafka(document: Node, plain: Mapping[str, Any]) -> KafkaTopic:
+def _kafka(document: DocumentNode, plain: Mapping[str, Any]) -> KafkaTopic:
     said = plain.get("kafka", {})
     config = {str(key): _config_text(value) for key, value in said.get("config", {}).items()}
     if "retention" in said:
@@ -277,7 +277,7 @@ def _config_text(value: object) -> str:
 _UNITS: Final[Mapping[str, int]] = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def _retention_ms(document: Node, text: str) -> int:
+def _retention_ms(document: DocumentNode, text: str) -> int:
     if text == "forever":
         return -1
     matched = re.fullmatch(r"(\d+)([smhd])", text)
@@ -287,7 +287,7 @@ def _retention_ms(document: Node, text: str) -> int:
     return int(matched[1]) * _UNITS[matched[2]]
 
 
-def _refuse_personal(entry: CatalogEntry, document: Node) -> None:
+def _refuse_personal(entry: CatalogEntry, document: DocumentNode) -> None:
     """Of an archived topic with highly personal data it must be said what becomes of it."""
     said = entry.document.get("pii", {})
     tags: Mapping[str, object] = said.get("tags", {})
@@ -314,7 +314,9 @@ def _bad_level(path: str, level: object) -> ConfigurationError:
     return ConfigurationError(f"{path}: {level!r} is no level", next_step=f"one of {', '.join(PII_LEVELS)}")
 
 
-def _clashes(entries: Iterable[CatalogEntry], documents: Mapping[str, Node]) -> Iterator[Problem]:
+def _clashes(
+    entries: Iterable[CatalogEntry], documents: Mapping[str, DocumentNode]
+) -> Iterator[CatalogProblem]:
     """Topics that are catalogued twice, and names that only case, or '.' and '_', tell apart."""
     topics: dict[tuple[str, str], CatalogEntry] = {}
     tables: dict[tuple[str, str], CatalogEntry] = {}
@@ -336,11 +338,18 @@ def _clashes(entries: Iterable[CatalogEntry], documents: Mapping[str, Node]) -> 
 
 
 def _clash(
-    entry: CatalogEntry, where: str, name: str, other: str, first: CatalogEntry, documents: Mapping[str, Node]
-) -> Problem:
+    entry: CatalogEntry,
+    where: str,
+    name: str,
+    other: str,
+    first: CatalogEntry,
+    documents: Mapping[str, DocumentNode],
+) -> CatalogProblem:
     node = documents[entry.place.path].find(where)
     line = 1 if node is None else node.line
-    return Problem(entry.place.path, line, where, f"{name} collides with {other}", f"see {first.place.path}")
+    return CatalogProblem(
+        entry.place.path, line, where, f"{name} collides with {other}", f"see {first.place.path}"
+    )
 
 
 def _stem(path: str) -> str:

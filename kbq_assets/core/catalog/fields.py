@@ -1,7 +1,7 @@
 """What an entry may say. One table for validation, for the JSON Schema of editors, and for the documentation.
 
 The options of extraction are `TopicSettings`' own: an option's name, type, default and choices are written once, in
-core/topics.py; here each gets its section.
+core/topics/options.py; here each gets its section.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbq_assets.core.business_time import FORMATS
-from kbq_assets.core.topics import CHOICES, TopicSettings
+from kbq_assets.core.topics.business_time import FORMATS
+from kbq_assets.core.topics.options import CHOICES, TopicSettings
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbq_assets.core.catalog.fields import PII_LEVELS
-from kbq_assets.core.json_declared import declared, parts, tagged
-from kbq_assets.core.json_shape import Shape, TopicShape, avro_schema
-from kbq_assets.core.personal import Decision, undecided
+from kbq_assets.core.topics.json.declared import declared, parts, tagged
+from kbq_assets.core.topics.json.inference import Shape, TopicShape, avro_schema
+from kbq_assets.core.topics.personal import Decision, undecided
 
 
 def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:

@@ -10,15 +10,15 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
-class Node:
+class DocumentNode:
     """A value of a document. In a map, ``line`` is that of its key; lines count from 1."""
 
-    value: Scalar | Mapping[str, Node] | tuple[Node, ...]
+    value: Scalar | Mapping[str, DocumentNode] | tuple[DocumentNode, ...]
     path: str
     line: int
 
     @property
-    def fields(self) -> Mapping[str, Node]:
+    def fields(self) -> Mapping[str, DocumentNode]:
         """The values of a map; empty for anything else."""
         return self.value if isinstance(self.value, Mapping) else {}
 
@@ -30,16 +30,16 @@ class Node:
             return [node.plain() for node in self.value]
         return self.value
 
-    def find(self, dotted: str) -> Node | None:
+    def find(self, dotted: str) -> DocumentNode | None:
         """The value at ``a.b``, None where there is none."""
-        node: Node | None = self
+        node: DocumentNode | None = self
         for key in dotted.split("."):
             node = node.fields.get(key) if node is not None else None
         return node
 
 
 @dataclass(frozen=True, order=True)
-class Problem:
+class CatalogProblem:
     """A mistake: where it is, what it is, what is right instead. ``where`` is a dotted path in the document."""
 
     path: str
@@ -57,7 +57,7 @@ class Problem:
 class Mistake(Exception):
     """Raised inside a document that cannot be used further."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: CatalogProblem) -> None:
         super().__init__(str(problem))
         self.problem = problem
 
@@ -66,21 +66,21 @@ class Mistake(Exception):
 class CatalogFiles:
     """What a catalogue's folder holds: documents and schema texts by path below it, and what cannot be read."""
 
-    documents: Mapping[str, Node]
+    documents: Mapping[str, DocumentNode]
     schemas: Mapping[str, str]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[CatalogProblem, ...] = ()
 
 
-def inherit(base: Node | None, own: Node) -> Node:
+def inherit(base: DocumentNode | None, own: DocumentNode) -> DocumentNode:
     """``own`` over ``base``: maps are joined key by key, everything else is replaced; null gives a value up."""
     if base is None or not isinstance(base.value, Mapping) or not isinstance(own.value, Mapping):
         return own
     joined = {**base.value, **{key: inherit(base.value.get(key), node) for key, node in own.value.items()}}
     kept = {key: node for key, node in joined.items() if node.value is not None}
-    return Node(kept, own.path, own.line)
+    return DocumentNode(kept, own.path, own.line)
 
 
-def walk(node: Node, where: str = "") -> Iterator[tuple[str, Node]]:
+def walk(node: DocumentNode, where: str = "") -> Iterator[tuple[str, DocumentNode]]:
     """Every value with its dotted path."""
     yield where, node
     for key, child in node.fields.items():

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog.fields import ENTRY, Field
-from kbq_assets.core.catalog.nodes import Node, Problem
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 
 #: A name, no address: editors are pointed at the file.
 SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 
 
-def check_shape(node: Node, fields: Mapping[str, Field], where: str = "") -> Iterator[Problem]:
+def check_shape(node: DocumentNode, fields: Mapping[str, Field], where: str = "") -> Iterator[CatalogProblem]:
     """Problems of a section."""
     if not isinstance(node.value, Mapping):
         yield _problem(node, where, f"expected keys, found {_described(node)}", ", ".join(fields))
@@ -27,7 +27,7 @@ def check_shape(node: Node, fields: Mapping[str, Field], where: str = "") -> Ite
             yield from _check_value(child, known, path)
 
 
-def _check_value(node: Node, known: Field, where: str) -> Iterator[Problem]:
+def _check_value(node: DocumentNode, known: Field, where: str) -> Iterator[CatalogProblem]:
     if known.kind == "section" or (known.fields and isinstance(node.value, Mapping)):
         yield from check_shape(node, known.fields, where)
     elif not _ACCEPTS[known.kind](node):
@@ -76,15 +76,15 @@ def _property(each: Field) -> dict[str, Any]:
 _SCALARS: Final = ["string", "number", "boolean"]
 
 
-def _is_integer(node: Node) -> bool:
+def _is_integer(node: DocumentNode) -> bool:
     return isinstance(node.value, int) and not isinstance(node.value, bool)
 
 
-def _is_scalar(node: Node) -> bool:
+def _is_scalar(node: DocumentNode) -> bool:
     return isinstance(node.value, str | int | float | bool)
 
 
-_ACCEPTS: Final[Mapping[str, Callable[[Node], bool]]] = {
+_ACCEPTS: Final[Mapping[str, Callable[[DocumentNode], bool]]] = {
     "string": lambda node: isinstance(node.value, str) or _is_integer(node),
     "integer": _is_integer,
     "number": lambda node: _is_integer(node) or isinstance(node.value, float),
@@ -104,7 +104,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
 }
 
 
-def _described(node: Node) -> str:
+def _described(node: DocumentNode) -> str:
     if isinstance(node.value, Mapping):
         return "keys"
     if isinstance(node.value, tuple):
@@ -121,5 +121,5 @@ def _nearest(key: str, fields: Mapping[str, Field]) -> str:
     return f"it belongs to {inside[0]!r}" if inside else f"keys: {', '.join(fields)}"
 
 
-def _problem(node: Node, where: str, message: str, hint: str = "") -> Problem:
-    return Problem(node.path, node.line, where, message, hint)
+def _problem(node: DocumentNode, where: str, message: str, hint: str = "") -> CatalogProblem:
+    return CatalogProblem(node.path, node.line, where, message, hint)

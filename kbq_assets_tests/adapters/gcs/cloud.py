@@ -9,7 +9,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 
 from kbq_assets.adapters.gcs import GcsObjectStore, open_gcs_store
-from kbq_assets.adapters.google_auth import GoogleAccess
+from kbq_assets.adapters.google.auth import GoogleAccess
 from kbq_assets_tests.adapters.gcs.judge import DocumentedJudge
 from kbq_assets_tests.contracts.object_store import Opener
 from kbq_assets_tests.google.faults import Fault, Request

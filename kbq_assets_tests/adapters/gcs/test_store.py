@@ -10,11 +10,8 @@ from dataclasses import replace
 import pytest
 
 from kbq_assets.adapters.gcs import open_gcs_store
-from kbq_assets.adapters.google_auth import GoogleAccess
-from kbq_assets.core.errors import (
-    InvalidName,
-    PreconditionFailed,
-)
+from kbq_assets.adapters.google.auth import GoogleAccess
+from kbq_assets.core.errors import InvalidName, PreconditionFailed
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.adapters.gcs.cloud import UNIT, Cloud
 from kbq_assets_tests.adapters.gcs.judge import PAGE

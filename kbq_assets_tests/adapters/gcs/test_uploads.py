@@ -9,11 +9,7 @@ import pytest
 
 from kbq_assets.adapters.gcs import GcsObjectStore
 from kbq_assets.adapters.gcs.upload import chunk_size
-from kbq_assets.core.errors import (
-    PreconditionFailed,
-    Unavailable,
-    UnknownOutcome,
-)
+from kbq_assets.core.errors import PreconditionFailed, Unavailable, UnknownOutcome
 from kbq_assets.ports.object_store import ObjectWriter
 from kbq_assets_tests.adapters.gcs.cloud import ATTEMPTS, NO_PAUSES, TRANSIENT, UNIT, Cloud, anonymous_client
 from kbq_assets_tests.contracts.object_store import paths, stream
@@ -240,7 +236,7 @@ def test_memory_does_not_grow_with_the_object(cloud: Cloud) -> None:
 _WRITE_AND_READ = """
 import resource, sys
 from kbq_assets.adapters.gcs import open_gcs_store
-from kbq_assets.adapters.google_auth import GoogleAccess
+from kbq_assets.adapters.google.auth import GoogleAccess
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 bucket, endpoint = sys.argv[1:]
 store = open_gcs_store(f"gs://{bucket}/kbq", GoogleAccess("anonymous", endpoint))

@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.source import KafkaSource
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import Source
-from kbq_assets.wire.chunk import Message
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.fakes.kafka import FakeKafka
 
 Answer = TypeVar("Answer")
@@ -43,11 +43,11 @@ class FakeBroker:
         self.kafka.create_topic(topic, partitions)
         return topic
 
-    def produce(self, tp: TopicPartition, messages: Sequence[Message]) -> None:
+    def produce(self, tp: TopicPartition, messages: Sequence[RawRecord]) -> None:
         for m in messages:
             self.kafka.produce(tp, m.value, key=m.key, headers=m.headers, timestamp=m.timestamp)
 
-    def transaction(self, tp: TopicPartition, messages: Sequence[Message], *, commit: bool | None) -> None:
+    def transaction(self, tp: TopicPartition, messages: Sequence[RawRecord], *, commit: bool | None) -> None:
         if not messages:
             return
         self.kafka.begin_transaction(tp)
@@ -83,7 +83,7 @@ class RealBroker:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.reader = KafkaOffsetReader(bootstrap_servers)
-        self.source: Source = KafkaSource(bootstrap_servers, chunk_records=1_000)
+        self.source: RecordSource = KafkaSource(bootstrap_servers, chunk_records=1_000)
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._open: dict[TopicPartition, Producer] = {}
         self._topics: list[str] = []
@@ -104,10 +104,10 @@ class RealBroker:
         self._topics.append(topic)
         return topic
 
-    def produce(self, tp: TopicPartition, messages: Sequence[Message]) -> None:
+    def produce(self, tp: TopicPartition, messages: Sequence[RawRecord]) -> None:
         _send(self._producer({}), tp, messages)
 
-    def transaction(self, tp: TopicPartition, messages: Sequence[Message], *, commit: bool | None) -> None:
+    def transaction(self, tp: TopicPartition, messages: Sequence[RawRecord], *, commit: bool | None) -> None:
         if not messages:
             return
         producer = self._producer({"transactional.id": uuid.uuid4().hex})
@@ -132,11 +132,11 @@ class RealBroker:
         tp = TopicPartition(self.create_topic(config=COMPACTED), 0)
         for generation in range(3):
             self.produce(
-                tp, [Message(f"{generation}.{k}".encode(), 0, -1, f"{k}".encode()) for k in range(8)]
+                tp, [RawRecord(f"{generation}.{k}".encode(), 0, -1, f"{k}".encode()) for k in range(8)]
             )
             time.sleep(0.3)
         # The newest segment is never compacted: this record begins one.
-        self.produce(tp, [Message(b"newest", 0, -1, b"newest")])
+        self.produce(tp, [RawRecord(b"newest", 0, -1, b"newest")])
         wanted = {16 + k: f"2.{k}".encode() for k in range(8)} | {24: b"newest"}
         _wait_for(lambda: len(self._values(tp)) == len(wanted))
         return tp, wanted
@@ -184,7 +184,7 @@ def real_broker(bootstrap_servers: str) -> Iterator[RealBroker]:
     broker.close()
 
 
-def _send(producer: Producer, tp: TopicPartition, messages: Sequence[Message]) -> None:
+def _send(producer: Producer, tp: TopicPartition, messages: Sequence[RawRecord]) -> None:
     for m in messages:
         optional = {"timestamp": m.timestamp} if m.timestamp >= 0 else {}
         producer.produce(

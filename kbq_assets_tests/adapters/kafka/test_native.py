@@ -12,12 +12,11 @@ import pytest
 
 from kbq_assets.adapters.kafka import drain, native
 from kbq_assets.adapters.kafka.source import KafkaSource, Reader
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import Batch
-from kbq_assets.wire.chunk import PADDING, Message, decode_headers
-from kbq_assets.wire.errors import EncoderMisuse
+from kbq_assets.core.errors import ConfigurationError, EncoderMisuse
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.local.stack import LocalStack
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.wire.chunk import PADDING, RawRecord, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.contracts.source import as_messages
 
@@ -26,11 +25,11 @@ pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
 Headers = Sequence[tuple[bytes, bytes | None]]
 
 MESSAGES = [
-    Message(b"value", 0, 1_000, b"key", [("a", b"1"), ("a", b""), ("ü" * 70, None)]),
-    Message(None, 1, 2_000, b"", []),
-    Message(b"", 2, 3_000, None, [("large", b"x" * 70_000)]),
-    Message(b"v" * 5_000_000, 3, 4_000, b"k" * 100, [(str(n), b"%d" % n) for n in range(200)]),
-    *(Message(b"%d" % n, 4 + n, 5_000 + n) for n in range(3_000)),
+    RawRecord(b"value", 0, 1_000, b"key", [("a", b"1"), ("a", b""), ("ü" * 70, None)]),
+    RawRecord(None, 1, 2_000, b"", []),
+    RawRecord(b"", 2, 3_000, None, [("large", b"x" * 70_000)]),
+    RawRecord(b"v" * 5_000_000, 3, 4_000, b"k" * 100, [(str(n), b"%d" % n) for n in range(200)]),
+    *(RawRecord(b"%d" % n, 4 + n, 5_000 + n) for n in range(3_000)),
 ]
 
 
@@ -44,7 +43,7 @@ def broker(local_stack: LocalStack) -> Iterator[RealBroker]:
 def test_both_readers_give_the_same(broker: RealBroker, keys: bool, headers: bool) -> None:
     tp = TopicPartition(broker.create_topic(), 0)
     broker.produce(tp, MESSAGES)
-    found: dict[str, list[Message]] = {}
+    found: dict[str, list[RawRecord]] = {}
     readers: tuple[Reader, ...] = ("librdkafka", "objects")
     for reader in readers:
         source = KafkaSource(broker.bootstrap_servers, reader=reader)
@@ -62,7 +61,7 @@ def test_both_readers_give_the_same(broker: RealBroker, keys: bool, headers: boo
 def test_a_chunk_holds_little_where_records_suddenly_are_large(broker: RealBroker) -> None:
     tp = TopicPartition(broker.create_topic(), 0)
     sizes = [10] * 5_000 + [1_000_000] * 40
-    broker.produce(tp, [Message(bytes(size), i, 1) for i, size in enumerate(sizes)])
+    broker.produce(tp, [RawRecord(bytes(size), i, 1) for i, size in enumerate(sizes)])
     batches = list(broker.source.read(OffsetRange(tp, 0, len(sizes))))
     assert sum(len(batch.chunk) for batch in batches) == len(sizes)
     assert max(len(batch.chunk.buffer) for batch in batches) <= 5_000_000 + 10 * 1_000 + PADDING
@@ -71,18 +70,18 @@ def test_a_chunk_holds_little_where_records_suddenly_are_large(broker: RealBroke
 @pytest.mark.kafka
 def test_a_reading_given_up_half_way_leaves_nothing_open(broker: RealBroker) -> None:
     tp = TopicPartition(broker.create_topic(), 0)
-    broker.produce(tp, [Message(bytes(100), i, 1) for i in range(5_000)])
+    broker.produce(tp, [RawRecord(bytes(100), i, 1) for i in range(5_000)])
     for _ in range(5):
         reading = broker.source.read(OffsetRange(tp, 0, 5_000))
         next(reading)
-        cast(Generator[Batch, None, None], reading).close()
+        cast(Generator[RecordBatch, None, None], reading).close()
     assert len(list(broker.source.read(OffsetRange(tp, 0, 5_000)))) > 0
 
 
 @pytest.mark.kafka
 def test_headers_of_an_earlier_chunk_are_refused(broker: RealBroker) -> None:
     tp = TopicPartition(broker.create_topic(), 0)
-    broker.produce(tp, [Message(bytes(100), i, 1) for i in range(5_000)])
+    broker.produce(tp, [RawRecord(bytes(100), i, 1) for i in range(5_000)])
     first, *_ = list(broker.source.read(OffsetRange(tp, 0, 5_000)))
     with pytest.raises(EncoderMisuse, match="earlier chunk"):
         first.chunk.header_bytes(0)

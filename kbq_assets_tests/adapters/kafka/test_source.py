@@ -16,10 +16,10 @@ from confluent_kafka import Message as ClientMessage
 from kbq_assets.adapters.kafka.errors import read_error
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.source import KafkaSource, _headers
-from kbq_assets.adapters.local_stack import LocalStack
 from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.wire.chunk import Message, decode_headers
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.local.stack import LocalStack
+from kbq_assets.wire.chunk import RawRecord, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.contracts.pace import goes_within
 from kbq_assets_tests.contracts.source import messages, read, records
@@ -186,7 +186,7 @@ class TestAtTheBroker:
 
     def test_a_topic_deleted_under_a_reading_ends_it(self, broker: RealBroker) -> None:
         tp = TopicPartition(broker.create_topic(), 0)
-        broker.produce(tp, [Message(bytes(100_000), i, 1) for i in range(1_500)])
+        broker.produce(tp, [RawRecord(bytes(100_000), i, 1) for i in range(1_500)])
         reading = broker.source.read(OffsetRange(tp, 0, 1_500))
         next(reading)
         broker.delete(tp.topic)
@@ -203,7 +203,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Path) 
     try:
         for broker in real_broker(stack.bootstrap_servers):
             tp = TopicPartition(broker.create_topic(), 0)
-            broker.produce(tp, [Message(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
+            broker.produce(tp, [RawRecord(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
             source = KafkaSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
             hasty = KafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
             reading = hasty.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)

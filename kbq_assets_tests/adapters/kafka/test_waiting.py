@@ -14,8 +14,8 @@ from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.reader import open_reader
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import Source
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import RecordSource
 from kbq_assets_tests.adapters.kafka.fetch.wire_broker import TOPIC, wire_broker
 from kbq_assets_tests.adapters.kafka.fetch.wires import batch
 from kbq_assets_tests.contracts.source import messages, records
@@ -25,7 +25,7 @@ TP = TopicPartition(TOPIC, 0)
 #: Long beside what is waited for, and beside a slow machine.
 FOREVER = 600.0
 
-READERS: dict[str, Callable[[], Source]] = {
+READERS: dict[str, Callable[[], RecordSource]] = {
     "fetch": lambda: FetchSource(NOBODY, no_progress_seconds=FOREVER),
     "librdkafka": lambda: KafkaSource(NOBODY, no_progress_seconds=FOREVER, reader="librdkafka"),
     "objects": lambda: KafkaSource(NOBODY, no_progress_seconds=FOREVER, reader="objects"),

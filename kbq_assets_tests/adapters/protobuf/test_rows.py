@@ -13,7 +13,7 @@ import pytest
 
 from kbq_assets.adapters.protobuf import avro_schema_of, compile_types, row_encoder
 from kbq_assets.core.errors import EncodingError
-from kbq_assets.core.tables import columns_of
+from kbq_assets.core.loading.tables import columns_of
 from kbq_assets_tests.adapters.protobuf.messages import NODE, ORDER, new, order
 
 TYPES = compile_types(ORDER, {})

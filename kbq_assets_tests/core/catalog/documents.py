@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbq_assets.adapters.catalog_files import parse_document
-from kbq_assets.core.catalog import Catalog, Node, build_catalog
-from kbq_assets.core.topics import TopicSettings
+from kbq_assets.core.catalog import Catalog, DocumentNode, build_catalog
+from kbq_assets.core.topics.options import TopicSettings
 
 PLACE = "shop/sales/orders/prod"
 ENTRY = f"{PLACE}/topic.yaml"
 
 
-def documents(texts: Mapping[str, str]) -> dict[str, Node]:
+def documents(texts: Mapping[str, str]) -> dict[str, DocumentNode]:
     """Parsed documents; a text that is no document is the test's mistake."""
     parsed = {path: parse_document(text, path) for path, text in texts.items()}
-    return {path: node for path, node in parsed.items() if isinstance(node, Node)}
+    return {path: node for path, node in parsed.items() if isinstance(node, DocumentNode)}
 
 
 def catalog_of(texts: Mapping[str, str], defaults: TopicSettings | None = None) -> Catalog:

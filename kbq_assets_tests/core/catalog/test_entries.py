@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.core.catalog import CatalogEntry
 from kbq_assets.core.catalog.fields import options_of
-from kbq_assets.core.topics import SourceEntry, TopicSettings
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of, problems_of
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.catalog.json_columns import rows_of_json
-from kbq_assets.core.json_declared import tagged, tags_any_name, undeclared
-from kbq_assets.core.json_shape import REST
-from kbq_assets.core.personal import parse_decisions
-from kbq_assets.core.tables import Column, columns_of
+from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.core.topics.json.declared import tagged, tags_any_name, undeclared
+from kbq_assets.core.topics.json.inference import REST
+from kbq_assets.core.topics.personal import parse_decisions
 
 HIGH = {"type": "string", "pii": "HIGH"}
 PLAIN = {"type": "string"}

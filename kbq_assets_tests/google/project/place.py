@@ -14,9 +14,9 @@ from google.api_core.exceptions import NotFound
 from google.cloud.bigquery import Client
 
 from kbq_assets.adapters.gcs import GcsObjectStore, open_gcs_store
-from kbq_assets.adapters.google_auth import GoogleAccess
-from kbq_assets.adapters.google_clients import bigquery_client
-from kbq_assets.core.places import BigQueryProject
+from kbq_assets.adapters.google.auth import GoogleAccess
+from kbq_assets.adapters.google.clients import bigquery_client
+from kbq_assets.core.config.locations import BigQueryProject
 
 _NEEDED = ("KBQ_TEST_GCP_PROJECT", "KBQ_TEST_GCP_BUCKET")
 

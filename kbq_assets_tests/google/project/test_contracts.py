@@ -8,19 +8,13 @@ from functools import partial
 
 import pytest
 
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.tables import TableOptions, columns_of
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.contracts.object_store import Opener as StoreOpener
 from kbq_assets_tests.contracts.object_store import SharedObjectStoreContract
-from kbq_assets_tests.contracts.warehouse import (
-    SCHEMA,
-    TABLE,
-    Opener,
-    SharedWarehouseContract,
-    Stage,
-)
+from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, Opener, SharedWarehouseContract, Stage
 from kbq_assets_tests.google.project.place import Place
 from kbq_assets_tests.google.project.warehouse import OpenProject
 

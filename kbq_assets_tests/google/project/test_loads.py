@@ -6,7 +6,7 @@ import pytest
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
 from kbq_assets.adapters.clock import SystemClock
-from kbq_assets.core.names import TableReference
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets_tests.contracts.object_store import at_once
 from kbq_assets_tests.crashes.probes import Point
 from kbq_assets_tests.google.loads import LoadWorld

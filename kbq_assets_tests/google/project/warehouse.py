@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
-from kbq_assets.core.names import TableReference
-from kbq_assets.core.table_notes import StoredTable, TableNotes
-from kbq_assets.core.tables import Column, TableOptions
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
     ErrorQuery,

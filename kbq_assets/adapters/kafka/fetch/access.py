@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
-from kbq_assets.adapters.kafka.fetch.protocol import Node
+from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
 from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, Login
+from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.references import is_reference
 
 _SPOKEN: Final = frozenset(
     {
@@ -56,7 +56,7 @@ class Access:
     """How to reach and log in to brokers. Holds secrets: never logged or shipped; its repr hides them."""
 
     client_id: str
-    bootstrap: tuple[Node, ...]
+    bootstrap: tuple[BrokerAddress, ...]
     tls: bool = False
     login: Login | None = None
     ca_location: str = ""
@@ -142,7 +142,7 @@ def access_of(client: Mapping[str, str]) -> Access:
     )
 
 
-def parse_servers(servers: str) -> tuple[Node, ...]:
+def parse_servers(servers: str) -> tuple[BrokerAddress, ...]:
     """``host:port, [::1]:9092, host``: nodes to ask first. Raises ConfigurationError."""
     found = []
     for part in filter(None, (part.strip() for part in servers.split(","))):
@@ -152,7 +152,7 @@ def parse_servers(servers: str) -> tuple[Node, ...]:
             host, port = address, str(_PORT)
         if not host or not port.isdecimal() or int(port) > 65_535:
             raise ConfigurationError("the Kafka bootstrap servers are not host:port", next_step="host:port,…")
-        found.append(Node(host.strip("[]"), int(port)))
+        found.append(BrokerAddress(host.strip("[]"), int(port)))
     if not found:
         raise ConfigurationError("no Kafka bootstrap servers are set", next_step="host:port, or several")
     return tuple(found)

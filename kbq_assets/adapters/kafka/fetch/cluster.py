@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch.access import Access
 from kbq_assets.adapters.kafka.fetch.connection import Connection
-from kbq_assets.adapters.kafka.fetch.errors import ConnectionLost, FetchFailure, Refused
-from kbq_assets.adapters.kafka.fetch.protocol import Node, PartitionLeader, TopicAnswer
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, ConnectionLost, FetchFailure
+from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress, PartitionLeader, TopicAnswer
+from kbq_assets.core.protocol.offsets import TopicPartition
 
 #: Leaders move; a broker that no longer leads says so, so that this only bounds how long a better one is missed.
 _LEADER_SECONDS: Final = 300.0
@@ -29,7 +29,7 @@ _NODE_SECONDS: Final = 2.0
 #: UNKNOWN_TOPIC_OR_PARTITION.
 _NO_PARTITION: Final = PartitionLeader(None, -1, 3)
 
-_Idle: TypeAlias = defaultdict[tuple[Node, Access], list[tuple[float, Connection]]]
+_Idle: TypeAlias = defaultdict[tuple[BrokerAddress, Access], list[tuple[float, Connection]]]
 
 
 class Cluster:
@@ -39,7 +39,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._idle: _Idle = defaultdict(list)
         self._leaders: dict[TopicPartition, tuple[float, PartitionLeader]] = {}
-        self._known: dict[Node, None] = {}
+        self._known: dict[BrokerAddress, None] = {}
         weakref.finalize(self, _close, self._idle)
 
     def leader(self, tp: TopicPartition, access: Access, seconds: float) -> PartitionLeader:
@@ -74,7 +74,7 @@ class Cluster:
                     connection.close()
                     raise
                 self.give_back(connection, access)
-            except Refused:
+            except AuthenticationRefused:
                 raise
             except FetchFailure as failure:
                 last = failure
@@ -84,7 +84,7 @@ class Cluster:
             return answer
         raise last
 
-    def borrow(self, node: Node, access: Access, seconds: float) -> Connection:
+    def borrow(self, node: BrokerAddress, access: Access, seconds: float) -> Connection:
         """A connection that is nobody else's until it is given back, or closed."""
         with self._lock:
             kept = self._idle[node, access]
@@ -104,7 +104,7 @@ class Cluster:
                 return
         connection.close()
 
-    def _nodes(self, access: Access) -> Sequence[Node]:
+    def _nodes(self, access: Access) -> Sequence[BrokerAddress]:
         """Whom to ask: first who answered before."""
         with self._lock:
             known = list(self._known)
@@ -120,7 +120,7 @@ class Cluster:
                     self._leaders[TopicPartition(topic, partition)] = now, leader
                     self._known[leader.node] = None
 
-    def _forget_node(self, node: Node) -> None:
+    def _forget_node(self, node: BrokerAddress) -> None:
         with self._lock:
             self._known.pop(node, None)
 

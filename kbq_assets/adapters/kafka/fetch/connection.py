@@ -16,8 +16,14 @@ import numpy as np
 
 from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch.access import Access
-from kbq_assets.adapters.kafka.fetch.errors import Answered, ConnectionLost, Damaged, NotSpoken, Refused
-from kbq_assets.adapters.kafka.fetch.protocol import Api, Node, Reply
+from kbq_assets.adapters.kafka.fetch.errors import (
+    Answered,
+    AuthenticationRefused,
+    ConnectionLost,
+    Damaged,
+    NotSpoken,
+)
+from kbq_assets.adapters.kafka.fetch.protocol import Api, BrokerAddress, ResponseReader
 from kbq_assets.adapters.kafka.fetch.sasl import log_in
 from kbq_assets.wire.chunk import Bytes
 
@@ -36,7 +42,7 @@ class Connection:
     Raises ConnectionLost, Damaged, Refused, NotSpoken; after each it is of no use any more.
     """
 
-    def __init__(self, node: Node, access: Access, connect_seconds: float) -> None:
+    def __init__(self, node: BrokerAddress, access: Access, connect_seconds: float) -> None:
         self.node = node
         self._access = access
         self._correlations = itertools.count(1)
@@ -61,7 +67,7 @@ class Connection:
         """Close the socket."""
         self._socket.close()
 
-    def ask(self, api: Api, body: bytes, seconds: float = math.inf) -> Reply:
+    def ask(self, api: Api, body: bytes, seconds: float = math.inf) -> ResponseReader:
         """Send a request and wait for its answer, at most so long."""
         self.send(api, body)
         return self.receive(min(seconds, self._access.answer_seconds))[0]
@@ -74,7 +80,7 @@ class Connection:
             self._socket.sendall(protocol.frame(api, correlation, self._access.client_id, body))
         self._expected.append(correlation)
 
-    def receive(self, seconds: float) -> tuple[Reply, Bytes]:
+    def receive(self, seconds: float) -> tuple[ResponseReader, Bytes]:
         """The next answer and the bytes it is in, valid until the next one is received."""
         deadline = time.monotonic() + seconds
         with _failures(self.node):
@@ -85,7 +91,7 @@ class Connection:
                 raise Damaged(f"an answer of {size} bytes")
             room = self._room_for(size)
             self._fill(room.data[:size], deadline)
-        reply = Reply(room.data[:size])
+        reply = ResponseReader(room.data[:size])
         if reply.int32() != self._expected.pop(0):
             raise Damaged("the answer to another request")
         return reply, room[:size]
@@ -131,7 +137,9 @@ class Connection:
         )
         if error == _WRONG_MECHANISM:
             names = ", ".join(offered)
-            raise Refused(f"Authentication failed: {self.node.host} offers {names}, not {login.mechanism}")
+            raise AuthenticationRefused(
+                f"Authentication failed: {self.node.host} offers {names}, not {login.mechanism}"
+            )
         if error:
             raise Answered(error, "SaslHandshake")
         log_in(login, self._exchange)
@@ -142,7 +150,7 @@ class Connection:
             self.ask(protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
         )
         if error == _SASL_REFUSED:
-            raise Refused(text or "Authentication failed")
+            raise AuthenticationRefused(text or "Authentication failed")
         if error:
             raise Answered(error, text or "SaslAuthenticate")
         return answer
@@ -156,11 +164,13 @@ class Connection:
 
 
 @contextlib.contextmanager
-def _failures(node: Node) -> Iterator[None]:
+def _failures(node: BrokerAddress) -> Iterator[None]:
     """The socket's errors as ours."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
-        raise Refused(f"{node.host}:{node.port}: {error.verify_message or error.reason}") from error
+        raise AuthenticationRefused(
+            f"{node.host}:{node.port}: {error.verify_message or error.reason}"
+        ) from error
     except (OSError, UnicodeError) as error:  # a host name may be no name at all
         raise ConnectionLost(f"{node.host}:{node.port}: {error}") from error

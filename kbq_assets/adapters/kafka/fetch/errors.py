@@ -27,7 +27,7 @@ class Answered(FetchFailure):
         self.code = code
 
 
-class Refused(FetchFailure):
+class AuthenticationRefused(FetchFailure):
     """The broker or TLS refuses who we are, or we refuse who it is."""
 
 

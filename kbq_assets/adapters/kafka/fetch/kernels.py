@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kbq_assets.wire.jit import copy_bytes, inlined, kernel, store_byte
-from kbq_assets.wire.scan import is_utf8, read_long
+from kbq_assets.wire.records.scan import is_utf8, read_long
 
 # A batch's row in the table that kernels read.
 FROM: Final = 0

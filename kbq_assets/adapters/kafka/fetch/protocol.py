@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kbq_assets.adapters.kafka.fetch.errors import Damaged
-from kbq_assets.core.offsets import TopicPartition
+from kbq_assets.core.protocol.offsets import TopicPartition
 
 Item = TypeVar("Item")
 
@@ -41,7 +41,7 @@ NEEDED: Final = (FETCH, METADATA, EPOCH_END)
 
 
 @dataclass(frozen=True)
-class Node:
+class BrokerAddress:
     """Where a broker listens."""
 
     host: str
@@ -52,7 +52,7 @@ class Node:
 class PartitionLeader:
     """Who leads a partition; ``node`` is None, and ``error`` says why, where nobody does."""
 
-    node: Node | None
+    node: BrokerAddress | None
     epoch: int
     error: int = 0
 
@@ -77,7 +77,7 @@ class FetchAnswer:
     records_until: int
 
 
-class Reply:
+class ResponseReader:
     """An answer's bytes, read in order. Raises Damaged where they end too soon."""
 
     def __init__(self, data: memoryview) -> None:
@@ -158,7 +158,7 @@ def fetch_request(
     return head + struct.pack(">i", 1) + text(tp.topic) + partition + struct.pack(">i", 0)
 
 
-def parse_api_versions(reply: Reply) -> dict[int, tuple[int, int]]:
+def parse_api_versions(reply: ResponseReader) -> dict[int, tuple[int, int]]:
     """Lowest and highest version by API key. Raises Damaged for an answer with an error."""
     error = reply.int16()
     if error:
@@ -166,11 +166,11 @@ def parse_api_versions(reply: Reply) -> dict[int, tuple[int, int]]:
     return {key: (low, high) for key, low, high in reply.array(lambda: _int16s(reply))}
 
 
-def _int16s(reply: Reply) -> tuple[int, int, int]:
+def _int16s(reply: ResponseReader) -> tuple[int, int, int]:
     return reply.int16(), reply.int16(), reply.int16()
 
 
-def parse_metadata(reply: Reply, topic: str) -> TopicAnswer:
+def parse_metadata(reply: ResponseReader, topic: str) -> TopicAnswer:
     """The answer about ``topic``."""
     reply.int32()
     nodes = dict(reply.array(lambda: _node(reply)))
@@ -182,38 +182,38 @@ def parse_metadata(reply: Reply, topic: str) -> TopicAnswer:
     return topics[topic]
 
 
-def _node(reply: Reply) -> tuple[int, Node]:
-    number, node = reply.int32(), Node(reply.text(), reply.int32())
+def _node(reply: ResponseReader) -> tuple[int, BrokerAddress]:
+    number, node = reply.int32(), BrokerAddress(reply.text(), reply.int32())
     reply.text()
     return number, node
 
 
-def _topic(reply: Reply, nodes: dict[int, Node]) -> tuple[str, TopicAnswer]:
+def _topic(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[str, TopicAnswer]:
     error, name = reply.int16(), reply.text()
     reply.int8()
     return name, TopicAnswer(error, dict(reply.array(lambda: _partition(reply, nodes))))
 
 
-def _partition(reply: Reply, nodes: dict[int, Node]) -> tuple[int, PartitionLeader]:
+def _partition(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[int, PartitionLeader]:
     error, index, leader, epoch = reply.int16(), reply.int32(), reply.int32(), reply.int32()
     for _ in range(3):
         reply.array(reply.int32)
     return index, PartitionLeader(nodes.get(leader), epoch, error)
 
 
-def parse_epoch_end(reply: Reply) -> tuple[int, int, int]:
+def parse_epoch_end(reply: ResponseReader) -> tuple[int, int, int]:
     """Error, the epoch that was found, and where it ends; -1 and -1 where the broker never had it."""
     reply.int32()
     found = reply.array(lambda: (reply.text(), reply.array(lambda: _epoch_end(reply))))
     return _only([partition for _, partitions in found for partition in partitions])
 
 
-def _epoch_end(reply: Reply) -> tuple[int, int, int]:
+def _epoch_end(reply: ResponseReader) -> tuple[int, int, int]:
     error, _, epoch, offset = reply.int16(), reply.int32(), reply.int32(), reply.int64()
     return error, epoch, offset
 
 
-def parse_fetch(reply: Reply) -> FetchAnswer:
+def parse_fetch(reply: ResponseReader) -> FetchAnswer:
     """The answer's only partition."""
     reply.int32()
     error = reply.int16()
@@ -224,7 +224,7 @@ def parse_fetch(reply: Reply) -> FetchAnswer:
     return _only([partition for _, partitions in found for partition in partitions])
 
 
-def _fetched(reply: Reply) -> FetchAnswer:
+def _fetched(reply: ResponseReader) -> FetchAnswer:
     _, error, _, last_stable, _ = reply.int32(), reply.int16(), reply.int64(), reply.int64(), reply.int64()
     aborted = tuple(reply.array(lambda: (reply.int64(), reply.int64())))
     size = max(reply.int32(), 0)
@@ -237,11 +237,11 @@ def _only(items: list[Item]) -> Item:
     return items[0]
 
 
-def parse_handshake(reply: Reply) -> tuple[int, list[str]]:
+def parse_handshake(reply: ResponseReader) -> tuple[int, list[str]]:
     """Error, and the mechanisms that the broker offers."""
     return reply.int16(), reply.array(reply.text)
 
 
-def parse_authenticate(reply: Reply) -> tuple[int, str, bytes]:
+def parse_authenticate(reply: ResponseReader) -> tuple[int, str, bytes]:
     """Error, its text, and the mechanism's own bytes."""
     return reply.int16(), reply.text(), reply.blob()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbq_assets.adapters.kafka.fetch.errors import Refused
+from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused
 
 Exchange = Callable[[bytes], bytes]
 """Send the mechanism's bytes, return the broker's."""
@@ -53,7 +53,7 @@ def _scram(login: Login, exchange: Exchange, nonce: str) -> None:
     last = exchange(f"{bare},p={base64.b64encode(proof).decode()}".encode())
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
     if not hmac.compare_digest(last, b"v=" + base64.b64encode(expected)):
-        raise Refused("Authentication failed: the broker does not know the password")
+        raise AuthenticationRefused("Authentication failed: the broker does not know the password")
 
 
 def _challenge(challenge: str, nonce: str) -> tuple[bytes, int, str]:
@@ -61,7 +61,11 @@ def _challenge(challenge: str, nonce: str) -> tuple[bytes, int, str]:
     try:
         salt, iterations, whole = base64.b64decode(parts["s"], validate=True), int(parts["i"]), parts["r"]
     except (KeyError, ValueError):
-        raise Refused("Authentication failed: the broker's SCRAM challenge does not parse") from None
+        raise AuthenticationRefused(
+            "Authentication failed: the broker's SCRAM challenge does not parse"
+        ) from None
     if not whole.startswith(nonce) or iterations not in _ITERATIONS:
-        raise Refused("Authentication failed: the broker's SCRAM challenge is not to be trusted")
+        raise AuthenticationRefused(
+            "Authentication failed: the broker's SCRAM challenge is not to be trusted"
+        )
     return salt, iterations, whole

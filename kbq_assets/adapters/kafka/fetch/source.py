@@ -23,17 +23,17 @@ from kbq_assets.adapters.kafka.fetch.cluster import Cluster
 from kbq_assets.adapters.kafka.fetch.connection import Connection
 from kbq_assets.adapters.kafka.fetch.errors import (
     Answered,
+    AuthenticationRefused,
     ConnectionLost,
     Damaged,
     FetchFailure,
     NotSpoken,
-    Refused,
 )
 from kbq_assets.adapters.kafka.fetch.protocol import FetchAnswer, PartitionLeader
 from kbq_assets.adapters.kafka.options import check_options, client_options, redacted, without_secrets
 from kbq_assets.core.errors import KbqError
-from kbq_assets.core.offsets import OffsetRange
-from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, Batch
+from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
 from kbq_assets.wire.chunk import Chunk
 
 #: A chunk's records, for topics of small ones.
@@ -108,10 +108,10 @@ class FetchSource:
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port."""
         if not range_:
-            yield Batch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
+            yield RecordBatch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
             return
         client = client_options(self._bootstrap_servers, self._options)
         access = access_of(client)
@@ -160,7 +160,7 @@ class _Reading:
         self.fetch_bytes = self.access.fetch_bytes
         self.last_progress = time.monotonic()
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RecordBatch]:
         """Batches until the range is read. Raises what the port names, and NotSpoken."""
         try:
             while self.position < self.range.until_offset:
@@ -168,12 +168,12 @@ class _Reading:
             self._give_back()
         except Damaged as damaged:
             raise self._error(KafkaError(KafkaError._BAD_MSG, str(damaged))) from damaged
-        except Refused as refused:
+        except AuthenticationRefused as refused:
             raise self._error(KafkaError(KafkaError._AUTHENTICATION, str(refused))) from None
         finally:
             self._unlink()
 
-    def _step(self) -> Iterator[Batch]:
+    def _step(self) -> Iterator[RecordBatch]:
         """One answer's batches; none if nothing came."""
         before = self.position
         try:
@@ -186,7 +186,7 @@ class _Reading:
         if fetched is not None:
             for delivered in fetched:
                 self.position, self.epoch = delivered.position, delivered.batch_epoch
-                yield Batch(delivered.chunk, delivered.position, delivered.record_epoch)
+                yield RecordBatch(delivered.chunk, delivered.position, delivered.record_epoch)
                 # What the caller did with the batch is no standstill of the broker's.
                 self.last_progress = time.monotonic()
         if self.position == before:

@@ -15,13 +15,13 @@ from confluent_kafka import Consumer, KafkaException
 from cryptography import x509
 
 from kbq_assets.adapters.kafka.fetch.access import access_of, not_spoken, parse_servers
-from kbq_assets.adapters.kafka.fetch.errors import NotSpoken, Refused
-from kbq_assets.adapters.kafka.fetch.protocol import Node
+from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, NotSpoken
+from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
 from kbq_assets.adapters.kafka.fetch.sasl import Login, log_in
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.adapters.kafka.reader import open_reader
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets_tests.adapters.kafka.fetch.certificates import Certificates, write_certificates
 
 SERVERS = {"bootstrap.servers": "a:1"}
@@ -32,13 +32,16 @@ RANGE = OffsetRange(TopicPartition("t", 0), 0, 1)
 @pytest.mark.parametrize(
     ("servers", "expected"),
     [
-        ("a:1", [Node("a", 1)]),
-        (" a , b:2,", [Node("a", 9092), Node("b", 2)]),
-        ("[::1]:3,[fe80::1],::1", [Node("::1", 3), Node("fe80::1", 9092), Node("::1", 9092)]),
-        ("PLAINTEXT://a:1", [Node("a", 1)]),
+        ("a:1", [BrokerAddress("a", 1)]),
+        (" a , b:2,", [BrokerAddress("a", 9092), BrokerAddress("b", 2)]),
+        (
+            "[::1]:3,[fe80::1],::1",
+            [BrokerAddress("::1", 3), BrokerAddress("fe80::1", 9092), BrokerAddress("::1", 9092)],
+        ),
+        ("PLAINTEXT://a:1", [BrokerAddress("a", 1)]),
     ],
 )
-def test_servers_are_hosts_and_ports(servers: str, expected: list[Node]) -> None:
+def test_servers_are_hosts_and_ports(servers: str, expected: list[BrokerAddress]) -> None:
     assert list(parse_servers(servers)) == expected
 
 
@@ -216,11 +219,11 @@ def test_a_server_that_knows_the_password_is_trusted() -> None:
 )
 def test_a_challenge_that_is_wrong_gets_no_proof(first: str) -> None:
     server = FakeServer("open-sesame", first=first)
-    with pytest.raises(Refused):
+    with pytest.raises(AuthenticationRefused):
         log_in(Login("SCRAM-SHA-256", "me", "open-sesame"), server)
     assert len(server.sent) == 1
 
 
 def test_a_server_that_does_not_know_the_password_is_refused() -> None:
-    with pytest.raises(Refused, match="does not know"):
+    with pytest.raises(AuthenticationRefused, match="does not know"):
         log_in(Login("SCRAM-SHA-256", "me", "open-sesame"), FakeServer("guess"))

@@ -12,7 +12,7 @@ import pytest
 from kbq_assets.adapters.kafka.fetch import codecs
 from kbq_assets.adapters.kafka.fetch.batches import Delivered, Wanted, deliver, survey
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, FetchFailure, NotSpoken
-from kbq_assets.wire.chunk import Message
+from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.fetch.wires import (
     ABORT,
     COMMIT,
@@ -26,10 +26,10 @@ from kbq_assets_tests.adapters.kafka.fetch.wires import (
 from kbq_assets_tests.contracts.source import as_messages
 
 MESSAGES = [
-    Message(b"value", 5, 1_000, b"key", (("a", b"1"), ("a", None), ("é" * 70, b""))),
-    Message(None, 6, 999, b""),
-    Message(b"", 9, 2**41, None, (("b", b"\xff" * 300),)),
-    *(Message(b"v%d" % n * 40, n, 2_000 + n, b"k%d" % n) for n in range(10, 900)),
+    RawRecord(b"value", 5, 1_000, b"key", (("a", b"1"), ("a", None), ("é" * 70, b""))),
+    RawRecord(None, 6, 999, b""),
+    RawRecord(b"", 9, 2**41, None, (("b", b"\xff" * 300),)),
+    *(RawRecord(b"v%d" % n * 40, n, 2_000 + n, b"k%d" % n) for n in range(10, 900)),
 ]
 TRANSACTIONAL = 16
 
@@ -47,7 +47,7 @@ def delivered(
     return list(deliver(survey(found, 0, len(found)), want or wanted(), aborted, found))
 
 
-def messages(found: Sequence[Delivered]) -> list[Message]:
+def messages(found: Sequence[Delivered]) -> list[RawRecord]:
     return [message for part in found for message in as_messages(part.chunk)]
 
 
@@ -63,7 +63,7 @@ def test_records_come_back_as_they_were_packed(codec: str) -> None:
 
 
 def test_batches_of_all_codecs_share_a_chunk() -> None:
-    parts = [[Message(b"x" * 50, 10 * i + n, 5) for n in range(10)] for i in range(len(PACK))]
+    parts = [[RawRecord(b"x" * 50, 10 * i + n, 5) for n in range(10)] for i in range(len(PACK))]
     found = delivered(b"".join(batch(p, codec=codec) for p, codec in zip(parts, PACK, strict=True)))
     assert len(found) == 1
     assert messages(found) == [message for part in parts for message in part]
@@ -82,7 +82,7 @@ def test_a_batch_without_records_moves_the_position() -> None:
 
 
 def test_chunks_are_cut_between_batches() -> None:
-    data = b"".join(batch([Message(b"x", 4 * i + n, 1) for n in range(4)], epoch=i) for i in range(5))
+    data = b"".join(batch([RawRecord(b"x", 4 * i + n, 1) for n in range(4)], epoch=i) for i in range(5))
     found = delivered(data, wanted(chunk_records=8))
     assert [(len(p.chunk), p.position, p.record_epoch) for p in found] == [(8, 8, 1), (8, 16, 3), (4, 20, 4)]
 
@@ -95,7 +95,7 @@ def test_a_large_batch_is_cut_into_chunks_with_positions_of_their_own() -> None:
 
 
 def test_append_time_is_everyones() -> None:
-    data = batch([Message(b"x", i, 100 + i) for i in range(3)], attributes=8, max_timestamp=777)
+    data = batch([RawRecord(b"x", i, 100 + i) for i in range(3)], attributes=8, max_timestamp=777)
     assert [m.timestamp for m in messages(delivered(data))] == [777] * 3
 
 
@@ -109,12 +109,12 @@ class TestTransactions:
     def test_what_was_aborted_is_dropped_until_its_marker(self) -> None:
         data = b"".join(
             [
-                batch([Message(b"a", 0, 1)], attributes=TRANSACTIONAL, producer=7),
-                batch([Message(b"b", 1, 1)], attributes=TRANSACTIONAL, producer=8),
-                batch([Message(b"c", 2, 1)]),
-                batch([Message(b"d", 3, 1)], producer=7),
+                batch([RawRecord(b"a", 0, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"b", 1, 1)], attributes=TRANSACTIONAL, producer=8),
+                batch([RawRecord(b"c", 2, 1)]),
+                batch([RawRecord(b"d", 3, 1)], producer=7),
                 marker(4, 7, ABORT),
-                batch([Message(b"e", 5, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"e", 5, 1)], attributes=TRANSACTIONAL, producer=7),
                 marker(6, 8, COMMIT),
                 marker(7, 7, COMMIT),
             ]
@@ -126,11 +126,11 @@ class TestTransactions:
     def test_a_transaction_that_begins_later_drops_nothing_before(self) -> None:
         data = b"".join(
             [
-                batch([Message(b"a", 0, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"a", 0, 1)], attributes=TRANSACTIONAL, producer=7),
                 marker(1, 7, COMMIT),
-                batch([Message(b"b", 2, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"b", 2, 1)], attributes=TRANSACTIONAL, producer=7),
                 marker(3, 7, ABORT),
-                batch([Message(b"c", 4, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"c", 4, 1)], attributes=TRANSACTIONAL, producer=7),
                 marker(5, 7, ABORT),
             ]
         )
@@ -139,15 +139,15 @@ class TestTransactions:
     def test_a_marker_of_another_producer_ends_nothing(self) -> None:
         data = b"".join(
             [
-                batch([Message(b"a", 0, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"a", 0, 1)], attributes=TRANSACTIONAL, producer=7),
                 marker(1, 8, ABORT),
-                batch([Message(b"b", 2, 1)], attributes=TRANSACTIONAL, producer=7),
+                batch([RawRecord(b"b", 2, 1)], attributes=TRANSACTIONAL, producer=7),
             ]
         )
         assert offsets(data, (7, 0)) == []
 
     def test_a_marker_without_a_type_is_damaged(self) -> None:
-        control = batch([Message(b"", 1, 0, b"\x00")], attributes=16 | 32, producer=7)
+        control = batch([RawRecord(b"", 1, 0, b"\x00")], attributes=16 | 32, producer=7)
         with pytest.raises(Damaged, match="control"):
             offsets(control, (7, 0))
 
@@ -181,7 +181,7 @@ class TestDamage:
     def test_numbers_that_cannot_be_are_refused(self, head: dict[str, int]) -> None:
         facts = {"base": 0, "epoch": 0, "attributes": 0, "last": 2, "stamp": 1, "latest": 1, "producer": -1}
         facts |= {"records": 3} | head
-        three = b"".join(record(Message(b"v", n, 1), n, 0) for n in range(3))
+        three = b"".join(record(RawRecord(b"v", n, 1), n, 0) for n in range(3))
         with pytest.raises(Damaged):
             delivered(seal(three, tuple(facts.values())))
 
@@ -191,25 +191,28 @@ class TestDamage:
 
     @pytest.mark.parametrize("records", [2, 4])
     def test_more_or_fewer_records_than_there_are_are_refused(self, records: int) -> None:
-        three = b"".join(record(Message(b"v", n, 1), n, 0) for n in range(3))
+        three = b"".join(record(RawRecord(b"v", n, 1), n, 0) for n in range(3))
         with pytest.raises(Damaged, match="records"):
             delivered(seal(three, (0, 0, 0, 9, 1, 1, -1, records)))
 
     def test_offsets_that_go_back_are_refused(self) -> None:
-        two = record(Message(b"v", 1, 1), 1, 0) + record(Message(b"v", 1, 1), 1, 0)
+        two = record(RawRecord(b"v", 1, 1), 1, 0) + record(RawRecord(b"v", 1, 1), 1, 0)
         with pytest.raises(Damaged):
             delivered(seal(two, (0, 0, 0, 9, 1, 1, -1, 2)))
 
     @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "xerial"])
     def test_a_batch_that_would_fill_the_memory_is_refused(self, codec: str) -> None:
-        data = batch([Message(bytes(2_000_000), 0, 1)], codec=codec)
+        data = batch([RawRecord(bytes(2_000_000), 0, 1)], codec=codec)
         assert len(data) < 200_000
         with pytest.raises(Damaged, match="would unpack to"):
             delivered(data, wanted(most_bytes=1_000_000))
 
     def test_headers_that_do_not_parse_stop_nothing(self) -> None:
-        names = [Message(b"v", 0, 1, None, (("\udcff", b"1"),)), Message(b"w", 1, 1, None, (("fine", b"2"),))]
-        whole = record(Message(b"x", 2, 1), 0, 0)
+        names = [
+            RawRecord(b"v", 0, 1, None, (("\udcff", b"1"),)),
+            RawRecord(b"w", 1, 1, None, (("fine", b"2"),)),
+        ]
+        whole = record(RawRecord(b"x", 2, 1), 0, 0)
         three_announced = seal(whole[:-1] + b"\x06", (2, 0, 0, 0, 1, 1, -1, 1))
         found = messages(delivered(batch(names) + three_announced))
         assert [m.value for m in found] == [b"v", b"w", b"x"]
@@ -249,7 +252,7 @@ def test_mutated_records_are_refused_or_read_but_nothing_else(codec: str) -> Non
 
 def test_mutated_answers_are_refused_or_read_but_nothing_else() -> None:
     source = random.Random(1)
-    data = batch(MESSAGES[:40]) + marker(900, 3, ABORT) + batch([Message(b"z", 901, 1)], codec="lz4")
+    data = batch(MESSAGES[:40]) + marker(900, 3, ABORT) + batch([RawRecord(b"z", 901, 1)], codec="lz4")
     for _ in range(3_000):
         mutated = bytearray(data)
         for _ in range(source.randint(1, 3)):

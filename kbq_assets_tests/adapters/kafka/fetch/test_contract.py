@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.contracts.source import BrokerContract
 

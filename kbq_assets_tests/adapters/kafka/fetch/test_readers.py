@@ -15,12 +15,12 @@ from confluent_kafka import Producer
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther, open_reader
 from kbq_assets.adapters.kafka.source import KafkaSource
-from kbq_assets.adapters.local_stack import LocalStack
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError, Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.settings import parse_settings
-from kbq_assets.ports.kafka import Batch, Source
-from kbq_assets.wire.chunk import Chunk, Message
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.local.stack import LocalStack
+from kbq_assets.ports.kafka import RecordBatch, RecordSource
+from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.worker.adapters import open_source
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.adapters.kafka.fetch.wire_broker import TOPIC, wire_broker
@@ -32,11 +32,11 @@ pytest_plugins = ["kbq_assets_tests.fixtures.local_stack"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MESSAGES = [
-    Message(b"value", 0, 1_000, b"key", [("a", b"1"), ("a", b""), ("ü" * 70, None)]),
-    Message(None, 1, 2_000, b"", []),
-    Message(b"", 2, 3_000, None, [("large", b"x" * 70_000)]),
-    Message(b"v" * 3_000_000, 3, 4_000, b"k" * 100, [(str(n), b"%d" % n) for n in range(200)]),
-    *(Message(b"%d" % n * (n % 50), 4 + n, 5_000 + n, b"%d" % (n % 7)) for n in range(2_000)),
+    RawRecord(b"value", 0, 1_000, b"key", [("a", b"1"), ("a", b""), ("ü" * 70, None)]),
+    RawRecord(None, 1, 2_000, b"", []),
+    RawRecord(b"", 2, 3_000, None, [("large", b"x" * 70_000)]),
+    RawRecord(b"v" * 3_000_000, 3, 4_000, b"k" * 100, [(str(n), b"%d" % n) for n in range(200)]),
+    *(RawRecord(b"%d" % n * (n % 50), 4 + n, 5_000 + n, b"%d" % (n % 7)) for n in range(2_000)),
 ]
 
 
@@ -46,8 +46,8 @@ def broker(local_stack: LocalStack) -> Iterator[RealBroker]:
 
 
 def found(
-    source: Source, tp: TopicPartition, first: int, until: int, keys: bool, headers: bool
-) -> tuple[list[Message], int, int]:
+    source: RecordSource, tp: TopicPartition, first: int, until: int, keys: bool, headers: bool
+) -> tuple[list[RawRecord], int, int]:
     """Records with all that was asked for, the last position, the last leader epoch."""
     everything, epoch = [], -1
     for part in source.read(OffsetRange(tp, first, until), keys=keys, headers=headers):
@@ -56,7 +56,7 @@ def found(
     return everything, part.position, epoch
 
 
-def assert_same(broker: RealBroker, tp: TopicPartition, until: int) -> list[Message]:
+def assert_same(broker: RealBroker, tp: TopicPartition, until: int) -> list[RawRecord]:
     """Both readers give the same of several ranges."""
     ours, theirs = FetchSource(broker.bootstrap_servers), KafkaSource(broker.bootstrap_servers)
     for keys, headers in ((True, True), (False, False)):
@@ -66,7 +66,7 @@ def assert_same(broker: RealBroker, tp: TopicPartition, until: int) -> list[Mess
     return found(ours, tp, 0, until, True, True)[0]
 
 
-def produce(broker: RealBroker, tp: TopicPartition, wanted: list[Message], **config: Any) -> None:
+def produce(broker: RealBroker, tp: TopicPartition, wanted: list[RawRecord], **config: Any) -> None:
     options: Mapping[str, Any] = {
         "bootstrap.servers": broker.bootstrap_servers,
         "message.max.bytes": 12_000_000,
@@ -120,7 +120,7 @@ def test_records_that_compress_a_hundredfold_take_little_memory(broker: RealBrok
     produce(
         broker,
         tp,
-        [Message(bytes(1_000), n, 1) for n in range(200_000)],
+        [RawRecord(bytes(1_000), n, 1) for n in range(200_000)],
         **{"compression.type": "zstd", "batch.size": 1_000_000, "queue.buffering.max.messages": 500_000},
     )
     source = FetchSource(broker.bootstrap_servers)
@@ -139,7 +139,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Any) -
     try:
         for broker in real_broker(stack.bootstrap_servers):
             tp = TopicPartition(broker.create_topic(), 0)
-            broker.produce(tp, [Message(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
+            broker.produce(tp, [RawRecord(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
             source = FetchSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
             reading = source.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
             begun = [next(reading)]
@@ -154,7 +154,7 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Any) -
 class Recorded:
     """A source that gives what it was given, and tells what it was asked for."""
 
-    def __init__(self, batches: list[Batch]) -> None:
+    def __init__(self, batches: list[RecordBatch]) -> None:
         self.batches = batches
         self.asked: list[tuple[OffsetRange, int]] = []
 
@@ -166,7 +166,7 @@ class Recorded:
         keys: bool = False,
         headers: bool = False,
         wait_seconds: float = math.inf,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RecordBatch]:
         self.asked.append((range_, leader_epoch))
         yield from self.batches
 
@@ -178,7 +178,7 @@ class TestTheChoice:
 
     def test_auto_goes_on_with_librdkafka_from_where_fetch_stopped(self) -> None:
         first = (2, batch(messages(2)))
-        rest = Batch(Chunk.from_messages(messages(3, 2)), 5)
+        rest = RecordBatch(Chunk.from_messages(messages(3, 2)), 5)
         other = Recorded([rest])
         with wire_broker(log=[first, self.OLD]) as broker:
             source = FetchOrOther(
@@ -192,7 +192,7 @@ class TestTheChoice:
     def test_small_batches_are_left_to_librdkafka(self, per_batch: int, reads_itself: bool) -> None:
         count = 250 * per_batch
         log = [(n + per_batch, batch(messages(per_batch, n))) for n in range(0, count, per_batch)]
-        other = Recorded([Batch(Chunk.from_messages(messages(count)), count)])
+        other = Recorded([RecordBatch(Chunk.from_messages(messages(count)), count)])
         with wire_broker(log=log) as broker:
             source = FetchOrOther(FetchSource(broker.address, hands_over=True), lambda: other)
             found = list(source.read(OffsetRange(TopicPartition(TOPIC, 0), 0, count), leader_epoch=0))

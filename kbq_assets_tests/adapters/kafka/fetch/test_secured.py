@@ -27,17 +27,13 @@ from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.adapters.kafka.source import KafkaSource, Reader
-from kbq_assets.adapters.local_stack import LocalStack
-from kbq_assets.adapters.local_stack.kafka import Kafka
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import CreateTopic
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets_tests.adapters.kafka.fetch.certificates import (
-    KEY_PASSWORD,
-    Certificates,
-    write_certificates,
-)
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.local.stack import LocalStack
+from kbq_assets.local.stack.kafka import Kafka
+from kbq_assets_tests.adapters.kafka.fetch.certificates import KEY_PASSWORD, Certificates, write_certificates
 from kbq_assets_tests.fixtures.local_stack import INSTALLED, SILENT, free_ports
 
 pytestmark = pytest.mark.kafka

@@ -13,12 +13,17 @@ from confluent_kafka import KafkaError
 
 from kbq_assets.adapters.kafka.fetch import source as subject
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
-from kbq_assets.adapters.kafka.fetch.protocol import Reply, parse_epoch_end, parse_fetch, parse_metadata
+from kbq_assets.adapters.kafka.fetch.protocol import (
+    ResponseReader,
+    parse_epoch_end,
+    parse_fetch,
+    parse_metadata,
+)
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
-from kbq_assets.core.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.kafka import Batch
-from kbq_assets.wire.chunk import Message
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.fetch.wire_broker import (
     TOPIC,
     Fault,
@@ -40,7 +45,7 @@ def log_of(epoch: int = 0) -> list[tuple[int, bytes]]:
     """Forty batches of a kilobyte or so."""
     found = []
     for first in range(0, END, PER_BATCH):
-        part = [Message(b"value %d" % n * 5, n, 1_000 + n) for n in range(first, first + PER_BATCH)]
+        part = [RawRecord(b"value %d" % n * 5, n, 1_000 + n) for n in range(first, first + PER_BATCH)]
         found.append((first + PER_BATCH, batch(part, codec="lz4", epoch=epoch)))
     return found
 
@@ -60,7 +65,7 @@ def source_of(broker: WireBroker, *others: WireBroker, seconds: float = 60.0, **
     return FetchSource(servers, options, no_progress_seconds=seconds, chunk_records=50)
 
 
-def read(source: FetchSource, first: int = 0, until: int = END, epoch: int = -1) -> list[Batch]:
+def read(source: FetchSource, first: int = 0, until: int = END, epoch: int = -1) -> list[RecordBatch]:
     return list(source.read(OffsetRange(TP, first, until), leader_epoch=epoch))
 
 
@@ -216,7 +221,7 @@ class TestLeaders:
         with wire_broker(log=log_of(), epoch=3, epoch_ends={0: END, 3: END}) as other:
             yield other
 
-    def moving(self, broker: WireBroker, to: WireBroker) -> list[Batch]:
+    def moving(self, broker: WireBroker, to: WireBroker) -> list[RecordBatch]:
         """Read while the leadership moves after the second answer."""
         reading = source_of(broker).read(OffsetRange(TP, 0, END), leader_epoch=0)
         found = [next(reading), next(reading)]
@@ -262,7 +267,7 @@ def test_an_old_broker_is_for_librdkafka(broker: WireBroker) -> None:
 
 
 def test_a_batch_larger_than_an_answer_arrives(broker: WireBroker) -> None:
-    large = Message(random.Random(0).randbytes(300_000), END, 1)
+    large = RawRecord(random.Random(0).randbytes(300_000), END, 1)
     broker.log.append((END + 1, batch([large])))
     found = read(source_of(broker), END - 1, END + 1)
     assert records(found)[END] == large.value
@@ -281,6 +286,6 @@ def test_mutated_answers_are_damaged_or_parse_but_nothing_else(broker: WireBroke
             for _ in range(source.randint(0, min(3, len(mutated)))):
                 mutated[source.randrange(min(200, len(mutated)))] = source.randrange(256)
             try:
-                parse(Reply(memoryview(bytes(mutated))))
+                parse(ResponseReader(memoryview(bytes(mutated))))
             except Damaged:
                 continue

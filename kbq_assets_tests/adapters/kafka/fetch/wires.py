@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 
 from kbq_assets.adapters.kafka.fetch import codecs
-from kbq_assets.wire.chunk import Bytes, Message, encode_long
+from kbq_assets.wire.chunk import Bytes, RawRecord, encode_long
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -36,7 +36,7 @@ PACK: Final[Mapping[str, tuple[int, Callable[[bytes], Any]]]] = {
 }
 
 
-def record(message: Message, delta: int, stamp: int) -> bytes:
+def record(message: RawRecord, delta: int, stamp: int) -> bytes:
     """One record; ``stamp`` is relative to its batch's."""
     head = b"\x00" + encode_long(stamp) + encode_long(delta)
     body = head + _bytes(message.key) + _bytes(message.value) + encode_long(len(message.headers))
@@ -50,7 +50,7 @@ def _bytes(value: bytes | None) -> bytes:
 
 
 def batch(
-    messages: Sequence[Message],
+    messages: Sequence[RawRecord],
     *,
     codec: str = "none",
     attributes: int = 0,
@@ -81,7 +81,7 @@ def seal(records: bytes, head: tuple[int, ...]) -> bytes:
 
 def marker(offset: int, producer: int, kind: int) -> bytes:
     """A control batch: the end of a transaction."""
-    control = Message(b"\x00" * 6, offset, 0, struct.pack(">hh", 0, kind))
+    control = RawRecord(b"\x00" * 6, offset, 0, struct.pack(">hh", 0, kind))
     return batch([control], attributes=16 | 32, producer=producer)
 
 

@@ -1,0 +1,1 @@
+"""Google credentials, clients and secrets, shared by the Google adapters."""

@@ -1,0 +1,35 @@
+"""Google's own clients, as credentials and endpoint of an access say: for the doctor, and for users' assets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
+from kbq_assets.core.config.locations import BigQueryProject
+
+if TYPE_CHECKING:  # BigQuery's client brings pandas: who needs one client does not wait for the other
+    from google.cloud.bigquery import Client as BigQueryClient
+    from google.cloud.storage import Client as StorageClient
+
+
+def storage_client(access: GoogleAccess, project: str | None = None) -> StorageClient:
+    """A Cloud Storage client. ``project`` matters to calls about buckets alone. Raises ConfigurationError."""
+    from google.cloud.storage import Client
+
+    return Client(project=project, credentials=google_credentials(access), client_options=_options(access))
+
+
+def bigquery_client(access: GoogleAccess, place: BigQueryProject) -> BigQueryClient:
+    """A BigQuery client of a project. Raises ConfigurationError."""
+    from google.cloud.bigquery import Client
+
+    return Client(
+        project=place.project,
+        credentials=google_credentials(access),
+        location=place.location,
+        client_options=_options(access),
+    )
+
+
+def _options(access: GoogleAccess) -> dict[str, Any] | None:
+    return {"api_endpoint": access.endpoint} if access.endpoint else None

@@ -1,0 +1,1 @@
+"""Long-running child processes: daemons, advisory locks, loopback ports."""

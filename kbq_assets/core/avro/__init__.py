@@ -1,0 +1,1 @@
+"""Avro writer schemas as a tree of types."""

@@ -1,0 +1,69 @@
+"""Schemas that refer to others in the registry, made whole: a file's header must say everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbq_assets.core.avro import tree as avro
+
+
+def inline_references(
+    schema: str | Mapping[str, Any] | Sequence[Any], referenced: Sequence[str | Mapping[str, Any]]
+) -> Any:
+    """``schema`` with each type that one of ``referenced`` defines written out where it is first used.
+
+    ``referenced`` may refer to one another, in any order. A name that nobody defines stays; parsing then
+    refuses it. Raises UnstageableSchema if a schema is not JSON.
+    """
+    definitions: dict[str, Any] = {}
+    for each in referenced:
+        loaded = avro.load_schema(each)
+        if isinstance(loaded, Mapping):
+            definitions[_full_name_of(loaded, "")] = loaded
+    return _Inliner(definitions).type(avro.load_schema(schema), "")
+
+
+class _Inliner:
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
+        self._defined: set[str] = set()
+
+    def type(self, schema: Any, namespace: str) -> Any:
+        if isinstance(schema, str):
+            return self._named(schema, namespace)
+        if isinstance(schema, Mapping):
+            return self._complex(schema, namespace)
+        if isinstance(schema, Sequence):
+            return [self.type(branch, namespace) for branch in schema]
+        return schema
+
+    def _named(self, name: str, namespace: str) -> Any:
+        full = avro.full_name(name, namespace)
+        if name in avro.PRIMITIVES or full in self._defined or full not in self._definitions:
+            return name
+        # The definition moves to another place: its namespace must not be that of the place.
+        space, _, simple = full.rpartition(".")
+        return self._complex({**self._definitions[full], "name": simple, "namespace": space}, "")
+
+    def _complex(self, schema: Mapping[str, Any], namespace: str) -> Any:
+        if isinstance(schema.get("name"), str):
+            full = _full_name_of(schema, namespace)
+            self._defined.add(full)
+            namespace = full.rpartition(".")[0]
+        made = dict(schema)
+        for part in ("type", "items", "values"):
+            if part in made:
+                made[part] = self.type(made[part], namespace)
+        if isinstance(made.get("fields"), list):
+            made["fields"] = [self._field(each, namespace) for each in made["fields"]]
+        return made
+
+    def _field(self, each: Any, namespace: str) -> Any:
+        if not isinstance(each, Mapping) or "type" not in each:
+            return each
+        return {**each, "type": self.type(each["type"], namespace)}
+
+
+def _full_name_of(schema: Mapping[str, Any], namespace: str) -> str:
+    return avro.full_name(str(schema.get("name")), str(schema.get("namespace", namespace) or ""))

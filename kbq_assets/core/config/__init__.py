@@ -1,0 +1,1 @@
+"""Settings: what each KBQ_* variable means and which values it takes."""

@@ -1,0 +1,140 @@
+"""What each side may do on Google Cloud, and nothing more: permissions, the roles that carry them, and their grants.
+
+The folders are those that the pipelines write; a test records what they do and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.extraction.cost import COSTS
+from kbq_assets.core.observation.run_totals import METRICS
+from kbq_assets.core.protocol.names import (
+    BACKLOG,
+    COMMITS,
+    COMPLETENESS,
+    DONE,
+    NOTICES,
+    QUARANTINE,
+    SCHEMAS,
+    STAGING,
+    TABLES,
+)
+from kbq_assets.core.topics.evolution import PLACEMENTS
+from kbq_assets.core.topics.json.inference import SHAPES
+
+
+class Side(StrEnum):
+    """Whose credentials: `KBQ_EXTRACT_CREDENTIALS` or `KBQ_LOAD_CREDENTIALS`."""
+
+    EXTRACT = "extract"
+    LOAD = "load"
+
+
+#: Folders of the staging area in which a side creates objects.
+CREATES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
+    Side.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, PLACEMENTS, SCHEMAS, SHAPES, STAGING),
+    Side.LOAD: (COMPLETENESS, METRICS, NOTICES, PLACEMENTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
+}
+#: Folders in which it deletes or replaces them; Cloud Storage asks for the same permission.
+DELETES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
+    Side.EXTRACT: (COMMITS, DONE, METRICS, PLACEMENTS, SHAPES),
+    Side.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, PLACEMENTS, STAGING, TABLES),
+}
+
+CREATE_OBJECTS: Final = "storage.objects.create"
+DELETE_OBJECTS: Final = "storage.objects.delete"
+GET_BUCKET: Final = "storage.buckets.get"
+#: Both sides alike; a load job reads the bucket and its files with the loader's permissions.
+BUCKET_PERMISSIONS: Final[Mapping[str, str]] = {
+    GET_BUCKET: "roles/storage.legacyBucketReader",
+    "storage.objects.get": "roles/storage.objectViewer",
+    "storage.objects.list": "roles/storage.objectViewer",
+    CREATE_OBJECTS: "roles/storage.objectUser",
+    DELETE_OBJECTS: "roles/storage.objectUser",
+}
+
+RUN_JOBS: Final = "bigquery.jobs.create"
+GET_DATASET: Final = "bigquery.datasets.get"
+CREATE_TABLES: Final = "bigquery.tables.create"
+LIST_TABLES: Final = "bigquery.tables.list"
+#: The loader's alone; extraction needs nothing of BigQuery.
+TABLE_PERMISSIONS: Final = (
+    "bigquery.tables.delete",  # scratch tables of probes
+    "bigquery.tables.get",
+    "bigquery.tables.getData",
+    "bigquery.tables.update",
+    "bigquery.tables.updateData",
+)
+SET_CATEGORY: Final = "bigquery.tables.setCategory"
+#: The loader's too, where the catalogue has policy tags. Taxonomies lie in a project, not in a dataset.
+POLICY_TAG_PERMISSIONS: Final = (SET_CATEGORY, "datacatalog.taxonomies.get")
+JOB_ROLE: Final = "roles/bigquery.jobUser"
+DATASET_ROLE: Final = "roles/bigquery.dataEditor"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A role that carries a permission, and the command that gives it."""
+
+    role: str
+    command: str
+
+
+def bucket_grant(bucket: Bucket, permission: str, member: str) -> Grant:
+    """The grant of a permission on a bucket."""
+    role = BUCKET_PERMISSIONS[permission]
+    words = "gcloud storage buckets add-iam-policy-binding"
+    return Grant(role, f"{words} gs://{bucket.name} --member={member} --role={role}")
+
+
+def job_grant(place: BigQueryProject, member: str) -> Grant:
+    """The grant of running jobs in a project."""
+    words = f"gcloud projects add-iam-policy-binding {place.project}"
+    return Grant(JOB_ROLE, f"{words} --member={member} --role={JOB_ROLE}")
+
+
+def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
+    """The grant of everything that loading does in a dataset: gcloud has no command for it, SQL has."""
+    sql = f'GRANT `{DATASET_ROLE}` ON SCHEMA `{place.project}`.{dataset} TO "{member}"'
+    command = (
+        f"bq query --project_id={place.project} --location={place.location} --use_legacy_sql=false '{sql}'"
+    )
+    return Grant(DATASET_ROLE, command)
+
+
+def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
+    """The grant of setting policy tags. No role of Google's has just these two."""
+    role = f"projects/{place.project}/roles/kbqPolicyTags"
+    create = (
+        f"gcloud iam roles create kbqPolicyTags --project={place.project} --stage=GA"
+        f" --permissions={','.join(POLICY_TAG_PERMISSIONS)}"
+    )
+    bind = f"gcloud projects add-iam-policy-binding {place.project} --member={member} --role={role}"
+    return Grant(role, f"{create} && {bind}")
+
+
+def member_of(identity: str) -> str:
+    """IAM's name of an identity; a placeholder where the credentials do not say whose they are."""
+    if identity.endswith(".gserviceaccount.com"):
+        return f"serviceAccount:{identity}"
+    return f"user:{identity}" if "@" in identity else "MEMBER"
+
+
+#: Regions that lie in Europe but not in BigQuery's multi-region EU: London and Zurich.
+_OUTSIDE_EU: Final = ("europe-west2", "europe-west6")
+
+
+def can_load(bucket_location: str, dataset_location: str) -> bool:
+    """Whether a dataset may load files of a bucket: of the same place or, into a multi-region, of a place in it.
+    Into US they may be anywhere. https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro"""
+    bucket, dataset = bucket_location.lower(), dataset_location.lower()
+    if dataset in ("us", bucket):
+        return True
+    return (
+        dataset == "eu" and bucket not in _OUTSIDE_EU and (bucket.startswith("europe-") or bucket == "eur4")
+    )

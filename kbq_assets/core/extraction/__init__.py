@@ -1,0 +1,1 @@
+"""Decides what an extraction reads: backlog, plan, units, turns, throttle, restarts, cost."""

@@ -1,0 +1,103 @@
+"""What reading cost, per topic and owner: for chargeback.
+
+A cost function turns the usage of one topic in one run into a number of whatever unit its author likes. The default is
+the processor seconds of the topic's tasks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.extraction.units import UnitOutcome
+
+#: Cost records: `costs/<day>/<time>-<run>.jsonl`, one line per topic. Nothing reads them back.
+COSTS: Final = "costs/"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one topic used in one run, whether or not it could be published. ``bytes`` are of values, ``staged_bytes``
+    of files; ``seconds`` of tasks, ``core_seconds`` of processors in them."""
+
+    topic: str
+    owner: str = ""
+    cost_center: str = ""
+    tasks: int = 0
+    positions: int = 0
+    records: int = 0
+    bytes: int = 0
+    staged_bytes: int = 0
+    seconds: float = 0.0
+    core_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A topic's usage and its cost; None where the cost function failed."""
+
+    usage: Usage
+    cost: float | None
+
+
+CostFunction = Callable[[Usage], float]
+
+
+def core_seconds(usage: Usage) -> float:
+    """The default cost."""
+    return usage.core_seconds
+
+
+def load_cost_function(name: str) -> CostFunction:
+    """The function `module:function`; the default for "". Raises ConfigurationError."""
+    if not name:
+        return core_seconds
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"KBQ_COST_FUNCTION={name}: {error}", next_step="name an importable module:function"
+        ) from error
+    if not callable(found):
+        raise ConfigurationError(
+            f"KBQ_COST_FUNCTION={name} is no function", next_step="name an importable module:function"
+        )
+    return cast(CostFunction, found)
+
+
+def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
+    """A topic's usage with one more unit."""
+    settings = outcome.unit.settings
+    usage = usage or Usage(outcome.unit.range.topic_partition.topic, settings.owner, settings.cost_center)
+    windows = outcome.windows
+    return dataclasses.replace(
+        usage,
+        tasks=usage.tasks + 1,
+        positions=usage.positions + sum(w.until - w.first for w in windows),
+        records=usage.records + sum(w.counts.records for w in windows),
+        bytes=usage.bytes + sum(w.counts.bytes for w in windows),
+        staged_bytes=usage.staged_bytes + sum(f.bytes for w in windows for f in w.files),
+        seconds=usage.seconds + outcome.seconds,
+        core_seconds=usage.core_seconds + outcome.core_seconds,
+    )
+
+
+def costs_path(run: str, started_ms: int) -> str:
+    """Where a run's cost records go: `costs/2026-11-21/143059-a1b2.jsonl`."""
+    started = datetime.fromtimestamp(started_ms / 1000, UTC)
+    return f"{COSTS}{started:%Y-%m-%d}/{started:%H%M%S}-{run}.jsonl"
+
+
+def cost_lines(costs: Iterable[Cost], run: str, started_ms: int) -> bytes:
+    """Cost records as lines of JSON, flat, so that DuckDB and BigQuery read them as they are."""
+    started = datetime.fromtimestamp(started_ms / 1000, UTC)
+    common = {"run": run, "started": f"{started:%Y-%m-%dT%H:%M:%SZ}"}
+    lines = [json.dumps({**common, **dataclasses.asdict(c.usage), "cost": c.cost}) for c in costs]
+    return "".join(line + "\n" for line in lines).encode()

@@ -1,0 +1,432 @@
+"""What an extraction does next: a pure function of commits, the broker's answers and settings (PROTOCOL E1, E2, E7).
+
+A plan is a value: `kbq plan` prints it, `pipelines.extract` executes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.extraction import restarts
+from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
+from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
+from kbq_assets.core.extraction.throttle import ReadLimits
+from kbq_assets.core.extraction.units import Unit, WindowLimits
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop, TopicEntry
+from kbq_assets.core.protocol.names import (
+    DoneFileName,
+    StagedFileName,
+    TableReference,
+    backlog_path,
+    shard_of,
+)
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.watermarks import LogEnd
+from kbq_assets.core.topics.options import TopicSettings
+
+#: Topic ids the broker gives when it has none (KIP-516's zero id).
+_UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
+
+
+def is_other_topic(committed: str, now: str) -> bool:
+    """Whether two topic ids, both known, differ: the topic was deleted and created anew."""
+    return not {committed, now} & _UNKNOWN_IDS and committed != now
+
+
+@dataclass(frozen=True)
+class TopicSnapshot:
+    """One topic as read at the start of a run. ``problem`` is why its commits cannot be read, if so."""
+
+    settings: TopicSettings
+    description: TopicDescription
+    entry: TopicEntry = field(default_factory=TopicEntry)
+    commits: Mapping[int, Commit] = field(default_factory=dict)
+    has_done_files: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A commit object to register and create, with each partition's first position."""
+
+    topic: str
+    shard: int
+    cluster_id: str
+    topic_id: str
+    starts: Mapping[int, int]
+
+    def commit(self) -> Commit:
+        """The commit to write."""
+        partitions = {p: PartitionCommit(next=start, start=start) for p, start in self.starts.items()}
+        return Commit(self.topic, self.shard, self.cluster_id, self.topic_id, epoch=1, partitions=partitions)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A new partition of a known topic: it starts at its earliest offset (E1)."""
+
+    topic_partition: TopicPartition
+    start: int
+
+
+@dataclass(frozen=True)
+class RecordedGap:
+    """Positions lost to retention that the topic's policy accepts (on_retention_loss=record)."""
+
+    topic_partition: TopicPartition
+    until: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartitionStop:
+    """A partition, or a whole topic (partition -1), that waits for an operator; ``commands`` go on.
+
+    ``next_try_ms`` is when it is tried again by itself, by the store's time (0: never), after ``tries`` that failed.
+    """
+
+    topic_partition: TopicPartition
+    reason: str
+    message: str
+    commands: tuple[str, ...]
+    tries: int = 0
+    next_try_ms: int = 0
+
+
+@dataclass(frozen=True)
+class ExtractionPlan:
+    """What one extraction does: state to create first, units to read, what is stopped and why.
+
+    ``waiting`` partitions have too little to read, ``throttled`` ones more than this run may. ``log_ends`` are of all
+    partitions that are not stopped, but of topics that no table waits for.
+    """
+
+    creations: tuple[Creation, ...] = ()
+    additions: tuple[Addition, ...] = ()
+    gaps: tuple[RecordedGap, ...] = ()
+    units: tuple[Unit, ...] = ()
+    stops: tuple[PartitionStop, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    throttled: tuple[Throttled, ...] = ()
+    idle: int = 0
+    log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def positions(self) -> int:
+        """Positions to read, an upper bound of the records."""
+        return sum(unit.range.positions for unit in self.units)
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the broker ended, of every partition that has a unit."""
+        left = {throttled.topic_partition: throttled.positions for throttled in self.throttled}
+        ranges = (unit.range for unit in self.units)
+        return {r.topic_partition: r.until_offset + left.get(r.topic_partition, 0) for r in ranges}
+
+
+@dataclass
+class _Draft:
+    limits: WindowLimits
+    ripe: Collection[TopicPartition] = ()
+    now_ms: int = 0
+    creations: list[Creation] = field(default_factory=list)
+    additions: list[Addition] = field(default_factory=list)
+    gaps: list[RecordedGap] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    stops: list[PartitionStop] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    averages: dict[TopicPartition, Averages] = field(default_factory=dict)
+    log_ends: dict[TopicPartition, LogEnd] = field(default_factory=dict)
+    idle: int = 0
+
+    def note_end(self, tp: TopicPartition, settings: TopicSettings, end: LogEnd) -> None:
+        if settings.complete_after_seconds:
+            self.log_ends[tp] = end
+
+    def stop(self, topic: str, partition: int, reason: str, message: str, *commands: str) -> None:
+        self.stops.append(PartitionStop(TopicPartition(topic, partition), reason, message, commands))
+
+
+def plan_extraction(
+    snapshots: Iterable[TopicSnapshot],
+    offsets: Mapping[TopicPartition, BrokerOffsets],
+    cluster_id: str,
+    limits: WindowLimits | None = None,
+    run: ReadLimits | None = None,
+    ripe: Collection[TopicPartition] = (),
+    now_ms: int = 0,
+) -> ExtractionPlan:
+    """Plan the units of one run, in order of urgency, within the limits of topics and of the run.
+
+    ``ripe`` are partitions that need not wait for more. Topics and partitions that must stop do not stop the others.
+    ``now_ms``: the store's time, by which stopped partitions are tried again; without it none is.
+    """
+    draft = _Draft(limits or WindowLimits(), ripe, now_ms)
+    for snapshot in snapshots:
+        _plan_topic(draft, snapshot, offsets, cluster_id)
+    units, throttled = within_limits(in_order(draft.units), draft.averages, run or ReadLimits())
+    return ExtractionPlan(
+        creations=tuple(draft.creations),
+        additions=tuple(draft.additions),
+        gaps=tuple(draft.gaps),
+        units=tuple(units),
+        stops=tuple(draft.stops),
+        waiting=tuple(draft.waiting),
+        throttled=tuple(throttled),
+        idle=draft.idle,
+        log_ends=draft.log_ends,
+    )
+
+
+def _plan_topic(
+    draft: _Draft,
+    snapshot: TopicSnapshot,
+    offsets: Mapping[TopicPartition, BrokerOffsets],
+    cluster_id: str,
+) -> None:
+    topic = snapshot.description.topic
+    if _stops_topic(draft, snapshot, cluster_id):
+        return
+    starts: dict[int, dict[int, int]] = defaultdict(dict)
+    known = {p: c for c in snapshot.commits.values() for p in c.partitions}
+    usual = Averages.of_topic(s.totals for c in snapshot.commits.values() for s in c.partitions.values())
+    for partition in range(snapshot.description.partitions):
+        tp = TopicPartition(topic, partition)
+        if tp not in offsets:
+            draft.stop(topic, partition, "no_offsets", f"the broker gives no offsets for {tp}", "kbq extract")
+        elif partition in known:
+            _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], usual)
+        else:
+            _plan_new_partition(draft, snapshot, tp, offsets[tp], starts, usual)
+    for shard, positions in starts.items():
+        draft.creations.append(Creation(topic, shard, cluster_id, snapshot.description.topic_id, positions))
+    for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
+        draft.stop(
+            topic, partition, "partition_gone", f"{topic}[{partition}] is gone", f"kbq reset --topic {topic}"
+        )
+
+
+def _stops_topic(draft: _Draft, snapshot: TopicSnapshot, cluster_id: str) -> bool:
+    """E1 and the identities of E2."""
+    topic = snapshot.description.topic
+    if snapshot.problem:
+        draft.stop(
+            topic, -1, "commit_unreadable", snapshot.problem, "restore the commit object, then kbq extract"
+        )
+        return True
+    missing = sorted(set(snapshot.entry.active) - set(snapshot.commits))
+    if missing:
+        message = f"the commit of {topic} is registered but missing (shards {missing})"
+        draft.stop(
+            topic, -1, "commit_missing", message, "restore commits/ from a backup or an earlier version"
+        )
+        return True
+    if not snapshot.commits and not snapshot.entry.creating and snapshot.has_done_files:
+        message = f"{topic} has done files but no commit"
+        draft.stop(topic, -1, "not_bootstrapped", message, f"kbq bootstrap --topic {topic} --from-done-files")
+        return True
+    return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
+
+
+def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, cluster_id: str) -> bool:
+    topic, now = commit.topic, snapshot.description.topic_id
+    if commit.cluster_id and cluster_id and commit.cluster_id != cluster_id:
+        message = f"{topic} was read from cluster {commit.cluster_id}, this is cluster {cluster_id}"
+    elif is_other_topic(commit.topic_id, now):
+        message = f"{topic} was recreated: topic id {commit.topic_id} became {now}"
+    else:
+        return False
+    ranges = ", ".join(f"[{p}] from {s.next}" for p, s in sorted(commit.partitions.items()))
+    draft.stop(
+        topic,
+        -1,
+        "recreated",
+        f"{message}; unread positions are gone: {ranges}",
+        f"kbq reset --topic {topic}",
+    )
+    return True
+
+
+def _plan_new_partition(
+    draft: _Draft,
+    snapshot: TopicSnapshot,
+    tp: TopicPartition,
+    broker: BrokerOffsets,
+    starts: dict[int, dict[int, int]],
+    usual: Averages,
+) -> None:
+    known_topic = bool(snapshot.commits)
+    latest = not known_topic and snapshot.settings.start == "latest"
+    start = broker.latest if latest else broker.earliest
+    shard = shard_of(tp.partition)
+    if shard in snapshot.commits:
+        draft.additions.append(Addition(tp, start))
+        epoch = snapshot.commits[shard].epoch
+    else:
+        starts[shard][tp.partition] = start
+        epoch = 1
+    draft.note_end(tp, snapshot.settings, LogEnd(start, broker.latest))
+    limits = draft.limits.of_topic(snapshot.settings)
+    unit = Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=limits)
+    _add_unit(draft, unit, broker, usual)
+
+
+def _plan_partition(
+    draft: _Draft,
+    settings: TopicSettings,
+    commit: Commit,
+    partition: int,
+    broker: BrokerOffsets,
+    usual: Averages,
+) -> None:
+    tp, state = commit.topic_partition(partition), commit.partitions[partition]
+    options = f"--topic {tp.topic} --partition {partition}"
+    first = state.next
+    if state.stop is not None and not restarts.restarts_now(state.stop, settings, draft.now_ms):
+        draft.stops.append(_stop_of(settings, state.stop, tp))
+        return
+    if first > broker.latest:
+        message = f"{tp} stands at {first}, the broker ends at {broker.latest}: truncated or recreated"
+        draft.stop(tp.topic, partition, "truncated", message, f"kbq reset {options}")
+        return
+    if first < broker.earliest:
+        message = (
+            f"{tp}: positions [{first}, {broker.earliest}) were deleted by retention before they were read"
+        )
+        if settings.on_retention_loss != "record":
+            commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
+            draft.stop(tp.topic, partition, "retention_loss", message, *commands)
+            return
+        draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
+        first = broker.earliest
+    # A gap was jumped: the old leader epoch says nothing about the new position.
+    has_epoch = first == state.next and state.leader_epoch >= 0
+    last = max(first, broker.latest)
+    draft.note_end(tp, settings, LogEnd(first, broker.latest, state.watermark.end_ms))
+    if state.stop is not None and first < state.stop.until:
+        last = min(last, state.stop.until)  # a try reads the range that stopped; the next run goes on
+    unit = Unit(
+        OffsetRange(tp, first, last),
+        commit.epoch,
+        settings,
+        state.leader_epoch if has_epoch else -1,
+        max(state.epoch_until or first, broker.earliest) if has_epoch else 0,
+        state.accept_errors_until,
+        draft.limits.of_topic(settings),
+    )
+    _add_unit(draft, unit, broker, Averages.of(state.totals, usual), is_try=state.stop is not None)
+
+
+def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
+    options = f"--topic {tp.topic} --partition {tp.partition}"
+    commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
+    next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
+    return PartitionStop(tp, stop.reason, stop.message, commands, stop.tries, next_ms)
+
+
+def _add_unit(
+    draft: _Draft, unit: Unit, broker: BrokerOffsets, averages: Averages, *, is_try: bool = False
+) -> None:
+    if not unit.range:
+        draft.idle += 1
+        return
+    tp, first, positions = unit.range.topic_partition, unit.range.from_offset, unit.range.positions
+    room = headroom(first, broker)
+    needs_no_more = is_try or tp in draft.ripe or is_in_danger(room)
+    short = "" if needs_no_more else too_little(unit.settings, positions, averages)
+    if short:
+        draft.waiting.append(Waiting(tp, first, positions, unit.settings.max_wait_seconds, short))
+    else:
+        draft.units.append(dataclasses.replace(unit, headroom=room))
+        draft.averages[tp] = averages
+
+
+@dataclass(frozen=True)
+class BacklogChunk:
+    """Files of one window that wait in a table's backlog (E7)."""
+
+    files: tuple[StagedFile, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PruningPlan:
+    """Backlog chunks to create first, then the commit to swap in (E7). ``commit`` is the old one if nothing changes."""
+
+    chunks: Mapping[str, BacklogChunk]
+    commit: Commit
+
+
+def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) -> PruningPlan:
+    """Drop windows that are loaded; copy the files of parked tables into their backlog and drop them (E7)."""
+
+    def loaded(file: StagedFile) -> bool:
+        state = states.get(file.table)
+        return state is not None and state.is_loaded(file)
+
+    def is_set_aside(file: StagedFile) -> bool:
+        state = states.get(file.table)
+        return state is not None and state.parked is not None and not state.is_loaded(file)
+
+    pruned = commits.prune(commit, loaded)
+    # In offset order: chunks are created in this order, so that a loader never sees one without those before it.
+    chunks: dict[str, list[StagedFile]] = defaultdict(list)
+    for file in filter(is_set_aside, pruned.files):
+        name = file.name
+        chunks[backlog_path(file.table, name.epoch, name.topic_partition, file.window)].append(file)
+    kept = commits.drop_files(pruned, is_set_aside) if chunks else pruned
+    # Dropping set-aside files may leave windows whose other files are all loaded.
+    return PruningPlan({p: BacklogChunk(tuple(f)) for p, f in chunks.items()}, commits.prune(kept, loaded))
+
+
+def expected_done_files(
+    commit: Commit, states: Mapping[TableReference, TableState]
+) -> Iterator[DoneFileName]:
+    """Done files that must exist (E5): of files not yet loaded, and of each partition's last pending window.
+
+    The last window's are needed even when loaded: the highest done file of a partition is never missing (L7).
+    """
+    for partition in commit.partitions.values():
+        for window in partition.windows:
+            is_last = window is partition.windows[-1]
+            for file in window.files:
+                state = states.get(file.table)
+                if is_last or state is None or not state.is_loaded(file):
+                    yield file.done
+
+
+def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozenset[str]) -> list[str]:
+    """Staged files to delete (E6). ``listed`` must have been listed before commits, backlogs and states were read."""
+    by_shard = {(c.topic, c.shard): c for c in commits_}
+    return [path for path in listed if path not in in_use and _is_orphan(path, by_shard)]
+
+
+def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
+    try:
+        name = StagedFileName.parse(path)
+    except InvalidName:
+        return False  # not ours to judge
+    tp = name.topic_partition
+    commit = by_shard.get((tp.topic, shard_of(tp.partition)))
+    if commit is None or tp.partition not in commit.partitions:
+        return False
+    older = name.epoch < commit.epoch
+    return older or (name.epoch == commit.epoch and name.first_offset < commit.partitions[tp.partition].next)
+
+
+def superseded_done_files(
+    names: Iterable[DoneFileName], in_use: frozenset[DoneFileName]
+) -> list[DoneFileName]:
+    """Done files to delete: their avro is loaded and a higher one of the partition exists (L4, L7)."""
+    names = list(names)
+    highest: dict[TopicPartition, int] = {}
+    for name in names:
+        highest[name.topic_partition] = max(highest.get(name.topic_partition, -1), name.last_offset)
+    return [n for n in names if n.last_offset < highest[n.topic_partition] and n not in in_use]

@@ -1,0 +1,65 @@
+"""The order in which partitions are read, and what the limits leave of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbq_assets.core.extraction.backlog import DANGER_TURNS, Averages, is_in_danger
+from kbq_assets.core.extraction.throttle import Demand, ReadLimits, allot
+from kbq_assets.core.extraction.units import Unit
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """Positions that a limit of the topic or of the run leaves to later runs."""
+
+    topic_partition: TopicPartition
+    positions: int
+
+
+def weight(unit: Unit) -> int:
+    """How many turns a unit's partition gets: by its topic's priority, more when it is close to losing records."""
+    return unit.settings.weight * (DANGER_TURNS if is_in_danger(unit.headroom) else 1)
+
+
+def urgency(unit: Unit) -> tuple[float, int]:
+    """The order among equals: nearest to losing records first, then the longest, so that cores are busy to the end."""
+    return (unit.headroom if is_in_danger(unit.headroom) else 1.0, -unit.range.positions)
+
+
+def in_order(units: Iterable[Unit]) -> list[Unit]:
+    """Units by urgency."""
+    return sorted(units, key=urgency)
+
+
+def within_limits(
+    units: Sequence[Unit], averages: Mapping[TopicPartition, Averages], run: ReadLimits
+) -> tuple[list[Unit], list[Throttled]]:
+    """Units cut to what the limits allow, and what is left of them."""
+    topics = {
+        unit.range.topic_partition.topic: ReadLimits(unit.settings.max_records, unit.settings.max_bytes)
+        for unit in units
+    }
+    demands = [
+        Demand(tp.topic, unit.range.positions, max(1, math.ceil(averages[tp].bytes)), weight(unit))
+        for unit in units
+        for tp in [unit.range.topic_partition]
+    ]
+    kept, throttled = [], []
+    for unit, positions in zip(units, allot(demands, topics, run), strict=True):
+        left = unit.range.positions - positions
+        if left:
+            throttled.append(Throttled(unit.range.topic_partition, left))
+        if positions:
+            kept.append(_cut(unit, positions) if left else unit)
+    return kept, throttled
+
+
+def _cut(unit: Unit, positions: int) -> Unit:
+    whole = unit.range
+    part = OffsetRange(whole.topic_partition, whole.from_offset, whole.from_offset + positions)
+    return dataclasses.replace(unit, range=part)

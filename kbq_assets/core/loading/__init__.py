@@ -1,0 +1,1 @@
+"""Decides what a load does: table state, batches, quota, columns, completeness."""

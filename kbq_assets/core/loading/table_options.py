@@ -1,0 +1,63 @@
+"""How a table is created and labelled, from the options of the topics whose records it gets.
+
+A table of several topics takes what loses least: the longest expiry (0: for ever), a partition filter when any topic
+wants it, the clustering of the first topic, by name, that has one; a label on which topics differ is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import ERROR_TABLE, TopicSettings
+
+#: Label by which KBQ's tables and jobs are found.
+LABEL: Final = ("kbq", "v1")
+#: https://cloud.google.com/bigquery/docs/labels-intro#requirements
+_MAX_LABEL: Final = 63
+
+
+def table_options(
+    table: TableReference,
+    topics: Iterable[str],
+    settings: Mapping[str, TopicSettings],
+    notes: TableNotes | None = None,
+) -> TableOptions:
+    """The options of a table. Topics without settings, as those no longer in the source list, count as default."""
+    notes = notes or TableNotes()
+    topics = sorted(topics)
+    chosen = [settings.get(topic, TopicSettings()) for topic in topics] or [TopicSettings()]
+    labels = _labels(
+        topic=topics,
+        owner=[each.owner for each in chosen],
+        cost_center=[each.cost_center for each in chosen],
+    )
+    labels |= notes.labels  # of jobs, too
+    if table.table == ERROR_TABLE:
+        return TableOptions(cluster_by=("_kafka_topic", "reason"), labels=labels, notes=notes)
+    expiries = [each.partition_expiry_days for each in chosen]
+    return TableOptions(
+        cluster_by=next((columns for each in chosen if (columns := each.clustering)), ()),
+        labels=labels,
+        require_partition_filter=any(each.require_partition_filter for each in chosen),
+        expiry_days=0 if 0 in expiries else max(expiries),
+        notes=notes,
+    )
+
+
+def label_value(text: str) -> str:
+    """Text as a label's value: lower-case letters, digits, '_' and '-', at most 63."""
+    return re.sub(r"[^a-z0-9_-]", "_", text.lower())[:_MAX_LABEL]
+
+
+def _labels(**values: Iterable[str]) -> dict[str, str]:
+    """Labels on which all agree; keys are KBQ's own, and allowed."""
+    agreed = {key: set(map(label_value, found)) for key, found in values.items()}
+    return {
+        **dict([LABEL]),
+        **{key: found.pop() for key, found in agreed.items() if len(found) == 1 and all(found)},
+    }

@@ -1,0 +1,197 @@
+"""Frozen dataclasses to JSON documents and back: the shape of every state object.
+
+Field types allowed: int, str, bool, float, ``X | None``, ``tuple[X, ...]``, ``Mapping[str | int, X]``, TableReference
+and dataclasses of these. A dataclass with a field ``extra: Mapping[str, Any]`` keeps fields it does not know, so that
+an older version passes on what a newer one wrote (PROTOCOL, Objects). Fields equal to their default are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import json
+import threading
+import types
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar, cast
+
+from kbq_assets.core.errors import CorruptState, UnsupportedFormat
+from kbq_assets.core.protocol.names import TableReference
+
+T = TypeVar("T")
+_SCALARS = frozenset({int, str, bool, float})
+#: The format this version writes, and the highest it reads.
+FORMAT = 1
+
+
+def dumps(value: Any) -> bytes:
+    """Serialise a state object, with its ``format`` number, deterministically."""
+    document = {"format": FORMAT, **encode(value)}
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+def loads(cls: type[T], data: bytes, path: str) -> T:
+    """Parse a state object. Raises CorruptState or UnsupportedFormat, naming ``path``."""
+    try:
+        return cast(T, _parse(cast(Hashable, cls), data))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CorruptState(
+            f"{path} cannot be read: {type(error).__name__}: {error}",
+            next_step="restore the object from a backup or an earlier version; KBQ never treats it as empty",
+        ) from error
+    except UnsupportedFormat as error:
+        raise UnsupportedFormat(
+            f"{path} {error.message}", next_step="upgrade KBQ; nothing was changed"
+        ) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _parse(cls: Any, data: bytes) -> Any:
+    """Values are frozen, so one may be shared: loops read the same few objects again and again."""
+    with no_collection:
+        document = json.loads(data)
+        version = document.pop("format")
+        if not isinstance(version, int) or version > FORMAT:
+            raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {FORMAT}")
+        return decode(cls, document)
+
+
+class _NoCollection:
+    """Pauses the search for cycles, which state does not have: it takes twice as long as building a large document.
+
+    Threads overlap: the last to leave lets the search go on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._was_on:
+                gc.enable()
+
+
+no_collection = _NoCollection()
+
+
+def encode(value: Any) -> Any:
+    """Return the JSON form of a value."""
+    if isinstance(value, TableReference):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _encode_dataclass(value)
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [encode(item) for item in value]
+    return value
+
+
+def decode(cls: type[T], document: Any) -> T:
+    """Build ``cls`` from its JSON form. Raises ValueError, KeyError or TypeError."""
+    return cast(T, _decoder(cast(Hashable, cls))(document))
+
+
+def _encode_dataclass(value: Any) -> dict[str, Any]:
+    document = dict(getattr(value, "extra", {}))
+    for name, default in _defaults(cast(Hashable, type(value))):
+        item = getattr(value, name)
+        if item != default:
+            document[name] = encode(item)
+    return document
+
+
+@functools.cache
+def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
+    def default(field: dataclasses.Field[Any]) -> Any:
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory()
+        return field.default
+
+    return tuple((f.name, default(f)) for f in dataclasses.fields(cls) if f.name != "extra")
+
+
+@functools.cache
+def _decoder(annotation: Any) -> Callable[[Any], Any]:
+    if annotation is TableReference:
+        return TableReference.parse
+    if annotation in _SCALARS:
+        return functools.partial(_checked, annotation)
+    if annotation is Any:
+        return lambda item: item
+    if dataclasses.is_dataclass(annotation):
+        return _DataclassDecoder(typing.cast("type", annotation))
+    return _container_decoder(annotation)
+
+
+def _container_decoder(annotation: Any) -> Callable[[Any], Any]:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        inner = _decoder(next(a for a in arguments if a is not types.NoneType))
+        return lambda item: None if item is None else inner(item)
+    if origin is tuple:
+        element = _decoder(arguments[0])
+        return lambda items: tuple(element(item) for item in items)
+    if origin is not None and issubclass(origin, Mapping):
+        key, element = arguments[0], _decoder(arguments[1])
+        return lambda items: {key(k): element(v) for k, v in items.items()}
+    raise TypeError(f"the codec does not know {annotation}")
+
+
+class _DataclassDecoder:
+    """Builds one frozen dataclass from documents, field by field."""
+
+    def __init__(self, cls: type) -> None:
+        if hasattr(cls, "__post_init__"):
+            raise TypeError(f"the codec would build {cls.__name__} without its checks")
+        hints = typing.get_type_hints(cls)
+        fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
+        self._cls = cls
+        self._scalars = {f.name: hints[f.name] for f in fields if hints[f.name] in _SCALARS}
+        self._others = {f.name: hints[f.name] for f in fields if f.name not in self._scalars}
+        self._known = frozenset(f.name for f in fields)
+        self._keeps_extra = "extra" in hints
+        self._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+        self._factories = {
+            f.name: f.default_factory for f in fields if f.default_factory is not dataclasses.MISSING
+        }
+        self._required = self._known - self._defaults.keys() - self._factories.keys()
+
+    @functools.cached_property
+    def _decoders(self) -> dict[str, Callable[[Any], Any]]:
+        # Not before they are needed: a dataclass may contain itself.
+        return {name: _decoder(annotation) for name, annotation in self._others.items()}
+
+    def __call__(self, document: Any) -> Any:
+        if missing := self._required - document.keys():
+            raise KeyError(", ".join(sorted(missing)))
+        values = {**self._defaults, **{name: new() for name, new in self._factories.items()}}
+        for name, item in document.items():
+            if (kind := self._scalars.get(name)) is not None:
+                values[name] = item if item.__class__ is kind else _checked(kind, item)
+            elif (decoder := self._decoders.get(name)) is not None:
+                values[name] = decoder(item)
+        if self._keeps_extra:
+            values["extra"] = {name: document[name] for name in document.keys() - self._known}
+        # A frozen dataclass's own constructor makes a call per field: a cycle reads a million of them.
+        value: Any = object.__new__(self._cls)
+        value.__dict__.update(values)
+        return value
+
+
+def _checked(cls: type, item: Any) -> Any:
+    if not isinstance(item, cls) or (cls is int and isinstance(item, bool)):
+        raise TypeError(f"{item!r} is not {cls.__name__}")
+    return item

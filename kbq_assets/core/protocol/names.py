@@ -1,0 +1,277 @@
+"""Names of staged files, done files and state objects. The one codec of them.
+
+Names are parsed from the right: a topic may contain dots, a dataset or a table may not.
+
+    staging/3-9f2c…/shop.orders.v1.0.sales.orders.17.4200.avro     StagedFileName
+    done/shop.orders.v1.0.sales.orders.17.4200.4999.done           DoneFileName
+    done/shop.orders.v1.0.sales.orders.4200.4999.done              the short form, read by `kbq bootstrap` only
+    commits/shop.orders.v1.json, commits/shop.orders.v1@1.json     shards 0 and 1 of a topic's commit
+    tables/sales.orders.json                                       a table's load state
+
+The base names are Kafka BigQuery Express's (PROTOCOL, Objects).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+STAGING: Final = "staging/"
+DONE: Final = "done/"
+COMMITS: Final = "commits/"
+TABLES: Final = "tables/"
+BACKLOG: Final = "backlog/"
+QUARANTINE: Final = "quarantine/"
+NOTICES: Final = "notices/"
+COMPLETENESS: Final = "completeness/"
+SCHEMAS: Final = "schemas/"
+TOPIC_REGISTRY: Final = "commits/_topics.json"
+TABLE_REGISTRY: Final = "tables/_tables.json"
+
+#: Partitions a commit object holds (PROTOCOL, Objects).
+PARTITIONS_PER_SHARD: Final = 64
+#: The longest base name a local file system takes, in bytes; GCS takes 1,024 for the whole path.
+MAX_BASE_NAME: Final = 255
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
+_DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery takes 1,024; a file name must hold it
+_TABLE = re.compile(r"[A-Za-z0-9_-]{1,200}")
+#: The table of each dataset that says which hours of the others are complete. No topic's table may have its name.
+COMPLETENESS_TABLE: Final = "_kbq_completeness"
+#: Names a topic cannot have here: "." and ".." are not Kafka's, `_topics` is the registry's file name.
+_RESERVED_TOPICS: Final = frozenset({".", "..", "_topics"})
+
+
+def check_topic(topic: str) -> str:
+    """Return ``topic``, or raise InvalidName."""
+    if not _TOPIC.fullmatch(topic) or topic in _RESERVED_TOPICS:
+        raise InvalidName(
+            f"topic name {topic!r} cannot be carried in file names",
+            next_step="letters, digits, '.', '_' and '-', at most 249; not '.', '..' or '_topics'",
+        )
+    return topic
+
+
+@dataclass(frozen=True, order=True)
+class TableReference:
+    """A table of the warehouse: ``dataset.table``."""
+
+    dataset: str
+    table: str
+
+    def __post_init__(self) -> None:
+        if not _DATASET.fullmatch(self.dataset) or not _TABLE.fullmatch(self.table):
+            raise InvalidName(
+                f"table name {self.dataset!r}.{self.table!r} is not allowed",
+                next_step="dataset: letters, digits, '_'; table: also '-'; at most 200 characters each",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> TableReference:
+        """Parse ``dataset.table``. Raises InvalidName."""
+        dataset, dot, table = text.partition(".")
+        if not dot:
+            raise InvalidName(f"{text!r} is not a table", next_step="write dataset.table")
+        return cls(dataset, table)
+
+    def __str__(self) -> str:
+        return f"{self.dataset}.{self.table}"
+
+
+@dataclass(frozen=True)
+class StagedFileName:
+    """``<topic>.<partition>.<dataset>.<table>.<schemaId>.<firstOffset>.avro`` in ``staging/<epoch>-<attempt>/``."""
+
+    topic_partition: TopicPartition
+    table: TableReference
+    schema_id: int
+    first_offset: int
+    epoch: int
+    attempt: str
+
+    def format(self) -> str:
+        """Return the path below the store's root. Raises InvalidName when it is too long."""
+        tp = self.topic_partition
+        base = f"{tp.topic}.{tp.partition}.{self.table}.{self.schema_id}.{self.first_offset}.avro"
+        return f"{STAGING}{self.epoch}-{self.attempt}/{_checked_length(base)}"
+
+    @classmethod
+    def parse(cls, path: str) -> StagedFileName:
+        """Parse a path below the store's root. Raises InvalidName."""
+        folder, _, base = path.removeprefix(STAGING).partition("/")
+        epoch, dash, attempt = folder.partition("-")
+        parts = base.rsplit(".", 6)
+        if not (path.startswith(STAGING) and dash and attempt) or len(parts) != 7 or parts[-1] != "avro":
+            raise _unparsable(
+                path, "staging/<epoch>-<attempt>/<topic>.<partition>.<dataset>.<table>.<id>.<first>.avro"
+            )
+        topic, partition, dataset, table, schema_id, first, _ = parts
+        return cls(
+            _topic_partition(topic, _integer(partition, path)),
+            _table(dataset, table),
+            _integer(schema_id, path),
+            _integer(first, path),
+            _integer(epoch, path),
+            attempt,
+        )
+
+
+@dataclass(frozen=True)
+class DoneFileName:
+    """``<topic>.<partition>.<dataset>.<table>[.<schemaId>].<firstOffset>.<lastOffset>.done`` in ``done/``.
+
+    A done file promises: every record of the partition below ``last_offset + 1`` that belongs to this table
+    and schema id is committed. ``schema_id`` is None in the short bootstrap form.
+    """
+
+    topic_partition: TopicPartition
+    table: TableReference
+    schema_id: int | None
+    first_offset: int
+    last_offset: int
+
+    def format(self) -> str:
+        """Return the path below the store's root. Raises InvalidName when it is too long."""
+        tp = self.topic_partition
+        schema = "" if self.schema_id is None else f".{self.schema_id}"
+        base = f"{tp.topic}.{tp.partition}.{self.table}{schema}.{self.first_offset}.{self.last_offset}.done"
+        return f"{DONE}{_checked_length(base)}"
+
+    @classmethod
+    def parse(cls, path: str) -> DoneFileName:
+        """Parse the full form. Raises InvalidName."""
+        parts = path.removeprefix(DONE).rsplit(".", 7)
+        if len(parts) != 8 or parts[-1] != "done":
+            raise _unparsable(path, "<topic>.<partition>.<dataset>.<table>.<schemaId>.<first>.<last>.done")
+        topic, partition, dataset, table, schema_id, first, last, _ = parts
+        return cls(
+            _topic_partition(topic, _integer(partition, path)),
+            _table(dataset, table),
+            _integer(schema_id, path),
+            *_ordered(_integer(first, path), _integer(last, path), path),
+        )
+
+    @classmethod
+    def parse_short(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
+        """Parse the short form of a known topic whose table is not a number. Raises InvalidName.
+
+        The restrictions make the two forms distinguishable: `t.0.d.7.1.2.done` could be either.
+        """
+        parts = path.removeprefix(DONE).rsplit(".", 6)
+        if len(parts) != 7 or parts[-1] != "done" or parts[0] not in known_topics or parts[3].isdigit():
+            raise _unparsable(
+                path, "<topic>.<partition>.<dataset>.<table>.<first>.<last>.done of a known topic"
+            )
+        topic, partition, dataset, table, first, last, _ = parts
+        return cls(
+            TopicPartition(check_topic(topic), _integer(partition, path)),
+            TableReference(dataset, table),
+            None,
+            *_ordered(_integer(first, path), _integer(last, path), path),
+        )
+
+    @classmethod
+    def parse_bootstrap(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
+        """Parse either form, the full one first where its topic is known. Raises InvalidName."""
+        try:
+            name = cls.parse(path)
+        except InvalidName:
+            return cls.parse_short(path, known_topics)
+        return name if name.topic_partition.topic in known_topics else cls._short_or(name, path, known_topics)
+
+    @classmethod
+    def _short_or(cls, name: DoneFileName, path: str, known_topics: frozenset[str]) -> DoneFileName:
+        try:
+            return cls.parse_short(path, known_topics)
+        except InvalidName:
+            return name
+
+
+@functools.lru_cache(maxsize=16384)
+def _topic_partition(topic: str, partition: int) -> TopicPartition:
+    """One value for the many names of a partition's files."""
+    return TopicPartition(check_topic(topic), partition)
+
+
+@functools.lru_cache(maxsize=4096)
+def _table(dataset: str, table: str) -> TableReference:
+    return TableReference(dataset, table)
+
+
+def commit_path(topic: str, shard: int = 0) -> str:
+    """Path of a shard of a topic's commit. '@' is in no topic name, so shards cannot collide."""
+    return f"{COMMITS}{check_topic(topic)}{f'@{shard}' if shard else ''}.json"
+
+
+def table_state_path(table: TableReference) -> str:
+    """Path of a table's load state."""
+    return f"{TABLES}{table}.json"
+
+
+def backlog_prefix(table: TableReference) -> str:
+    """Prefix of a table's backlog chunks (PROTOCOL E7)."""
+    return f"{BACKLOG}{table}/"
+
+
+def backlog_path(
+    table: TableReference, epoch: int, topic_partition: TopicPartition, first_offset: int
+) -> str:
+    """Path of the chunk of one window: deterministic, so that writing it twice is one write."""
+    tp = topic_partition
+    return (
+        f"{backlog_prefix(table)}{_checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
+    )
+
+
+def schema_path(fingerprint: str) -> str:
+    """Path of a staged schema: content-addressed, written before the first file that has it."""
+    return f"{SCHEMAS}{fingerprint}.json"
+
+
+def quarantine_path(staged: str) -> str:
+    """Where a bad staged file's copy is kept (PROTOCOL L5)."""
+    return QUARANTINE + staged.removeprefix(STAGING)
+
+
+def shard_of(partition: int) -> int:
+    """The shard of a topic's commit that holds this partition."""
+    return partition // PARTITIONS_PER_SHARD
+
+
+def sanitise_table(text: str) -> str:
+    """A table name from free text (a topic, a record name): everything else becomes '_'. Never KBQ's own."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:200] or "_"
+    return f"{name}_" if name.lower() == COMPLETENESS_TABLE else name
+
+
+def _checked_length(base: str) -> str:
+    if len(base.encode()) > MAX_BASE_NAME:
+        raise InvalidName(
+            f"file name of {len(base)} bytes is over {MAX_BASE_NAME}: {base}",
+            next_step="shorten the topic, dataset or table name",
+        )
+    return base
+
+
+def _integer(text: str, path: str) -> int:
+    # 2**63 - 1 has 19 digits.
+    if text.isdecimal() and text.isascii() and len(text) <= 19 and (text[0] != "0" or text == "0"):
+        number = int(text)
+        if number <= 2**63 - 1:
+            return number
+    raise _unparsable(path, f"a whole number instead of {text!r}")
+
+
+def _ordered(first: int, last: int, path: str) -> tuple[int, int]:
+    if first > last:
+        raise _unparsable(path, "first offset <= last offset")
+    return first, last
+
+
+def _unparsable(path: str, wanted: str) -> InvalidName:
+    return InvalidName(f"{path!r} is not a name KBQ writes", next_step=f"expected {wanted}")

@@ -1,0 +1,281 @@
+"""When something happened: which field of a record says so, and what it says; always UTC.
+
+Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970: as the topic says, or by their size. Each
+unit begins in March 1973 (10^8 seconds), so that 20250131 and a duration are no times. Texts are RFC 3339, ISO 8601's
+basic format, a date alone (its midnight), or such numbers; a time without a zone is UTC. What lies outside the years 1
+to 9999 is no time. wire/records/event_time.py says the same of bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.json.numbers import Number
+
+#: The option's value that leaves the choice of a field to its name and type.
+AUTO: Final = "auto"
+#: Names of fields that `auto` takes for times, the surest first.
+CANDIDATES: Final = (
+    "event_time", "event_timestamp", "occurred_at", "created_at", "timestamp", "time", "ts", "date",
+)  # fmt: skip
+#: Endings of further such names.
+ENDINGS: Final = ("_at", "_time", "_date")
+#: What a topic may say about plain numbers, and how the wire layer numbers it: 0 judges by size.
+FORMATS: Final[Mapping[str, int]] = {
+    "": 0, "epoch_s": 1, "epoch_ms": 2, "epoch_us": 3, "epoch_ns": 4, "rfc3339": 5,
+}  # fmt: skip
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST_MICROS: Final = -62_135_596_800_000_000
+_END_MICROS: Final = 253_402_300_800_000_000
+_LEAST: Final = ((10**17, "epoch_ns"), (10**14, "epoch_us"), (10**11, "epoch_ms"), (10**8, "epoch_s"))
+_MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+_MAX_INT64: Final = 2**63 - 1
+_LONGEST_NUMBER: Final = 18
+_MOMENT: Final = re.compile(
+    r"(\d{4})(-?)(\d\d)\2(\d\d)"
+    r"(?:[Tt ](\d\d)(:?)(\d\d)(?:\6(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])(\d\d)(?::?(\d\d))?)?(?:\[.*\])?)?",
+    re.ASCII | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class BusinessTime:
+    """What the option `event_date` says. ``candidates`` are dotted paths, the first that is there counts; none: `auto`.
+    ``format`` is of `FORMATS`."""
+
+    candidates: tuple[str, ...] = ()
+    format: str = ""
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether fields are found by their names and types."""
+        return not self.candidates
+
+    def of_document(self, document: object) -> int | None:
+        """Microseconds since 1970 of a JSON document: of the first candidate that tells a time; None for none."""
+        if not isinstance(document, dict):
+            return None
+        paths = ((key,) for key in candidate_keys(document)) if self.is_automatic else self._paths
+        told = (epoch_micros(_value_at(document, path), self.format) for path in paths)
+        return next((micros for micros in told if micros is not None), None)
+
+    @cached_property
+    def _paths(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(path.split(".")) for path in self.candidates)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The field that a schema's records tell their business time in, and why it is this one."""
+
+    path: str
+    why: str
+
+
+def parse_business_time(option: str) -> BusinessTime | None:
+    """Parse `event_date`: `auto`, a path, several as `a|b|c`; `:epoch_s` and the like behind. None for "".
+
+    Raises ConfigurationError.
+    """
+    if not option:
+        return None
+    paths, colon, format_ = option.rpartition(":")
+    if not colon:
+        paths, format_ = option, ""
+    if format_ not in FORMATS or (colon and not format_):
+        known = ", ".join(name for name in FORMATS if name)
+        raise ConfigurationError(f"event_date={option}: no format {format_!r}", next_step=f"one of {known}")
+    candidates = tuple(paths.split("|"))
+    if not all(all(path.split(".")) for path in candidates):
+        raise ConfigurationError(f"event_date={option}: a field has no name", next_step="a, a.b, or a|b|c")
+    return BusinessTime(() if candidates == (AUTO,) else candidates, format_)
+
+
+def option_text(said: Mapping[str, Any]) -> str:
+    """The option as a catalogue writes it in several keys: ``field`` and ``candidates`` after it, ``format``."""
+    paths = [said["field"]] if "field" in said else []
+    text = "|".join([*paths, *said.get("candidates", ())]) or AUTO
+    return f"{text}:{said['format']}" if "format" in said else text
+
+
+def choose_field(schema: Any, business: BusinessTime) -> Chosen | None:
+    """The field of an Avro record schema (as JSON values) that tells the time; None for none.
+
+    A single named field counts if it is there, whatever its type: whoever stages it refuses what cannot be a time.
+    """
+    if business.is_automatic:
+        return _found(schema)
+    named = dict(_named_types(schema))
+    for path in business.candidates:
+        type_ = _type_at(schema, path.split("."), named)
+        if type_ is not None and (len(business.candidates) == 1 or _tier(type_) is not None):
+            return Chosen(path, "named" if len(business.candidates) == 1 else "the first candidate there")
+    return None
+
+
+def candidate_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    """Keys of a JSON object that are times by their names, the surest first; its values say whether they are."""
+    ranked = [(rank, index, key) for index, key in enumerate(keys) if (rank := name_rank(key)) is not None]
+    return tuple(key for _, _, key in sorted(ranked))
+
+
+@lru_cache(maxsize=4096)
+def name_rank(name: str) -> int | None:
+    """How sure a field is a time by its name: 0 is surest; None for other names. `eventTime` is `event_time`."""
+    plain = _snake(name)
+    if plain in CANDIDATES:
+        return CANDIDATES.index(plain)
+    endings = (len(CANDIDATES) + index for index, ending in enumerate(ENDINGS) if plain.endswith(ending))
+    return next(endings, None)
+
+
+def epoch_micros(value: object, format_: str = "") -> int | None:
+    """Microseconds since 1970 of a JSON value, None for what is no time."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Number):
+        value = float(value)
+    if isinstance(value, int | float):
+        return _of_number(value, format_)
+    return _of_text(value, format_) if isinstance(value, str) else None
+
+
+def _value_at(document: object, path: Iterable[str]) -> object:
+    for key in path:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+_TIMESTAMPS, _DATES, _TEXTS, _NUMBERS = range(4)
+_TIER_NAMES: Final = ("a timestamp", "a date", "text", "a plain number")
+
+
+def _found(schema: Any) -> Chosen | None:
+    """The best of a record's own fields: by name, of a fitting type; else the first timestamp, else the first date."""
+    best: tuple[tuple[int, ...], Chosen] | None = None
+    for index, each in enumerate(next(_records(schema, {}), {}).get("fields", ())):
+        tier, name = _tier(each["type"]), str(each["name"])
+        rank = name_rank(name)
+        key = None if tier is None else _sureness(tier, rank, name)
+        if key is not None and tier is not None and (best is None or (*key, index) < best[0]):
+            why = f"{_TIER_NAMES[tier]}, by its {'type' if rank is None else 'name'}"
+            best = ((*key, index), Chosen(name, why))
+    return None if best is None else best[1]
+
+
+def _sureness(tier: int, rank: int | None, name: str) -> tuple[int, ...] | None:
+    """Lower is surer. Other plain numbers than those `…_at` may as well be durations."""
+    if rank is None:
+        return (2, tier, 0) if tier in (_TIMESTAMPS, _DATES) else None
+    if rank < len(CANDIDATES):
+        return (0, rank, tier)
+    if tier == _NUMBERS:
+        return (3, rank, 0) if _snake(name).endswith("_at") else None
+    return (1, tier, rank)
+
+
+def _snake(name: str) -> str:
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[^A-Za-z0-9]+", "_", split).strip("_").lower()
+
+
+def _tier(type_: Any) -> int | None:
+    """How well a type tells a time; None where a value may be something else. Null tells none, and is no obstacle."""
+    if isinstance(type_, list):
+        tiers = [_tier(branch) for branch in type_ if branch not in ("null", {"type": "null"})]
+        return None if not tiers or None in tiers else max(tier for tier in tiers if tier is not None)
+    logical = ""
+    while isinstance(type_, Mapping):
+        logical = str(type_.get("logicalType") or logical)
+        type_ = type_.get("type")
+    if logical == "date" and type_ == "int":
+        return _DATES
+    if logical.startswith(("timestamp-", "local-timestamp-")) and type_ == "long":
+        return _TIMESTAMPS
+    plain = {"string": _TEXTS, "long": _NUMBERS, "int": _NUMBERS}
+    return plain.get(type_) if isinstance(type_, str) and not logical else None
+
+
+def _named_types(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Records by their full and their simple names."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from _named_types(branch)
+    elif isinstance(schema, Mapping):
+        if "fields" in schema and "name" in schema:
+            name = str(schema["name"])
+            space = str(schema.get("namespace", ""))
+            yield from ((each, schema) for each in {name, name.rpartition(".")[2], f"{space}.{name}"})
+        for each in schema.get("fields", ()):
+            yield from _named_types(each["type"])
+        yield from _named_types([schema[key] for key in ("type", "items", "values") if key in schema])
+
+
+def _records(type_: Any, named: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The records that a type may be."""
+    if isinstance(type_, list):
+        for branch in type_:
+            yield from _records(branch, named)
+    elif isinstance(type_, str) and type_ in named:
+        yield named[type_]
+    elif isinstance(type_, Mapping):
+        if "fields" in type_:
+            yield type_
+        else:
+            yield from _records(type_.get("type"), named)
+
+
+def _type_at(type_: Any, path: list[str], named: Mapping[str, Any]) -> Any:
+    if not path:
+        return type_
+    for record in _records(type_, named):
+        for each in record["fields"]:
+            if each["name"] == path[0]:
+                found = _type_at(each["type"], path[1:], named)
+                if found is not None:
+                    return found
+    return None
+
+
+def _of_number(value: float, format_: str) -> int | None:
+    if not -_MAX_INT64 <= value <= _MAX_INT64:  # not a number is neither
+        return None
+    unit = format_ or next((name for least, name in _LEAST if value >= least), "")
+    if unit == "epoch_ns":
+        return int(value // 1000)
+    if unit not in _MICROS:
+        return None
+    micros = round(value * _MICROS[unit])
+    return micros if _FIRST_MICROS <= micros < _END_MICROS else None
+
+
+def _of_text(text: str, format_: str) -> int | None:
+    text = text.strip(" \t\n\r")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
+    if is_number and (format_ or len(text) != len("20250131")):
+        return _of_number(int(text), format_)
+    matched = _MOMENT.fullmatch(text)
+    try:
+        return None if matched is None else _micros(matched.groups(default=""))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _micros(parts: tuple[str, ...]) -> int | None:
+    year, _, month, day, hour, _, minute, second, fraction, sign, zone_hours, zone_minutes = parts
+    if zone_minutes > "59":
+        return None
+    zone = timedelta(hours=int(zone_hours or 0), minutes=int(zone_minutes or 0))
+    date = (int(year), int(month), int(day))
+    clock = (int(hour or 0), int(minute or 0), int(second or 0), int(fraction[:6].ljust(6, "0")))
+    moment = datetime(*date, *clock, timezone(-zone if sign == "-" else zone))
+    micros = (moment - _EPOCH) // _MICROSECOND
+    return micros if _FIRST_MICROS <= micros < _END_MICROS else None

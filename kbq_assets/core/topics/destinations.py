@@ -1,0 +1,295 @@
+"""Tables that each record decides about: templates of names, and which names are taken.
+
+    orders_{header.country|unknown}     {field.customer.tier}     {topic.2}_{record}     {key}
+
+`{topic}` is the topic's name, `{topic.2}` the second of its parts, split at '.', '-' and '_'; `{record}` the Avro
+record's name without namespace; `{key}` and `{header.<name>}` are text in UTF-8, of a repeated header the last;
+`{field.<path>}` is a string, an enum, a boolean or an integer, through records and unions. What follows '|' stands in
+for what is missing.
+
+A record's own words never tell tables apart by case alone: they become lower case, and what is no letter and no digit
+becomes '_'. What is missing, empty, not ASCII, or without any letter or digit makes no name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from kbq_assets.core.errors import ConfigurationError, InvalidName
+from kbq_assets.core.protocol.names import DoneFileName, TableReference, sanitise_table
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
+
+#: Tables of KBQ's own begin so, such as that of error rows, or with an underscore before.
+RESERVED: Final = "kbq_"
+PYTHON: Final = "python:"
+_GRAMMAR: Final = (
+    "{topic}, {topic.1}, {record}, {key}, {header.name}, {field.path}, each with |default if wanted"
+)
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_INPUT: Final = re.compile(r"topic(\.[1-9][0-9]*)?|record|key|header\..+|field\.[^.]+(\.[^.]+)*")
+_SEPARATORS: Final = re.compile(r"[._-]")
+#: BigQuery's tables and ours: see `TableReference`.
+_MOST_CHARACTERS: Final = 200
+_LAST_OFFSET: Final = 2**63 - 1
+_LAST_ID: Final = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """What a record says. ``input``: topic, topic.<n>, record, key, header.<name> or field.<path>."""
+
+    input: str
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A name in parts: texts, and placeholders between them."""
+
+    parts: tuple[str | Placeholder, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it needs to know of a record, each once."""
+        return tuple(dict.fromkeys(part.input for part in self.parts if isinstance(part, Placeholder)))
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Why a record has no table."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class RoutedRecord:
+    """What a route is told of a record. ``key``, ``headers`` and ``fields`` hold what the route's inputs name, and
+    nothing else; what a record does not have is None. A header's value is that of the last header of the name; fields
+    are by their dotted paths."""
+
+    topic: str
+    record: str = ""
+    key: bytes | None = None
+    headers: Mapping[str, bytes | None] = field(default_factory=dict)
+    fields: Mapping[str, str | int | bool | None] = field(default_factory=dict)
+
+
+RouteFunction: TypeAlias = Callable[[RoutedRecord], str | None]
+"""From a record to `table` or `dataset.table`; None: the table is unknown."""
+
+
+@dataclass(frozen=True)
+class PythonRoute:
+    """A function of another package. ``inputs`` as in placeholders. Records with equal inputs are asked about once."""
+
+    function: RouteFunction
+    inputs: tuple[str, ...] = ()
+
+    def __call__(self, record: RoutedRecord) -> str | None:
+        """The function's answer."""
+        return self.function(record)
+
+
+def inputs(*names: str) -> Callable[[RouteFunction], PythonRoute]:
+    """Say what a route depends on: ``@inputs("key", "header.country", "field.customer.tier")``. Raises
+    ConfigurationError."""
+    for name in names:
+        check_input("inputs", name)
+    return lambda function: PythonRoute(function, names)
+
+
+def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None:
+    """Raises ConfigurationError for an input that is personal data: it would be read in the names of tables."""
+    decided = {decision.path: decision.action for decision in decisions}
+    if not decided:
+        return
+    hidden = [path for path, action in decided.items() if action != "keep"]
+    for name in inputs:
+        source, _, path = name.partition(".")
+        where = {"key": KEY, "header": HEADERS}.get(source, path)
+        if source == "field":
+            exposed = any(_is_within(path, each) for each in hidden)
+        else:  # of keys and headers silence is no decision
+            exposed = where in (KEY, HEADERS) and decided.get(where) != "keep"
+        if exposed:
+            raise ConfigurationError(
+                f"table: {name} would be in names of tables, and pii= does not keep it",
+                next_step=f"decide by something else, or say {where}:keep",
+            )
+
+
+def _is_within(one: str, other: str) -> bool:
+    """Whether one path leads through the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def check_known(known: Iterable[str]) -> None:
+    """Raises ConfigurationError for names that only case tells apart, and what is no pattern of names."""
+    seen: dict[str, str] = {}
+    for each in known:
+        if not re.fullmatch(r"([\w*?\[\]!-]+\.)?[\w*?\[\]!-]+", each, re.ASCII):
+            raise ConfigurationError(
+                f"tables: {each!r} is no name", next_step="table or dataset.table, * for any"
+            )
+        if seen.setdefault(each.lower(), each) != each:
+            raise ConfigurationError(
+                f"tables: {seen[each.lower()]} and {each} differ by case alone", next_step="name one of them"
+            )
+
+
+def is_template(text: str) -> bool:
+    """Whether a name is one: any brace makes it so."""
+    return "{" in text or "}" in text
+
+
+def parse_template(option: str, text: str) -> Template:
+    """Parse a name with placeholders. Raises ConfigurationError that begins with the option."""
+    parts: list[str | Placeholder] = []
+    at = 0
+    for found in _PLACEHOLDER.finditer(text):
+        parts += [_literal(option, text, at, found.start()), _placeholder(option, found[1])]
+        at = found.end()
+    parts.append(_literal(option, text, at, len(text)))
+    return Template(tuple(part for part in parts if part))
+
+
+def check_input(option: str, name: str) -> None:
+    """Raises ConfigurationError where a record has no such thing."""
+    if not _INPUT.fullmatch(name):
+        raise ConfigurationError(f"{option}: {name!r} is nothing that a record has", next_step=_GRAMMAR)
+
+
+def with_topic(text: str, topic: str) -> str:
+    """A template where the topic's name stands in the place of its placeholders. A part that the topic does not have
+    stays where it is: then no record has a table."""
+    return _PLACEHOLDER.sub(lambda found: _of_topic(topic, found[1]) or found[0], text)
+
+
+def fill(template: Template, values: Mapping[str, str | None]) -> str | Unknown:
+    """A name, of a record's values by input. Its words are made lower case, and fit for names."""
+    name = ""
+    for part in template.parts:
+        if isinstance(part, str):
+            name += part
+            continue
+        value = values.get(part.input) or part.default
+        word = name_part(value)
+        if word is None:
+            return Unknown(f"{part.input} is missing or empty" if not value else _no_name(part.input, value))
+        name += word
+    return name
+
+
+def name_part(value: str) -> str | None:
+    """A record's word as part of a name, None where it makes none."""
+    if len(value) > _MOST_CHARACTERS or not (value.isascii() and value.isprintable()):
+        return None
+    if not re.search("[A-Za-z0-9]", value):
+        return None
+    return re.sub(r"[^A-Za-z0-9_]", "_", value).lower()
+
+
+def text_of(value: str | int | bool | bytes | None) -> str | None:
+    """A record's value as text. Bytes that are no UTF-8 show as what makes no name."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Which names a topic's records may choose. ``known`` are patterns of `table` or `dataset.table`, none: all are;
+    ``create``: those that match none too."""
+
+    topic: str
+    dataset: str
+    known: tuple[str, ...] = ()
+    create: bool = False
+
+    def said(self, name: str) -> TableReference | Unknown:
+        """The table that a route's function names, `table` or `dataset.table`."""
+        words = [name_part(word) or "" for word in name.split(".")]
+        if len(words) > 2 or "" in words:
+            return Unknown(_no_name("the route's answer", name))
+        own = self.dataset.lower()
+        dataset = words[0] if len(words) == 2 else own
+        return self.table(self.dataset if dataset == own else dataset, words[-1])
+
+    def table(self, dataset: str, table: str) -> TableReference | Unknown:
+        """The table of a name, if it is one that records may choose."""
+        dataset, table = self._listed(dataset, table)
+        if max(len(dataset), len(table)) > _MOST_CHARACTERS:
+            return Unknown(f"{dataset}.{table} has more than {_MOST_CHARACTERS} characters")
+        if table.lower().startswith((RESERVED, f"_{RESERVED}")):
+            return Unknown(f"{table} would be a table of KBQ's own")
+        if not (self.create or self._is_known(dataset, table)):
+            return Unknown(f"{dataset}.{table} is none of tables={','.join(self.known)}")
+        reference = TableReference(dataset, table)
+        return (
+            reference if _fits(self.topic, reference) else Unknown(f"{reference} is too long for file names")
+        )
+
+    def _listed(self, dataset: str, table: str) -> tuple[str, str]:
+        """The name as it is written in ``known``, where only case tells them apart."""
+        for each in self.known:
+            if each.lower() == f"{dataset}.{table}".lower():
+                dataset, _, table = each.partition(".")
+            elif each.lower() == table.lower():
+                table = each
+        return dataset, table
+
+    def _is_known(self, dataset: str, table: str) -> bool:
+        name = table.lower()
+        return not self.known or any(
+            fnmatch.fnmatchcase(f"{dataset.lower()}.{name}" if "." in each else name, each.lower())
+            for each in self.known
+        )
+
+
+def _literal(option: str, text: str, start: int, end: int) -> str:
+    literal = text[start:end]
+    if is_template(literal):
+        raise ConfigurationError(f"{option}={text}: a brace is alone", next_step=_GRAMMAR)
+    return sanitise_table(literal) if literal else ""
+
+
+def _placeholder(option: str, text: str) -> Placeholder:
+    name, bar, default = text.partition("|")
+    check_input(option, name)
+    if bar and name_part(default) is None:
+        raise ConfigurationError(
+            f"{option}: {{{text}}}: the default makes no name",
+            next_step="letters, digits and '_' after the bar",
+        )
+    return Placeholder(name, default)
+
+
+def _of_topic(topic: str, text: str) -> str:
+    name, _, default = text.partition("|")
+    if name == "topic":
+        return sanitise_table(topic)
+    source, _, number = name.partition(".")
+    if source != "topic" or not number.isdecimal():
+        return ""
+    parts = dict(enumerate(_SEPARATORS.split(topic), 1))
+    return parts.get(int(number), "") or default
+
+
+def _no_name(what: str, value: str) -> str:
+    return f"{what} is {value[:100]!r}, which makes no name"
+
+
+def _fits(topic: str, table: TableReference) -> bool:
+    """Whether the longest file name of the table's records is one."""
+    try:
+        DoneFileName(TopicPartition(topic, _LAST_ID), table, _LAST_ID, _LAST_OFFSET, _LAST_OFFSET).format()
+    except InvalidName:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""JSON topics: declared schemas, inferred columns, exact numbers."""

@@ -1,0 +1,162 @@
+"""Personal data: what is decided about a field, before anything of it is stored.
+
+    keep            as it is
+    drop            no column
+    null            a column without values
+    pseudonym       a keyed hash; `pseudonym:customer` names the context: values of one context can be joined
+    truncate:3      the first three characters
+    generalise:year dates and times: year, month, day, hour; numbers: generalise:10, steps of ten; text: generalise:ip
+
+`_key` decides about Kafka's key (keep, pseudonym), `_headers` about headers (keep).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+
+KEY: Final = "_key"
+HEADERS: Final = "_headers"
+ACTIONS: Final = ("keep", "drop", "null", "pseudonym", "truncate", "generalise")
+#: What sealed bytes begin with (wire/privacy/sealing.py).
+SEALED: Final = b"KBQS"
+_OF_KEYS: Final = ("keep", "pseudonym")
+_TIMES: Final = ("year", "month", "day", "hour")
+#: RFC 2104 wants keys as long as the hash.
+_KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of the field at ``path``, dotted, through records and lists."""
+
+    path: str
+    action: str
+    argument: str = ""
+
+    @property
+    def context(self) -> str:
+        """The context of a pseudonym: the field's own name where none is given."""
+        return self.argument or self.path
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.path, self.action, self.argument)))
+
+
+def parse_decisions(text: str) -> tuple[Decision, ...]:
+    """Parse ``email:pseudonym,born:generalise:year``. Raises ConfigurationError."""
+    decisions = [_decision(word) for word in text.split(",") if word]
+    paths = [decision.path for decision in decisions]
+    for path in paths:
+        if paths.count(path) > 1 or any(other.startswith(f"{path}.") for other in paths):
+            raise ConfigurationError(
+                f"pii: {path} is decided twice", next_step="decide once about each field"
+            )
+    return tuple(decisions)
+
+
+def _decision(word: str) -> Decision:
+    path, _, rest = word.partition(":")
+    action, _, argument = rest.partition(":")
+    if not path or action not in ACTIONS:
+        raise ConfigurationError(
+            f"pii: {word!r} is no decision", next_step=f"field:action, of {', '.join(ACTIONS)}"
+        )
+    allowed = {KEY: _OF_KEYS, HEADERS: ("keep",)}.get(path, ACTIONS)
+    if action not in allowed:
+        raise ConfigurationError(
+            f"pii: {word!r}: {path} can be {' or '.join(allowed)}", next_step="choose one"
+        )
+    if not _fits(action, argument):
+        raise ConfigurationError(
+            f"pii: {word!r}: {action} takes another argument", next_step=_ARGUMENTS[action]
+        )
+    return Decision(path, action, argument)
+
+
+def _fits(action: str, argument: str) -> bool:
+    is_number = argument.isascii() and argument.isdigit() and int(argument) > 0
+    if action == "truncate":
+        return is_number
+    if action == "generalise":
+        return is_number or argument in (*_TIMES, "ip")
+    return action == "pseudonym" or not argument
+
+
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    "truncate": "a number of characters, such as truncate:3",
+    "generalise": f"one of {', '.join(_TIMES)}, ip, or a step, such as generalise:10",
+    **dict.fromkeys(("keep", "drop", "null"), "no argument"),
+}
+
+
+def fields_of(decisions: Iterable[Decision]) -> list[str]:
+    """The paths that lead into values."""
+    return [decision.path for decision in decisions if decision.path not in (KEY, HEADERS)]
+
+
+def undecided(paths: Iterable[str], decisions: Iterable[Decision]) -> list[str]:
+    """Which of these fields nothing is decided about, nor about a field that they are in."""
+    decided = [decision.path for decision in decisions]
+    return [
+        path for path in paths if not any(path == each or path.startswith(f"{each}.") for each in decided)
+    ]
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """Keyed hashes. ``keys`` by id, each of 32 bytes or more; ``current`` is the id of the one that is used."""
+
+    current: str
+    keys: Mapping[str, bytes] = field(repr=False)
+
+    def of(self, context: str, value: bytes, key_id: str = "") -> str:
+        """``<key id>.<hash>``: HMAC-SHA-256 of context and value, 43 characters of base64url. Equal values of one
+        context are equal under one key, and nothing else can be told without it."""
+        key_id = key_id or self.current
+        # The length keeps contexts apart: ("ab", "c") is not ("a", "bc").
+        message = len(context.encode()).to_bytes(4, "big") + context.encode() + value
+        digest = hmac.digest(self.keys[key_id], message, "sha256")
+        return f"{key_id}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+def parse_keys(text: str) -> Pseudonyms:
+    """Parse ``{"current": "2025", "keys": {"2025": "<base64>"}}``. Raises ConfigurationError, never showing a key."""
+    try:
+        document = json.loads(text)
+        keys = {str(name): base64.b64decode(key, validate=True) for name, key in document["keys"].items()}
+        current = str(document["current"])
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        raise _bad_keys("they are no such document") from None  # a parser's message may quote a key
+    if current not in keys:
+        raise _bad_keys("the current one is missing")
+    if any(len(key) < _KEY_BYTES for key in keys.values()) or any("." in name or not name for name in keys):
+        raise _bad_keys(f"each has {_KEY_BYTES} bytes or more, and an id without points")
+    return Pseudonyms(current, keys)
+
+
+def with_new_key(text: str, name: str) -> str:
+    """A key document, "" for none yet, with a new random key that is the current one. Raises ConfigurationError."""
+    keys = dict(parse_keys(text).keys) if text else {}
+    if name in keys:
+        raise ConfigurationError(f"there is a key {name} already", next_step="give the new key another id")
+    keys[name] = secrets.token_bytes(_KEY_BYTES)
+    encoded = {key_id: base64.b64encode(key).decode() for key_id, key in keys.items()}
+    made = json.dumps({"current": name, "keys": encoded}, indent=1) + "\n"
+    parse_keys(made)  # checks the new id
+    return made
+
+
+def _bad_keys(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the keys of KBQ_PII_KEYS cannot be used: {why}",
+        next_step='{"current": "2025", "keys": {"2025": "<base64 of 32 random bytes>"}}',
+    )

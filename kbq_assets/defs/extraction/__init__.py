@@ -1,0 +1,1 @@
+"""Dagster: the engine resource, backfills, reprocessing and metadata of extractions."""

@@ -1,0 +1,336 @@
+"""What an extraction did, as Dagster metadata: of staged partitions, of topics, of the run. Pure functions.
+
+Numbers stay numbers under the same names in every run, so that Dagster plots them over time. Ages are seconds before
+``now_ms`` by Kafka's timestamps, which producers may choose.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.extraction.cost import Cost
+from kbq_assets.core.protocol.commits import Counts, StagedFile
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.defs.metadata import SHOWN_FILES, SHOWN_LINES, Metadata, age, markdown_table, stop_line
+from kbq_assets.defs.translator import StagedKey
+from kbq_assets.pipelines.extraction.extract import ExtractionReport, PartitionReport
+
+#: Topics of a run's summary.
+SHOWN_TOPICS: Final = 50
+
+
+@dataclass(frozen=True)
+class StagedSlice:
+    """What one extraction staged for one partition of `staged_files`. ``lag``: positions it left unread."""
+
+    key: StagedKey
+    partitions: tuple[PartitionReport, ...]
+    files: tuple[StagedFile, ...]
+    lag: int
+    cost: Cost | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows staged."""
+        return sum(f.rows for f in self.files)
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of its Kafka partitions, over all tables."""
+        return sum((p.counts for p in self.partitions), Counts())
+
+
+def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
+    """Positions that were left unread, as the broker stood when the run began; partitions without any are not in it."""
+    plan = report.plan
+    reached = {unit.range.topic_partition: unit.range.from_offset for unit in plan.units}
+    reached |= {p.topic_partition: p.until for p in report.partitions}
+    left = {tp: end - reached.get(tp, end) for tp, end in plan.ends.items()}
+    left |= {waiting.topic_partition: waiting.positions for waiting in plan.waiting}
+    return {tp: positions for tp, positions in left.items() if positions > 0}
+
+
+def staged_slices(report: ExtractionReport, *, coarse: bool = False) -> dict[str, StagedSlice]:
+    """What an extraction changed, per key of `staged_files`; ``coarse``: per topic and table."""
+    left, costs = lags(report), {cost.usage.topic: cost for cost in report.costs}
+    found: dict[StagedKey, list[PartitionReport]] = defaultdict(list)
+    for partition in report.partitions:
+        for table in {f.table for f in partition.files}:
+            key = StagedKey(partition.topic_partition, table)
+            found[key.of_topic if coarse else key].append(partition)
+    return {
+        key.format(): StagedSlice(
+            key,
+            tuple(partitions),
+            tuple(f for p in partitions for f in p.files if f.table == key.table),
+            sum(left.get(p.topic_partition, 0) for p in partitions),
+            costs.get(key.topic_partition.topic),
+        )
+        for key, partitions in sorted(found.items())
+    }
+
+
+def idle_partitions(report: ExtractionReport, keys: Iterable[str]) -> Iterator[tuple[str, Metadata]]:
+    """Keys that somebody chose and that were up to date; without those that failed or wait for an operator."""
+    lag = _with_topics(lags(report))
+    troubled = {*report.failures, *(stop.topic_partition for stop in report.stops)}
+    troubled |= {_whole(tp) for tp in troubled}
+    stopped_topics = {stop.topic_partition for stop in report.stops if stop.topic_partition.partition < 0}
+    for text in keys:
+        tp = StagedKey.parse(text).topic_partition
+        if tp not in troubled and _whole(tp) not in stopped_topics:
+            yield text, {"rows": 0, "error_rows": 0, "lag_records": lag.get(tp, 0), "files": 0}
+
+
+def _with_topics(left: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Numbers of partitions, and their sums under partition -1, which stands for all of a topic's."""
+    found = dict(left)
+    for tp, positions in left.items():
+        found[_whole(tp)] = found.get(_whole(tp), 0) + positions
+    return found
+
+
+def _whole(tp: TopicPartition) -> TopicPartition:
+    return TopicPartition(tp.topic, -1)
+
+
+def staged_metadata(piece: StagedSlice, now_ms: int) -> Metadata:
+    """Metadata of one staged partition's materialisation."""
+    files, counts = piece.files, piece.counts
+    return {
+        "rows": piece.rows,
+        "error_rows": counts.errors,
+        "lag_records": piece.lag,
+        **_ages(files, piece.lag, now_ms),
+        "bytes": sum(f.bytes for f in files),
+        "bytes_before_compression": sum(f.raw_bytes for f in files),
+        "files": len(files),
+        "skipped_records": counts.skipped,
+        "event_time_fallbacks": sum(f.event_time_fallbacks for f in files),
+        **_offsets(piece),
+        **_share_of_cost(piece),
+        "schemas": ", ".join(sorted({f"{f.name.schema_id} ({f.fingerprint[:12]})" for f in files})),
+        "staged_files": dg.MetadataValue.table([_file_record(f) for f in files[-SHOWN_FILES:]]),
+    }
+
+
+def _ages(files: Collection[StagedFile], lag: int, now_ms: int) -> Metadata:
+    """How long the oldest record took from the log to here, and how far behind the end the reading is, at most.
+
+    What is unread is hardly older than the last file's oldest record: records follow each other in time, by and large.
+    """
+    times = [f.oldest_ms for f in files if f.oldest_ms > 0]
+    if not times:
+        return {} if lag else {"lag_seconds": 0.0}
+    behind = age("lag_seconds", max(times), now_ms) if lag else {"lag_seconds": 0.0}
+    return {**behind, **age("log_to_staged_seconds", min(times), now_ms)}
+
+
+def _offsets(piece: StagedSlice) -> Metadata:
+    """Offsets and the newest schema id: of one Kafka partition alone, several have nothing in common."""
+    if piece.key.is_of_topic:
+        return {"kafka_partitions": len(piece.partitions)}
+    return {
+        "first_offset": min(f.name.first_offset for f in piece.files),
+        "last_offset": max(f.until for f in piece.files) - 1,
+        "schema_id": piece.files[-1].name.schema_id,
+    }
+
+
+def _share_of_cost(piece: StagedSlice) -> Metadata:
+    """The topic's cost, shared out by staged bytes."""
+    if piece.cost is None or not piece.cost.usage.staged_bytes:
+        return {}
+    usage, cost = piece.cost.usage, piece.cost.cost
+    share = sum(f.bytes for f in piece.files) / usage.staged_bytes
+    found: Metadata = {"core_seconds": round(usage.core_seconds * share, 3)}
+    return found if cost is None else {**found, "cost": round(cost * share, 6)}
+
+
+def _file_record(file: StagedFile) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "path": file.path,
+            "rows": file.rows,
+            "bytes": file.bytes,
+            "first_offset": file.name.first_offset,
+            "last_offset": file.until - 1,
+            "schema_id": file.name.schema_id,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class TopicsReport:
+    """What one extraction did to one topic, or to several that share a line of the source list."""
+
+    topics: tuple[str, ...]
+    partitions: tuple[PartitionReport, ...]
+    lag: int
+    costs: tuple[Cost, ...]
+    seconds: float
+
+    @property
+    def counts(self) -> Counts:
+        """Counts over all partitions."""
+        return sum((p.counts for p in self.partitions), Counts())
+
+
+def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:
+    """What an extraction did, per topic that it read or left something of."""
+    partitions: dict[str, list[PartitionReport]] = defaultdict(list)
+    left: dict[str, int] = defaultdict(int)
+    for partition in report.partitions:
+        partitions[partition.topic_partition.topic].append(partition)
+    for tp, positions in lags(report).items():
+        left[tp.topic] += positions
+    costs = {cost.usage.topic: cost for cost in report.costs}
+    return {
+        topic: TopicsReport(
+            (topic,),
+            tuple(partitions[topic]),
+            left[topic],
+            (costs[topic],) if topic in costs else (),
+            report.seconds,
+        )
+        for topic in sorted({*partitions, *left, *costs})
+    }
+
+
+def together(reports: Sequence[TopicsReport]) -> TopicsReport:
+    """Several topics as one."""
+    return TopicsReport(
+        tuple(topic for report in reports for topic in report.topics),
+        tuple(partition for report in reports for partition in report.partitions),
+        sum(report.lag for report in reports),
+        tuple(cost for report in reports for cost in report.costs),
+        reports[0].seconds,
+    )
+
+
+def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
+    """Metadata of a topic's observation: the plots of an external asset."""
+    counts, costs = report.counts, [cost.cost for cost in report.costs if cost.cost is not None]
+    files = [f for p in report.partitions for f in p.files]
+    return {
+        "records": counts.records,
+        "lag_records": report.lag,
+        **_ages(files, report.lag, now_ms),
+        "error_rows": counts.errors,
+        "skipped_records": counts.skipped,
+        "event_time_fallbacks": counts.event_time_fallbacks,
+        "value_bytes": counts.bytes,
+        "records_per_second": _rate(counts.records, report.seconds),
+        "core_seconds": round(sum(cost.usage.core_seconds for cost in report.costs), 3),
+        "cost": round(sum(costs), 6),
+        "partitions": len(report.partitions),
+        "topics": len(report.topics),
+    }
+
+
+def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
+    """Metadata of one extraction as a whole: numbers of other names than partitions have, or plots would mix them."""
+    totals, files = report.totals, [f for p in report.partitions for f in p.files]
+    left = sum(lags(report).values())
+    costs: Metadata = {}
+    if report.costs:  # Dagster refuses a table without rows
+        dearest = sorted(report.costs, key=lambda cost: -(cost.cost or 0.0))[:SHOWN_LINES]
+        costs["costs"] = dg.MetadataValue.table([_cost_record(cost) for cost in dearest])
+    return {
+        "summary": dg.MetadataValue.md(extraction_summary(report)),
+        "run_records": totals.records,
+        "run_rows": totals.staged,
+        "run_error_rows": totals.errors,
+        "run_lag_records": left,
+        **{f"run_{name}": value for name, value in _ages(files, left, now_ms).items()},
+        "stopped_partitions": len(report.stops),
+        "failed_partitions": len(report.failures),
+        "run_records_per_second": _rate(totals.records, report.seconds),
+        "run_seconds": round(report.seconds, 3),
+        "run_skipped_records": totals.skipped,
+        "run_event_time_fallbacks": totals.event_time_fallbacks,
+        "run_value_bytes": totals.bytes,
+        "run_files": len(files),
+        "changed_partitions": len(report.partitions),
+        "waiting_partitions": len(report.plan.waiting),
+        "throttled_positions": sum(throttled.positions for throttled in report.plan.throttled),
+        "run_core_seconds": round(sum(cost.usage.core_seconds for cost in report.costs), 3),
+        "run_cost": round(sum(cost.cost or 0.0 for cost in report.costs), 6),
+        **costs,
+    }
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(count / seconds, 1) if seconds > 0 else 0.0
+
+
+def _cost_record(cost: Cost) -> dg.TableRecord:
+    usage = cost.usage
+    return dg.TableRecord(
+        {
+            "topic": usage.topic,
+            "owner": usage.owner,
+            "cost_center": usage.cost_center,
+            "records": usage.records,
+            "bytes": usage.bytes,
+            "tasks": usage.tasks,
+            "task_seconds": round(usage.seconds, 3),
+            "core_seconds": round(usage.core_seconds, 3),
+            "cost": "" if cost.cost is None else round(cost.cost, 6),
+        }
+    )
+
+
+def extraction_headline(report: ExtractionReport) -> str:
+    """An extraction in one line."""
+    totals, problems = report.totals, []
+    if totals.errors:
+        problems.append(f"{totals.errors:,} error rows")
+    if report.stops:
+        problems.append(f"{len(report.stops)} stopped partitions")
+    if report.failures:
+        problems.append(f"{len(report.failures)} failed partitions")
+    if left := sum(lags(report).values()):
+        problems.append(f"{left:,} positions left to read")
+    details = f" ({', '.join(problems)})" if problems else ""
+    return f"{totals.records:,} records of {len(report.partitions)} partitions in {report.seconds:.1f} s{details}"
+
+
+def extraction_summary(report: ExtractionReport) -> str:
+    """An extraction in Markdown: what needs somebody first, then the topics by size."""
+    lines = [extraction_headline(report), ""]
+    lines += _capped([f"- ⛔ {stop_line(stop)}" for stop in report.stops])
+    lines += _capped([f"- ⚠ {tp}: {message}" for tp, message in report.failures.items()])
+    lines += _capped([f"- new: {each}" for each in report.evolved])
+    topics = sorted(topic_reports(report).values(), key=lambda topic: -topic.counts.records)
+    header = ("topic", "partitions", "records", "error rows", "left to read", "core seconds")
+    rows = [_topic_row(topic) for topic in topics]
+    return "\n".join(lines + markdown_table(header, rows, SHOWN_TOPICS))
+
+
+def _topic_row(report: TopicsReport) -> tuple[str, ...]:
+    counts = report.counts
+    seconds = sum(cost.usage.core_seconds for cost in report.costs)
+    numbers = (f"{n:,}" for n in (len(report.partitions), counts.records, counts.errors, report.lag))
+    return (report.topics[0], *numbers, f"{seconds:.1f}")
+
+
+def _capped(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - SHOWN_LINES
+    return [*lines[:SHOWN_LINES], *([f"- …and {more} more"] if more > 0 else [])]
+
+
+def by_asset(
+    reports: Mapping[str, TopicsReport], assets: Mapping[str, dg.AssetKey]
+) -> Iterable[tuple[dg.AssetKey, TopicsReport]]:
+    """Reports per external asset: topics that one line of the source list matches share its asset."""
+    found: dict[dg.AssetKey, list[TopicsReport]] = defaultdict(list)
+    for topic, report in reports.items():
+        if topic in assets:
+            found[assets[topic]].append(report)
+    return ((key, together(group)) for key, group in sorted(found.items()))

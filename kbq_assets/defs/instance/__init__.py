@@ -1,0 +1,1 @@
+"""Dagster's own instance: database, UI and daemon processes, history."""

@@ -1,0 +1,312 @@
+"""Dagster as an Orchestrator: its home below KBQ's, its queue, its daemon and its UI."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.remote_origin import RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.run_coordinator import SubmitRunContext
+from dagster._core.workspace.load import location_origins_from_yaml_paths
+
+from kbq_assets.adapters.processes.daemons import last_lines, replace_text
+from kbq_assets.adapters.processes.ports import can_listen, holder_of
+from kbq_assets.core.errors import ConfigurationError, NotFound, Unavailable
+from kbq_assets.defs.instance.database import DagsterDatabase
+from kbq_assets.defs.instance.processes import GRACE_SECONDS, HomeLock, Processes, is_alive
+from kbq_assets.ports.orchestrator import RunLine, RunOutcome
+
+LOOPBACK = "127.0.0.1"
+#: Module names of Dagster's programs.
+_DAEMON = "dagster._daemon"
+_UI = "dagster_webserver"
+_POLL_SECONDS = 0.5
+#: How long runs may go on before their daemon is stopped, and how long a UI takes to answer, in seconds.
+DRAIN_SECONDS = 600.0
+READY_SECONDS = 180.0
+
+#: Tags by which Dagster says that it starts a failed run again, and as which run.
+_WILL_RETRY_TAG = "dagster/will_retry"
+_RETRIED_AS_TAG = "dagster/auto_retry_run_id"
+#: How long a promised retry is waited for, in seconds: the daemon looks for failed runs every few.
+RETRY_SECONDS = 120.0
+#: Whether a failed run is started again is marked a moment after its status is set; longer on a machine that is busy.
+MARK_SECONDS = 30.0
+
+#: Seconds between looks for runs whose worker is gone. Two looks must miss it: Dagster reports most by itself.
+WATCH_SECONDS = 5.0
+
+_LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
+
+
+class DagsterOrchestrator:
+    """An Orchestrator on the Dagster home ``<home>/dagster``.
+
+    ``environ`` is what its processes inherit, ``definitions`` what their workspace will load; ``configuration`` holds
+    `dagster.yaml`, its variant for Postgres, and `workspace.yaml`. ``database`` is where runs and events are kept.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        environ: Mapping[str, str],
+        definitions: Callable[[], dg.Definitions],
+        configuration: Traversable | None = None,
+        database: DagsterDatabase | None = None,
+    ) -> None:
+        self._definitions = definitions
+        self._database = database or DagsterDatabase()
+        self._configuration = configuration or files("kbq_assets.defs").joinpath("home")
+        self._folder = (home / "dagster").resolve()
+        self._processes = Processes(self._folder, home / "logs", {**environ, **self._database.environ()})
+        self._lock = HomeLock(home / "run" / "dagster.lock")
+        self._missed: frozenset[str] = frozenset()
+        self._next_watch = 0.0
+
+    @property
+    def _workspace(self) -> str:
+        return str(self._folder / "workspace.yaml")
+
+    def submit(self, job: str) -> str:
+        """Queue a job."""
+        # What `dagster job launch` does, without the code server that it starts and stops for it (17 s on two busy
+        # cores): the daemon looks jobs up by the origin, and needs no more.
+        self._prepare()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)  # Dagster warns of its own arguments
+            definition = self._definitions().resolve_job_def(job)
+        [location] = location_origins_from_yaml_paths([self._workspace])
+        origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME), job)
+        with self._instance() as instance:
+            run = instance.create_run_for_job(definition, remote_job_origin=origin, tags=definition.run_tags)
+            instance.run_coordinator.submit_run(SubmitRunContext(run, workspace=None))  # type: ignore[arg-type]
+            return run.run_id
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Have the daemon running for the block."""
+        self._prepare()
+        try:
+            self._tend()
+            yield
+            if self._lock.is_held:
+                self._drain()
+        finally:
+            self._stop()
+
+    def follow(self, run_id: str) -> Iterator[RunLine]:
+        """The log of a run as it grows, and of the run that replaces it when its worker dies."""
+        with self._instance() as instance:
+            following: str | None = run_id
+            while following is not None:
+                yield from self._follow_attempt(instance, following)
+                following = self._next_attempt(instance, following)
+
+    def _follow_attempt(self, instance: dg.DagsterInstance, run_id: str) -> Iterator[RunLine]:
+        cursor: str | None = None
+        while True:
+            # The status before the log: what a finished run wrote is then all there.
+            finished = _run(instance, run_id).is_finished
+            records = instance.get_records_for_run(run_id, cursor=cursor, limit=500)
+            yield from (_line(r.event_log_entry) for r in records.records if _is_shown(r.event_log_entry))
+            cursor = records.cursor
+            if finished and not records.has_more:
+                return
+            self._tend()
+            time.sleep(_POLL_SECONDS)
+
+    def _next_attempt(self, instance: dg.DagsterInstance, run_id: str) -> str | None:
+        """The run that the daemon starts for one whose worker died, None where there is none."""
+        begun = time.monotonic()
+        run = _run(instance, run_id)
+        while run.is_failure_or_canceled and _RETRIED_AS_TAG not in run.tags:
+            patience = {"true": RETRY_SECONDS, "false": 0.0}.get(
+                run.tags.get(_WILL_RETRY_TAG, ""), MARK_SECONDS
+            )
+            if time.monotonic() - begun >= patience or run.status == dg.DagsterRunStatus.CANCELED:
+                return None
+            self._tend()
+            time.sleep(_POLL_SECONDS)
+            run = _run(instance, run_id)
+        return run.tags.get(_RETRIED_AS_TAG)
+
+    def outcome(self, run_id: str) -> RunOutcome:
+        """How a run ended."""
+        with self._instance() as instance:
+            run = _run(instance, run_id)
+            while _RETRIED_AS_TAG in run.tags:
+                run = _run(instance, run.tags[_RETRIED_AS_TAG])
+            [record] = instance.get_run_records(dg.RunsFilter(run_ids=[run.run_id]))
+            now = time.time()
+            seconds = (record.end_time or now) - (record.start_time or record.end_time or now)
+            return RunOutcome(run.run_id, run.is_success, run.status.value, seconds)
+
+    def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
+        """Serve the UI until interrupted."""
+        if not can_listen(port):
+            raise ConfigurationError(
+                f"port {port}, wanted for the UI, is taken by {holder_of(port)}",
+                next_step="end that program, or choose another: kbq ui --port PORT",
+            )
+        self._prepare()
+        try:
+            self._wait_until_served(port, read_only)
+            on_ready(f"http://{LOOPBACK}:{port}")
+            while True:
+                self._tend_ui(port, read_only)
+                time.sleep(_POLL_SECONDS)
+        finally:
+            self._stop()
+
+    def stop(self) -> None:
+        """End whoever looks after the home, and what it leaves."""
+        deadline = time.monotonic() + 6 * GRACE_SECONDS
+        while not self._lock.try_acquire():
+            holder = self._lock.holder()
+            if time.monotonic() > deadline:
+                raise Unavailable(f"process {holder} does not end", next_step=f"kill -9 {holder}")
+            if holder:  # 0 would be our own process group
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(holder, signal.SIGTERM)
+            time.sleep(_POLL_SECONDS)
+        self._stop()
+
+    def _prepare(self) -> None:
+        """The home and its configuration, as shipped."""
+        for name, source in (
+            ("dagster.yaml", self._database.configuration),
+            ("workspace.yaml", "workspace.yaml"),
+        ):
+            text = self._configuration.joinpath(source).read_text(encoding="utf-8")
+            target = self._folder / name
+            if not target.is_file() or target.read_text(encoding="utf-8") != text:
+                replace_text(target, text)
+
+    @contextmanager
+    def _instance(self) -> Iterator[dg.DagsterInstance]:
+        with self._database.open(self._folder) as instance:
+            yield instance
+
+    def _clear(self) -> None:
+        """End what a killed command left behind: its processes, and the runs that died with them."""
+        self._processes.stop_strays()
+        self._end_dead_runs()
+
+    def _end_dead_runs(self) -> None:
+        """No process of this home is alive, so no run is. Queued runs stay queued."""
+        if not (self._folder / "dagster.yaml").is_file():
+            return  # nothing was ever started here
+        with self._instance() as instance:
+            for run in instance.get_runs(dg.RunsFilter(statuses=list(_LIVE))):
+                instance.report_run_canceled(run, "its processes were stopped; the next run goes on there")
+
+    def _end_orphans(self) -> None:
+        """Fail runs whose worker is gone. A code server does so for its own; it may have died before them."""
+        if time.monotonic() < self._next_watch:
+            return
+        self._next_watch = time.monotonic() + WATCH_SECONDS
+        with self._instance() as instance:
+            runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+            gone = {run.run_id: run for run in runs if _is_worker_gone(instance, run)}
+            for run_id in gone.keys() & self._missed:
+                instance.report_run_failed(gone[run_id], "its worker is gone, and nobody had noticed")
+        self._missed = frozenset(gone.keys() - self._missed)
+
+    def _tend(self) -> None:
+        """Keep the daemon alive, unless another command does."""
+        if not self._lock.is_held and self._lock.try_acquire():
+            self._clear()
+        if self._lock.is_held:
+            self._processes.ensure(_DAEMON, "run", "-w", self._workspace)
+            with contextlib.suppress(Unavailable):  # a database that is away for a while ends nothing
+                self._end_orphans()
+
+    def _tend_ui(self, port: int, read_only: bool) -> None:
+        """Keep the UI alive, and the daemon: a UI that is only looked at leaves that to others."""
+        if not read_only:
+            self._tend()
+        options = ["--read-only"] if read_only else []
+        self._processes.ensure(_UI, "-h", LOOPBACK, "-p", str(port), "-w", self._workspace, *options)
+
+    def _wait_until_served(self, port: int, read_only: bool) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not _answers(port):
+            if time.monotonic() > deadline:
+                log = self._processes.log(_UI)
+                raise Unavailable(
+                    f"the UI does not answer after {READY_SECONDS:.0f} s; see {log}:\n{last_lines(log)}",
+                    next_step="mend the cause and run kbq ui again",
+                )
+            self._tend_ui(port, read_only)
+            time.sleep(_POLL_SECONDS)
+
+    def _drain(self) -> None:
+        """Wait for runs that the daemon has started; what is queued stays queued."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        with self._instance() as instance:
+            while instance.get_runs(dg.RunsFilter(statuses=list(_LIVE)), limit=1):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_POLL_SECONDS)
+
+    def _stop(self) -> None:
+        """Stop our processes, and everything of the home if it is ours to look after."""
+        self._processes.stop()
+        if self._lock.is_held:
+            self._clear()
+            self._lock.release()
+
+
+def _run(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
+    run = instance.get_run_by_id(run_id)
+    if run is None:
+        raise NotFound(f"Dagster knows no run {run_id}", next_step="look at the runs page of `kbq ui`")
+    return run
+
+
+def _is_worker_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether the process that said it works on a run is not there. One that said nothing has not begun."""
+    records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records
+    for entry in (record.event_log_entry for record in records):
+        event = entry.dagster_event
+        pid = event.engine_event_data.metadata.get("pid") if event is not None else None
+        if pid is not None and str(pid.value).isdecimal():
+            return not is_alive(int(str(pid.value)), entry.timestamp)
+    return False
+
+
+def _is_shown(entry: dg.EventLogEntry) -> bool:
+    """What a run said itself, and what went wrong."""
+    return not entry.is_dagster_event or _is_failure(entry)
+
+
+def _is_failure(entry: dg.EventLogEntry) -> bool:
+    event = entry.dagster_event
+    return event is not None and (event.is_failure or event.is_step_failure)
+
+
+def _line(entry: dg.EventLogEntry) -> RunLine:
+    event = entry.dagster_event
+    if event is None:
+        return RunLine(logging.getLevelName(int(entry.level)), entry.user_message)
+    data = event.step_failure_data if event.is_step_failure else None
+    cause = f": {data.error.to_string()}" if data is not None and data.error is not None else ""
+    return RunLine("ERROR", f"{event.message or event.event_type_value}{cause}")
+
+
+def _answers(port: int) -> bool:
+    with closing(socket.socket()) as connection:
+        connection.settimeout(1)
+        return connection.connect_ex((LOOPBACK, port)) == 0

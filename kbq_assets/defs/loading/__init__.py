@@ -1,0 +1,1 @@
+"""Dagster: warehouse tables, their datasets and complete hours."""

@@ -1,0 +1,26 @@
+"""The asset `complete_hours`, on which hangs what depends on whole hours."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.defs.translator import AssetTranslator
+
+COMPLETE_HOURS: Final = dg.AssetKey("complete_hours")
+
+
+def complete_hours_spec(translator: AssetTranslator) -> dg.AssetSpec:
+    """An external asset with a partition per table."""
+    return dg.AssetSpec(
+        COMPLETE_HOURS,
+        deps=[translator.warehouse_tables],
+        description=(
+            "Materialised for a table when hours of it have become complete by business time: all partitions are past "
+            "them, everything is loaded. What depends on whole hours hangs on this asset, not on the tables."
+        ),
+        group_name="warehouse",
+        owners=list(translator.owners),
+        partitions_def=translator.table_partitions,
+    )

@@ -1,0 +1,170 @@
+"""Complete hours in Dagster: an asset that is materialised as hours become complete, and a sensor that starts runs.
+
+Both read the tables' states, whoever loads, and keep in their cursor what they have told: an hour is told once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.errors import TransientError
+from kbq_assets.core.loading.completeness import HOUR_MS, TableHours
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.defs.jobs import LOAD_TAG
+from kbq_assets.defs.loading.complete_hours import COMPLETE_HOURS
+from kbq_assets.defs.runs import Steps
+from kbq_assets.defs.sensors import find_run
+from kbq_assets.pipelines.platform import Platform
+
+#: Tags of the runs that complete hours start.
+TABLE_TAG: Final = "kbq/table"
+HOUR_TAG: Final = "kbq/hour"
+#: Runs that one look starts: what is left follows at the next.
+MOST_RUNS: Final = 100
+_EVERY_SECONDS: Final = 60
+#: The cursor's key of a sensor that waits for several tables together.
+_ALL: Final = "*"
+
+
+def build_completeness_sensor(steps: Steps) -> dg.SensorDefinition:
+    """The sensor that materialises `complete_hours`."""
+    platform, partitions = steps.platform, steps.translator.table_partitions
+
+    def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            if not find_run(context.instance, LOAD_TAG, steps.translator.warehouse_tables):
+                platform.advance_hours()  # idle tables have no loads that would
+            hours = _of_data_tables(platform.known_hours())
+        except TransientError as error:
+            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        told = _parse(context.cursor)
+        moved = {table: h for table, h in hours.items() if h.until > told.get(table, 0)}
+        known = context.instance.get_dynamic_partitions(partitions.name or "")
+        new = sorted(moved.keys() - set(known))
+        return dg.SensorResult(
+            skip_reason=None if moved else "no hour has become complete",
+            asset_events=[_materialisation(t, told.get(t, 0), h) for t, h in sorted(moved.items())],
+            dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
+            cursor=_format({**told, **{table: h.until for table, h in moved.items()}}),
+        )
+
+    return dg.SensorDefinition(
+        name="completeness_sensor",
+        description="Materialises `complete_hours` for tables of which hours have become complete.",
+        evaluation_fn=completeness_sensor,
+        minimum_interval_seconds=_EVERY_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+
+
+def _materialisation(table: str, told: int, hours: TableHours) -> dg.AssetMaterialization:
+    """One event for all hours that are new; without an earlier one, for the last alone."""
+    first = told or hours.until - 1
+    new = range(first, hours.until)
+    return dg.AssetMaterialization(
+        COMPLETE_HOURS,
+        partition=table,
+        metadata={
+            "first_hour": _timestamp(first),
+            "complete_until": _timestamp(hours.until),
+            "hours": len(new),
+            "rows": sum(hours.rows.get(hour, 0) for hour in new),
+            "late_rows": hours.late_rows,
+        },
+    )
+
+
+def hours_complete_sensor(
+    platform: Platform,
+    *,
+    job: dg.JobDefinition | dg.UnresolvedAssetJobDefinition,
+    tables: Sequence[str],
+    together: bool = False,
+    partitioned: bool = False,
+    name: str = "hours_complete_sensor",
+) -> dg.SensorDefinition:
+    """A sensor that runs ``job`` for each hour that becomes complete in each of ``tables`` (`dataset.table`).
+
+    ``together``: once an hour, when all of them have it. ``partitioned``: the run's partition is the hour, by the key
+    of `dagster.HourlyPartitionsDefinition`. It begins with hours that become complete after its first look.
+    """
+    wanted = [str(TableReference.parse(table)) for table in tables]
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            untils = _untils(platform.known_hours(), wanted, together=together)
+        except TransientError as error:
+            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        told = _parse(context.cursor)
+        requests, cursor = [], {**untils, **told} if context.cursor else untils
+        for subject, hour in _new_hours(told, untils)[:MOST_RUNS]:
+            requests.append(_request(subject, hour, partitioned=partitioned))
+            cursor[subject] = hour + 1
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else "no hour has become complete",
+            cursor=_format(cursor),
+        )
+
+    return dg.SensorDefinition(
+        name=name,
+        description=f"Runs for each complete hour of {', '.join(wanted)}.",
+        evaluation_fn=evaluate,
+        job=job,
+        minimum_interval_seconds=_EVERY_SECONDS,
+    )
+
+
+def _untils(
+    hours: Mapping[TableReference, TableHours], wanted: Collection[str], *, together: bool
+) -> dict[str, int]:
+    found = {str(table): h.until for table, h in hours.items() if str(table) in wanted and h.until}
+    if not together:
+        return found
+    return {_ALL: min(found.values())} if len(found) == len(set(wanted)) else {}
+
+
+def _new_hours(told: Mapping[str, int], untils: Mapping[str, int]) -> list[tuple[str, int]]:
+    """What was not told, the oldest first. A table without an entry was not known when the others were looked at: its
+    hours begin now."""
+    pairs = ((s, hour) for s, until in untils.items() if s in told for hour in range(told[s], until))
+    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
+
+
+def _request(subject: str, hour: int, *, partitioned: bool) -> dg.RunRequest:
+    when = datetime.fromtimestamp(hour * HOUR_MS / 1000, UTC)
+    text = when.strftime("%Y-%m-%dT%H:%M")
+    tags = {HOUR_TAG: text} if subject == _ALL else {HOUR_TAG: text, TABLE_TAG: subject}
+    key = when.strftime("%Y-%m-%d-%H:%M") if partitioned else None
+    return dg.RunRequest(run_key=f"{subject} {text}", tags=tags, partition_key=key)
+
+
+def _of_data_tables(hours: Mapping[TableReference, TableHours]) -> dict[str, TableHours]:
+    return {str(table): h for table, h in hours.items() if table.table != ERROR_TABLE and h.until}
+
+
+def _timestamp(hour: int) -> dg.MetadataValue:
+    return dg.MetadataValue.timestamp(hour * HOUR_MS / 1000)
+
+
+def _parse(cursor: str | None) -> dict[str, int]:
+    """What a cursor says, nothing for one that cannot be read: it is a hint."""
+    try:
+        found = json.loads(cursor or "{}")
+    except ValueError:
+        return {}
+    return {str(k): v for k, v in _items(found) if isinstance(v, int)}
+
+
+def _items(found: object) -> Iterable[tuple[object, object]]:
+    return found.items() if isinstance(found, dict) else ()
+
+
+def _format(cursor: Mapping[str, int]) -> str:
+    return json.dumps(cursor, sort_keys=True, separators=(",", ":"))

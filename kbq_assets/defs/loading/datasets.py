@@ -1,0 +1,158 @@
+"""A page for each table in Dagster's catalogue: what it holds, whose it is, its columns, a query to begin with.
+
+External assets: nothing is materialised by them. Loads report to them what landed, once per changed table and run;
+`warehouse_tables`, of which every table is a partition, is where loads are started and looked into.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import dagster as dg
+
+from kbq_assets.core.catalog.datasets import Dataset, DatasetColumn, sample_query
+from kbq_assets.core.config.locations import BigQueryProject
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.loading.completeness import HOUR_MS
+from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import ERROR_TABLE, SourceEntry
+from kbq_assets.defs.links import table_links
+from kbq_assets.defs.metadata import Metadata
+from kbq_assets.defs.translator import AssetTranslator, column_schema, dagster_owner, tag_value
+from kbq_assets.pipelines.loading.load import TableReport
+from kbq_assets.pipelines.observation.status import TableStatus
+from kbq_assets.wire.files.error_rows import error_schema_json
+
+
+def dataset_specs(
+    translator: AssetTranslator,
+    settings: Settings,
+    datasets: Mapping[TableReference, Dataset],
+    sources: Iterable[SourceEntry],
+) -> list[dg.AssetSpec]:
+    """An external asset per table whose name is known before there are records."""
+    sources = tuple(sources)
+    return [_spec(translator, settings, dataset, table, sources) for table, dataset in datasets.items()]
+
+
+def _spec(
+    translator: AssetTranslator,
+    settings: Settings,
+    dataset: Dataset,
+    table: TableReference,
+    sources: tuple[SourceEntry, ...],
+) -> dg.AssetSpec:
+    topics = set(translator.topic_assets(sources, dataset.topics).values())
+    return dg.AssetSpec(
+        translator.dataset_key(table),
+        deps=[*sorted(topics), translator.asset_of(table)],
+        description=_description(translator, settings, dataset, table),
+        group_name=re.sub(r"[^A-Za-z0-9_]", "_", dataset.domain or table.dataset),
+        kinds={settings.warehouse_url.partition(":")[0], "table"},
+        owners=_owners(dataset) or list(translator.owners),
+        tags=_tags(dataset),
+        metadata=_metadata(settings, dataset, table),
+    )
+
+
+def loaded_metadata(
+    settings: Settings, report: TableReport, status: TableStatus | None, dataset: Dataset | None, now_ms: int
+) -> Metadata:
+    """What a load that landed says on the table's page. ``now_ms`` is when its rows were seen to be there."""
+    metadata: Metadata = {
+        "dagster/last_updated_timestamp": dg.MetadataValue.timestamp(now_ms / 1000),
+        "loaded_rows": report.rows,
+    }
+    if status is not None:
+        metadata["dagster/row_count"] = status.loaded_rows
+        metadata["pending_rows"] = status.pending_rows
+        if status.complete_until:
+            metadata["complete_until"] = dg.MetadataValue.timestamp(status.complete_until * HOUR_MS / 1000)
+    if report.columns:
+        levels = {column.name: column.pii for column in dataset.columns} if dataset else {}
+        metadata["dagster/column_schema"] = column_schema(report.columns, levels)
+    if dataset is None:  # nothing else says it
+        metadata["sample_query"] = _query(settings, report.table)
+    return {**metadata, **table_links(settings, report.table)}
+
+
+def _description(
+    translator: AssetTranslator, settings: Settings, dataset: Dataset, table: TableReference
+) -> str:
+    from_topics = ", ".join(f"`{topic}`" for topic in dataset.topics)
+    facts = [
+        f"Kafka: {from_topics}" if from_topics else "",
+        f"typology: {dataset.typology}" if dataset.typology else "",
+        f"personal data: **{dataset.pii}**" if dataset.pii else "",
+        f"questions: {', '.join((*dataset.emails, *dataset.slack))}"
+        if dataset.emails or dataset.slack
+        else "",
+    ]
+    loads = translator.asset_of(table).to_user_string()
+    return "\n\n".join(
+        filter(
+            None,
+            (
+                dataset.description,
+                " · ".join(filter(None, facts)),
+                _fenced(sample_query(table, settings.warehouse)),
+                f"Loads, their jobs and what waits: partition `{table}` of `{loads}`.",
+            ),
+        )
+    )
+
+
+def _owners(dataset: Dataset) -> list[str]:
+    said = (*dataset.teams, *(email for email in dataset.emails if "@" in email))
+    return [owner for owner in dict.fromkeys(map(dagster_owner, said)) if owner]
+
+
+def _tags(dataset: Dataset) -> dict[str, str]:
+    said = {
+        "kbq/company": dataset.company,
+        "kbq/domain": dataset.domain,
+        "kbq/typology": dataset.typology,
+        "kbq/pii": dataset.pii,
+        "kbq/cost_center": dataset.cost_center,
+    }
+    return {key: value for key, text in said.items() if (value := tag_value(text))}
+
+
+def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Metadata:
+    place = settings.warehouse
+    name = f"{place.project}.{table}" if isinstance(place, BigQueryProject) else str(table)
+    metadata: Metadata = {"dagster/table_name": name, "sample_query": _query(settings, table)}
+    if columns := _columns(dataset, table):
+        metadata["dagster/column_schema"] = columns
+    if dataset.topics:
+        metadata["loaded_within_seconds"] = dataset.max_age_seconds
+    if dataset.entries:
+        metadata["catalogue"] = ", ".join(dataset.entries)
+    for key, words in (("producers", dataset.producers), ("consumers", dataset.consumers)):
+        if words:
+            metadata[key] = ", ".join(words)
+    return {**metadata, **table_links(settings, table)}
+
+
+def _columns(dataset: Dataset, table: TableReference) -> dg.TableSchema | None:
+    if table.table == ERROR_TABLE:
+        return column_schema(columns_of(error_schema_json()))
+    if not dataset.columns:
+        return None
+    flat = [_as_column(column) for column in dataset.columns]
+    return column_schema(flat, {column.name: column.pii for column in dataset.columns})
+
+
+def _as_column(column: DatasetColumn) -> Column:
+    text = f"{column.description} ({column.action})".strip() if column.action else column.description
+    return Column(column.name, column.type or "?", column.mode, description=text)
+
+
+def _query(settings: Settings, table: TableReference) -> dg.MetadataValue:
+    return dg.MetadataValue.md(_fenced(sample_query(table, settings.warehouse)))
+
+
+def _fenced(query: str) -> str:
+    return f"```sql\n{query}\n```"

@@ -1,0 +1,160 @@
+"""Results of checks as Dagster's evaluations: one for a check and asset, whatever the number of topics and tables.
+
+Pure functions. Dagster's own `blocking` is not used: it would keep every table from being loaded for one topic's sake,
+and within one run alone. A hold (PROTOCOL L9) keeps that topic's files back, in every load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.observation.check_names import (
+    CHECKS,
+    COMMITS_SMALL,
+    CONTIGUOUS,
+    COUNTS_AGREE,
+    ERRORS_FEW,
+    PARTITIONS_RUN,
+    ROWS_MATCH,
+    TABLES_LOAD,
+    WARN,
+)
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.extras.reconcile.count_comparison import TableCount
+from kbq_assets.extras.reconcile.counts import CountReport
+from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
+
+#: Numbers of which the largest is told, not the sum.
+_LARGEST: Final = frozenset({"oldest_waiting_seconds", "files"})
+#: Numbers that mean nothing for several topics together.
+_OF_ONE: Final = frozenset({"share"})
+
+
+#: What runs of each side write: checks of their own asset that state alone decides.
+OF_RUNS: Final[Mapping[Side, tuple[str, ...]]] = {
+    Side.EXTRACT: (CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL),
+    Side.LOAD: (ROWS_MATCH, TABLES_LOAD),
+}
+
+
+def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
+    """The asset that shows a check."""
+    keys = (translator.staged_files, translator.warehouse_tables)
+    return next(key for key in keys if key.path[-1] == CHECKS[check].side)
+
+
+def evaluations(
+    translator: AssetTranslator, report: CheckReport, names: Collection[str]
+) -> list[dg.AssetCheckEvaluation]:
+    """An evaluation for each of the checks that was made."""
+    return [
+        evaluation(asset_of(name, translator), name, report.of(name))
+        for name in names
+        if name not in report.unknown
+    ]
+
+
+def evaluation(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> dg.AssetCheckEvaluation:
+    """All results of one check."""
+    failed = [result for result in results if not result.passed]
+    metadata: Metadata = {"problems": len(failed), "checked": len(results), **_totals(results)}
+    if held := sum(result.holds for result in failed):
+        metadata["held_topics"] = held
+    if failed:
+        metadata["next"] = dg.MetadataValue.md(_steps(failed))
+        metadata["failures"] = dg.MetadataValue.table([_record(result) for result in failed[:SHOWN_LINES]])
+    about = CHECKS[name].about
+    fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
+    return _evaluation(key, name, [result.line for result in failed], fine, metadata)
+
+
+def stops_check(key: dg.AssetKey, stops: Iterable[PartitionStop]) -> dg.AssetCheckEvaluation:
+    """Whether extraction goes on everywhere, where only what is stopped is known."""
+    results = stop_results((), stops)
+    if results:
+        return evaluation(key, PARTITIONS_RUN, results)
+    return _evaluation(key, PARTITIONS_RUN, [], "no partition waits for an operator", {"problems": 0})
+
+
+def counts_check(key: dg.AssetKey, report: CountReport) -> dg.AssetCheckEvaluation:
+    """Whether the warehouse counts what was loaded and committed; the numbers, those that differ first."""
+    counts = sorted(report.tables, key=lambda count: not count.findings)
+    scope = "all rows" if report.since is None else f"rows since {report.since}"
+    numbers: Metadata = {
+        "problems": len(report.findings),
+        "counted": scope,
+        "rows": sum(count.rows for count in counts),
+        "duplicates": sum(count.duplicates for count in counts),
+    }
+    if counts:  # Dagster refuses a table without rows
+        numbers["counts"] = dg.MetadataValue.table([_count_record(count) for count in counts[:SHOWN_LINES]])
+    if report.findings:
+        numbers["next"] = dg.MetadataValue.md("\n".join(f"- {f}" for f in report.findings[:SHOWN_LINES]))
+    fine = f"{scope} agree with what was loaded and committed"
+    return _evaluation(key, COUNTS_AGREE, report.findings, fine, numbers)
+
+
+def _count_record(count: TableCount) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "table": str(count.table),
+            "partition": str(TopicPartition(count.range.topic, count.range.partition)),
+            "epoch": count.range.epoch,
+            "rows": count.rows,
+            "offsets": count.distinct,
+            "loaded": count.loaded,
+            "in_flight": count.in_flight,
+        }
+    )
+
+
+def _totals(results: Iterable[CheckResult]) -> Metadata:
+    """What was measured, over all topics or tables."""
+    totals: dict[str, float] = {}
+    for result in results:
+        for name, value in result.numbers.items():
+            if name not in _OF_ONE | {"problems"}:
+                before = totals.get(name, 0)
+                totals[name] = max(before, value) if name in _LARGEST else before + value
+    return {**totals}
+
+
+def _steps(failed: Iterable[CheckResult]) -> str:
+    """What to do, as a list, each step once."""
+    steps = dict.fromkeys(command for result in failed for command in result.commands)
+    more = [f"- …and {len(steps) - SHOWN_LINES} more"] if len(steps) > SHOWN_LINES else []
+    return "\n".join([*(f"- `{step}`" for step in list(steps)[:SHOWN_LINES]), *more])
+
+
+def _record(result: CheckResult) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            CHECKS[result.check].about: result.subject,
+            "what": result.message,
+            "next": " or ".join(result.commands),
+            "held": "yes" if result.holds else "",
+        }
+    )
+
+
+def _evaluation(
+    key: dg.AssetKey, name: str, problems: Sequence[str], fine: str, metadata: Metadata
+) -> dg.AssetCheckEvaluation:
+    more = [f"…and {len(problems) - SHOWN_LINES} more"] if len(problems) > SHOWN_LINES else []
+    is_warning = CHECKS[name].severity == WARN
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=name,
+        passed=not problems,
+        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+        description="\n".join([*problems[:SHOWN_LINES], *more]) or fine,
+        metadata=metadata,
+    )

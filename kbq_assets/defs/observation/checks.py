@@ -1,0 +1,139 @@
+"""The asset checks, and the sensor that renews those that time decides.
+
+Runs write what they have at hand: extractions the checks of staged files, loads those of tables. Lag and freshness go
+wrong while nothing runs, so that a sensor looks, and writes what has changed.
+"""
+
+# Dagster reads the annotation of `context`: no postponed annotations here.
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.errors import TransientError
+from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.defs.observation.check_events import asset_of, evaluations
+from kbq_assets.defs.runs import Steps
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.pipelines.observation.checks import CheckReport
+
+#: Checks that cost no query.
+FREE: Final = tuple(name for name in CHECKS if name != COUNTS_AGREE)
+CHECK_SECONDS: Final = 300
+#: A check that says the same is written again after this long: its numbers have moved, and it is seen to be alive.
+RENEW_MS: Final = 3_600_000
+
+
+def build_checks(steps: Steps) -> Iterator[dg.AssetChecksDefinition]:
+    """The checks, for a person to ask again after mending: one reading for all that are chosen, but the count."""
+
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        chosen = {key.name for key in context.selected_asset_check_keys}
+        for found in evaluations(steps.translator, steps.platform.checks(), [n for n in FREE if n in chosen]):
+            yield as_result(found)
+
+    specs = [_spec(name, steps.translator) for name in FREE]
+    yield dg.multi_asset_check(name="checks", specs=specs, can_subset=True)(checks)
+
+    def warehouse_counts_agree() -> dg.AssetCheckResult:
+        return as_result(steps.counts_check())
+
+    counts = _spec(COUNTS_AGREE, steps.translator)
+    yield dg.asset_check(asset=counts.asset_key, name=counts.name, description=counts.description)(
+        warehouse_counts_agree
+    )
+
+
+def _spec(name: str, translator: AssetTranslator) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(name, asset=asset_of(name, translator), description=CHECKS[name].meaning)
+
+
+def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """An evaluation as a check's own function returns it."""
+    return dg.AssetCheckResult(
+        asset_key=found.asset_key,
+        check_name=found.check_name,
+        passed=found.passed,
+        severity=found.severity,
+        description=found.description,
+        metadata=found.metadata,
+    )
+
+
+def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
+    """Makes all checks that cost no query, and writes those that have changed. Starts no run."""
+
+    def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            report = steps.platform.checks()
+        except TransientError as error:
+            return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
+        written = read_cursor(context.cursor)
+        shown = shown_problems(context.instance, steps.translator)
+        due = due_checks(report, written, shown, steps.platform.openers.clock.now_ms())
+        events = evaluations(steps.translator, report, list(due))
+        return dg.SensorResult(
+            skip_reason=_summary(report), cursor=json.dumps({**written, **due}), asset_events=events
+        )
+
+    return dg.SensorDefinition(
+        name="check_sensor",
+        description="Looks for lag, stale data and damage while nothing runs.",
+        evaluation_fn=check_sensor,
+        minimum_interval_seconds=CHECK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+
+
+def due_checks(
+    report: CheckReport, written: Mapping[str, tuple[str, int]], shown: Mapping[str, object], now_ms: int
+) -> dict[str, tuple[str, int]]:
+    """Checks to write now, with what is then to be remembered of each: what it says, and when it was written.
+
+    What is ``shown`` may be others' word: a run writes what it has found, and things change after it.
+    """
+    due = {}
+    for name in FREE:
+        found, (before, at_ms) = report.of(name), written.get(name, ("", 0))
+        says, problems = digest(found), sum(not result.passed for result in found)
+        is_said = says == before and shown.get(name) == problems and 0 <= now_ms - at_ms < RENEW_MS
+        if name not in report.unknown and not is_said:
+            due[name] = says, now_ms
+    return due
+
+
+def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) -> dict[str, object]:
+    """How many problems each check's page shows. Those that show no result, since a run planned them, have none."""
+    found: dict[str, object] = {}
+    for name in FREE:
+        key = dg.AssetCheckKey(asset_of(name, translator), name)
+        record = instance.get_latest_asset_check_evaluation_record(key)
+        latest = record.evaluation if record is not None else None
+        if isinstance(latest, dg.AssetCheckEvaluation) and (problems := latest.metadata.get("problems")):
+            found[name] = problems.value
+    return found
+
+
+def digest(results: Iterable[CheckResult]) -> str:
+    """What a check says: which topics or tables fail and how they go on, without the numbers, which always move."""
+    failed = [(r.subject, r.holds, r.commands) for r in results if not r.passed]
+    return hashlib.sha256(repr(failed).encode()).hexdigest()[:16]
+
+
+def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:
+    """What was written when. A cursor that cannot be read is none: everything is written once more."""
+    try:
+        found = json.loads(cursor or "{}")
+        return {str(name): (str(says), int(at_ms)) for name, (says, at_ms) in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _summary(report: CheckReport) -> str:
+    """What the tick found, where Dagster shows why no run was requested."""
+    unknown = f"; not checked: {next(iter(report.unknown.values()))}" if report.unknown else ""
+    return f"{len(report.failures)} of {len(report.results)} results fail{unknown}"

@@ -1,0 +1,1 @@
+"""Validate, show, apply and start the topic catalog."""

@@ -1,0 +1,270 @@
+"""``kbq catalog``: the reviewed file that drives everything, judged, shown, compared with the cluster, applied."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbq_assets.cli.context import confirm, json_option, pass_platform, yes_option
+from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
+from kbq_assets.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kbq_assets.extras.catalog.site import SiteTopic
+    from kbq_assets.pipelines.platform import Platform
+
+env_option = click.option("--env", default="", help="Environment; by default KBQ_ENV, or the only one.")
+
+
+@click.group()
+def catalog() -> None:
+    """Judge, show and apply the topic catalogue in the folder of KBQ_SOURCE_TOPICS."""
+
+
+@catalog.command()
+@click.option("--registry", is_flag=True, help="Ask the registry as well whether it would take the schemas.")
+@env_option
+@json_option
+@pass_platform
+def validate(platform: Platform, registry: bool, env: str, as_json: bool) -> None:
+    """Check every entry, defaults and schemas; exit code 1 if there is a mistake, or something could not be checked.
+
+    Each mistake names file, line, key, and what is right instead. Nothing but --registry needs a network:
+    a CI job runs it on every change.
+    """
+    found = platform.catalog.catalog()
+    compiled, not_compiled = platform.catalog_commands.protobuf_problems()
+    problems = sorted([*found.problems, *compiled])
+    if not_compiled:
+        click.echo(not_compiled, err=True)
+    if registry and not problems:
+        problems = platform.catalog_commands.incompatible_schemas(env)
+    if as_json:
+        echo_json([problem_json(problem) for problem in problems])
+    else:
+        for problem in problems:
+            click.echo(str(problem))
+        envs = ", ".join(found.envs) or "none"
+        counted = _count(problems) if problems or not not_compiled else "not all of it was checked"
+        click.echo(f"{len(found.entries)} entries, environments: {envs}; {counted}")
+    sys.exit(1 if problems or not_compiled else 0)
+
+
+@catalog.command()
+@click.argument("topic", required=False)
+@env_option
+@json_option
+@pass_platform
+def show(platform: Platform, topic: str | None, env: str, as_json: bool) -> None:
+    """List the entries of an environment; or, of one topic, everything that holds for it, defaults included."""
+    from kbq_assets.extras.catalog.site import site_topics
+    from kbq_assets.pipelines.catalog.reader import told_time
+
+    entries = platform.catalog_commands.entries(env)
+    if platform.catalog.catalog().problems:
+        click.echo("the catalogue has mistakes: not all of it is shown; next: kbq catalog validate", err=True)
+    if topic is not None:
+        entry, files = _named(entries, topic), platform.catalog.files()
+        (told,) = site_topics([entry], files, platform.settings.warehouse)
+        if as_json:
+            columns = [dataclasses.asdict(column) for column in told.dataset.columns]
+            echo_json(entry_json(entry) | {"columns": columns, "query": told.query})
+        else:
+            click.echo(_whole(entry, told_time(entry, files)), nl=False)
+            click.echo("".join(f"# {line}".rstrip() + "\n" for line in _columns_and_query(told)), nl=False)
+        return
+    if as_json:
+        echo_json([entry_json(entry) for entry in entries])
+        return
+    shown = table("topic", "tables", "encoding", "typology", "team", "personal data", "archived")
+    for entry in entries:
+        said = entry.document
+        shown.add_row(
+            entry.topic,
+            target(entry),
+            entry.encoding,
+            str(said.get("typology", "")),
+            entry.settings.owner,
+            str(said.get("pii", {}).get("level", "")),
+            "yes" if entry.archived else "no",
+        )
+    console().print(shown)
+
+
+@catalog.command()
+@env_option
+@json_option
+@pass_platform
+def diff(platform: Platform, env: str, as_json: bool) -> None:
+    """Compare the catalogue with the broker and the registry; exit code 1 if `kbq catalog apply` would do something."""
+    planned = platform.catalog_commands.plan(env)
+    lines = [str(change) for change in planned.changes] + [str(each) for each in planned.registrations]
+    others = [str(difference) for difference in planned.differences]
+    if as_json:
+        echo_json({"changes": lines, "differences": others})
+    else:
+        for line in lines:
+            click.echo(f"to do: {line}")
+        for line in others:
+            click.echo(f"by hand: {line}")
+        if not lines and not others:
+            click.echo("the broker is as the catalogue says")
+    sys.exit(1 if lines else 0)
+
+
+@catalog.command()
+@env_option
+@yes_option
+@pass_platform
+def apply(platform: Platform, env: str, yes: bool) -> None:
+    """Make broker and registry what the catalogue says: shown first, then asked.
+
+    It creates topics, adds partitions, alters settings, adds ACLs where catalog.yaml says `access`, and registers
+    schemas. Nothing is deleted, no partition taken away, and no setting touched that the catalogue does not name.
+    """
+    planned = platform.catalog_commands.plan(env)
+    for difference in planned.differences:
+        click.echo(f"by hand: {difference}")
+    proposals = platform.catalog_commands.proposals(planned)
+    if not proposals:
+        click.echo("the broker is as the catalogue says")
+        return
+    confirm(proposals, yes=yes)
+
+
+@catalog.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--company", required=True, help="First folder of the new entries.")
+@click.option("--domain", required=True, help="Second folder.")
+@click.option("--env", default="prod", show_default=True, help="Environment of the cluster.")
+@click.option("--topic", "topics", multiple=True, help="These topics alone.")
+@pass_platform
+def init(
+    platform: Platform, folder: Path, company: str, domain: str, env: str, topics: tuple[str, ...]
+) -> None:
+    """Write an entry, and the schemas that the registry has, for every topic of the cluster, as a start; files that are
+    there stay as they are.
+
+    No topic is archived until a person adds `archiver` to its consumers.
+    """
+    drafts = platform.catalog_commands.drafts(company, domain, env, frozenset(topics) or None)
+    for draft in drafts:
+        path = folder / draft.path
+        if path.exists():
+            click.echo(f"kept {path}")
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(draft.text, encoding="utf-8")
+        click.echo(f"wrote {path}")
+    click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
+    click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
+
+
+@catalog.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--state", is_flag=True, help="Show the tables' rows, as the loader knows them now.")
+@env_option
+@pass_platform
+def site(platform: Platform, folder: Path, state: bool, env: str) -> None:
+    """Write the catalogue as pages: searchable, with owners, columns, personal data and queries to begin with.
+
+    Any web server can serve the folder, and a browser opens index.html as it is.
+    """
+    from kbq_assets.extras.catalog.pages import write_site
+    from kbq_assets.extras.catalog.site import site_topics
+
+    entries = platform.catalog_commands.sound_entries(env)
+    statuses = platform.tables() if state else ()
+    topics = site_topics(entries, platform.catalog.files(), platform.settings.warehouse, statuses)
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    name = entries[0].place.env if entries else env
+    count = write_site(folder, topics, name, written, with_state=state)
+    click.echo(f"wrote {count} pages; open {folder / 'index.html'}")
+
+
+@catalog.command()
+def schema() -> None:
+    """Print the JSON Schema of entries, for editors that complete and check as one types."""
+    from kbq_assets.core.catalog.shape import json_schema
+
+    echo_json(json_schema())
+
+
+def target(entry: CatalogEntry) -> str:
+    """Where an entry's rows go, for people."""
+    return entry.settings.target(entry.topic)
+
+
+def entry_json(entry: CatalogEntry) -> dict[str, Any]:
+    """An entry as a document."""
+    return {
+        "topic": entry.topic,
+        "env": entry.place.env,
+        "path": entry.place.path,
+        "tables": target(entry),
+        "archived": entry.archived,
+        "kafka": {
+            "partitions": entry.kafka.partitions,
+            "replication": entry.kafka.replication,
+            "config": dict(entry.kafka.config),
+        },
+        "entry": dict(entry.document),
+    }
+
+
+def problem_json(problem: CatalogProblem) -> dict[str, object]:
+    """A mistake as a document."""
+    return {
+        "path": problem.path,
+        "line": problem.line,
+        "key": problem.where,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+def _whole(entry: CatalogEntry, business_time: str) -> str:
+    lines = [f"# {entry.place.path}", f"# topic {entry.topic}, rows go to {target(entry)}"]
+    lines += [f"# business time: {business_time}"] if business_time else []
+    lines += _yaml(entry.document)
+    return "\n".join(lines) + "\n"
+
+
+def _columns_and_query(topic: SiteTopic) -> list[str]:
+    """A topic's columns, what they are and how personal, and a query to begin with."""
+    lines = ["", "columns"] if topic.dataset.columns else []
+    for column in topic.dataset.columns:
+        words = (column.name, column.type, column.pii, column.action, column.description)
+        lines.append("  " + "  ".join(filter(None, words)))
+    return lines + (["", *topic.query.splitlines()] if topic.query else [])
+
+
+def _yaml(value: object, indent: str = "") -> list[str]:
+    """A document as YAML: nested keys, and everything else as JSON, which YAML contains."""
+    lines = []
+    assert isinstance(value, dict)
+    for key, child in value.items():
+        if isinstance(child, dict) and child:
+            lines += [f"{indent}{key}:", *_yaml(child, indent + "  ")]
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(child, ensure_ascii=False)}")
+    return lines
+
+
+def _named(entries: Sequence[CatalogEntry], topic: str) -> CatalogEntry:
+    found = [entry for entry in entries if topic in (entry.topic, entry.place.topic, entry.place.path)]
+    if not found:
+        raise ConfigurationError(f"{topic} is not in the catalogue", next_step="kbq catalog show")
+    return found[0]
+
+
+def _count(problems: Sequence[CatalogProblem]) -> str:
+    return "no mistake" if not problems else f"{len(problems)} mistake{'s' if len(problems) > 1 else ''}"

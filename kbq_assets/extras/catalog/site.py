@@ -1,0 +1,66 @@
+"""The topics of the catalogue for its pages: what is said of each, and how its table stands. Values, no HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kbq_assets.core.catalog import CatalogEntry, CatalogFiles
+from kbq_assets.core.catalog.datasets import Dataset, dataset_of_entry, sample_query
+from kbq_assets.core.config.locations import WarehousePlace
+from kbq_assets.core.loading.completeness import HOUR_MS, moment
+from kbq_assets.pipelines.catalog.datasets import value_schema
+from kbq_assets.pipelines.observation.status import TableStatus
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """How a table stands. ``loaded`` and ``complete_until`` are times for people, "" for never."""
+
+    rows: int
+    pending_rows: int
+    state: str
+    loaded: str = ""
+    complete_until: str = ""
+
+
+@dataclass(frozen=True)
+class SiteTopic:
+    """A topic of the site. ``query`` is "" where its table is not known, ``standing`` None where no state was read."""
+
+    entry: CatalogEntry
+    dataset: Dataset
+    query: str = ""
+    standing: TableSummary | None = None
+
+    @property
+    def words(self) -> str:
+        """Everything that a search looks at, in lower case."""
+        return self.dataset.words
+
+
+def site_topics(
+    entries: Iterable[CatalogEntry],
+    files: CatalogFiles,
+    warehouse: WarehousePlace,
+    statuses: Iterable[TableStatus] = (),
+) -> list[SiteTopic]:
+    """The topics of an environment, in order. ``statuses`` tell rows and times, where the state was read."""
+    known = {status.table: _standing(status) for status in statuses}
+    found = []
+    for entry in sorted(entries, key=lambda entry: entry.topic):
+        dataset = dataset_of_entry(entry, value_schema(entry, files))
+        table = dataset.table
+        query = sample_query(table, warehouse) if table else ""
+        found.append(SiteTopic(entry, dataset, query, known.get(table) if table else None))
+    return found
+
+
+def _standing(status: TableStatus) -> TableSummary:
+    return TableSummary(
+        status.loaded_rows,
+        status.pending_rows,
+        status.state,
+        moment(status.loaded_ms) if status.loaded_ms else "",
+        moment(status.complete_until * HOUR_MS) if status.complete_until else "",
+    )

@@ -1,0 +1,1 @@
+"""`kbq doctor`: checks of the environment around KBQ."""

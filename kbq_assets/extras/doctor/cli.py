@@ -1,0 +1,337 @@
+"""``kbq doctor``: what must be true around KBQ, whether it is, and how to mend it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+from typing import Protocol
+
+import click
+import psutil
+from packaging.requirements import Requirement
+
+from kbq_assets.adapters.java import find_java
+from kbq_assets.adapters.processes.ports import accepts_connections, can_listen, holder_of
+from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.render import echo_json
+from kbq_assets.core.config.locations import Bucket
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.topics.destinations import is_template
+from kbq_assets.core.topics.json.declared import undeclared
+from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.personal import Decision, fields_of, parse_decisions
+from kbq_assets.extras.catalog.apply import CatalogCommands
+from kbq_assets.local.stack import LocalStack, ServiceState
+from kbq_assets.local.stack.cli import stack_of
+from kbq_assets.pipelines.catalog.datasets import Datasets
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry
+
+# An id that no registry has given out: NotFound is the answer of one that works.
+UNUSED_SCHEMA_ID = 2_147_483_647
+# Rename and locks are not atomic, or not seen by every client, on these.
+NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smbfs", "smb3", "afpfs", "9p", "fuse.sshfs", "fuse.s3fs")
+CHECKED_PACKAGES = ("pyspark", "dagster", "duckdb", "confluent-kafka", "numba", "numpy", "pyarrow")
+START = "kbq local up"
+GIB = 1024**3
+ENOUGH_DISK, LITTLE_DISK = 5 * GIB, 1 * GIB
+
+
+class Outcome(StrEnum):
+    """``warn``: works, but may not for long."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: ``found`` says what is, ``mend`` what to do about it."""
+
+    name: str
+    outcome: Outcome
+    found: str
+    mend: str = ""
+
+
+class Checked(Protocol):
+    """What the doctor looks at of the platform."""
+
+    @property
+    def settings(self) -> Settings:
+        """Where things are."""
+
+    @property
+    def offsets(self) -> OffsetReader:
+        """The broker."""
+
+    def sources(self) -> Iterable[SourceEntry]:
+        """The source list."""
+
+    def datasets(self) -> Datasets:
+        """What the catalogue says of tables."""
+
+    @property
+    def catalog_commands(self) -> CatalogCommands:
+        """The catalogue beside broker and registry."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, places.")
+@pass_platform
+def doctor(platform: Checked, as_json: bool, gcp: bool) -> None:
+    """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended.
+
+    With --gcp: what the identities of extraction and loading lack on Google Cloud, and the commands that grant it.
+    It changes nothing but a scratch table per dataset, which it drops again.
+    """
+    checks = []
+    for check in _examine_google(platform) if gcp else examine(platform):
+        checks.append(check)
+        if not as_json:
+            _show(check)
+    if as_json:
+        echo_json([asdict(check) for check in checks])
+    sys.exit(1 if any(check.outcome is Outcome.FAIL for check in checks) else 0)
+
+
+def examine(platform: Checked) -> Iterator[Check]:
+    """Every check, in the order in which things depend on one another."""
+    from kbq_assets.worker.adapters import open_registry
+
+    settings = platform.settings
+    yield python_version(sys.version_info[:2])
+    for package in CHECKED_PACKAGES:
+        yield package_version(package)
+    yield java(settings.home)
+    yield from ports(stack_of(settings))
+    yield disk_space(settings.home)
+    place = settings.staging
+    if isinstance(place, Bucket):
+        yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
+    else:
+        yield from folder(place.path)
+    yield broker(settings, lambda: platform.offsets)
+    yield registry(settings, open_registry)
+    with contextlib.suppress(KbqError):  # told above, or by `kbq catalog validate`
+        yield from personal_data(platform.sources(), platform.catalog_commands.open_subjects)
+
+
+def _examine_google(platform: Checked) -> Iterator[Check]:
+    from kbq_assets.extras.doctor.google import examine_google
+
+    # A dataset that records choose is known when they do.
+    named = {name for e in platform.sources() for name in (e.settings.dataset, e.settings.error_dataset)}
+    datasets = sorted(name for name in named if name and not is_template(name))
+    return examine_google(platform.settings, datasets, policy_tags=bool(platform.datasets().policy_tags))
+
+
+def python_version(found: tuple[int, ...]) -> Check:
+    """Dagster runs on 3.11 to 3.14."""
+    text = ".".join(map(str, found))
+    if (3, 11) <= found < (3, 15):
+        return Check("python", Outcome.OK, text)
+    return Check("python", Outcome.FAIL, text, "make .venv with a Python from 3.11 to 3.14: make clean setup")
+
+
+def package_version(name: str) -> Check:
+    """Whether the installed version is one that this project asks for."""
+    mend = "install the locked versions: make setup"
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Check(name, Outcome.FAIL, "not installed", mend)
+    wanted = _requirement(name)
+    if wanted is None or wanted.specifier.contains(found, prereleases=True):
+        return Check(name, Outcome.OK, found)
+    return Check(name, Outcome.FAIL, f"{found}, wanted {wanted.specifier}", mend)
+
+
+def java(home: Path) -> Check:
+    """A runtime for Spark, Kafka and the registry."""
+    try:
+        runtime = find_java(home / "java")
+    except KbqError as error:
+        return Check("java", Outcome.FAIL, error.message, error.next_step)
+    return Check("java", Outcome.OK, f"{runtime.version} at {runtime.home} ({runtime.source})")
+
+
+def ports(stack: LocalStack) -> Iterator[Check]:
+    """The local stack's ports: free, or in its own hands."""
+    for service in stack.status():
+        name, address = f"local {service.service}", f"port {service.port}"
+        if service.state is ServiceState.RUNNING:
+            outcome = Outcome.OK if service.healthy else Outcome.FAIL
+            found = f"runs on {address} (process {service.pid}) {service.problem}".rstrip()
+            yield Check(name, outcome, found, "" if service.healthy else f"see {service.log}")
+        elif can_listen(service.port):
+            yield Check(name, Outcome.OK, f"not running; {address} is free")
+        else:
+            mend = f"end that program, or set KBQ_LOCAL_{service.service.upper()}_PORT"
+            yield Check(name, Outcome.FAIL, f"{address} is taken by {holder_of(service.port)}", mend)
+
+
+def disk_space(home: Path) -> Check:
+    """Room for the local stack, staged files and the warehouse."""
+    free = shutil.disk_usage(_existing(home)).free
+    found = f"{free / GIB:.1f} GiB free for {home}"
+    if free >= ENOUGH_DISK:
+        return Check("disk", Outcome.OK, found)
+    outcome = Outcome.WARN if free >= LITTLE_DISK else Outcome.FAIL
+    return Check("disk", outcome, found, "make room, or set KBQ_HOME to a folder on a larger disk")
+
+
+def folder(path: Path) -> Iterator[Check]:
+    """Whether the staging folder gives what the storage protocol builds on."""
+    mend = "set KBQ_STAGING to a folder of this user on a local disk"
+    file_system = file_system_of(path)
+    outcome = Outcome.FAIL if file_system in NETWORK_FILE_SYSTEMS else Outcome.OK
+    found = f"{path} on {file_system or 'an unknown file system'}"
+    yield Check("staging disk", outcome, found, mend if outcome is Outcome.FAIL else "")
+    try:
+        problem = _folder_problem(path)
+    except OSError as error:
+        problem = str(error)
+    if problem:
+        yield Check("staging folder", Outcome.FAIL, problem, mend)
+    else:
+        yield Check("staging folder", Outcome.OK, "writable; rename replaces, fsync works, case matters")
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that holds ``path``, such as ``ext4``; empty where it cannot be told."""
+    real, best = _existing(path).resolve(), ("", "")
+    with contextlib.suppress(OSError, psutil.Error):
+        for partition in psutil.disk_partitions(all=True):
+            if real.is_relative_to(partition.mountpoint) and len(partition.mountpoint) >= len(best[0]):
+                best = (partition.mountpoint, partition.fstype)
+    return best[1]
+
+
+def broker(settings: Settings, open_offsets: Callable[[], OffsetReader]) -> Check:
+    """Whether the broker answers these credentials."""
+    servers = settings.kafka.bootstrap_servers
+    is_local = servers == stack_of(settings).bootstrap_servers
+    if is_local and not accepts_connections(settings.local.kafka_port):
+        # Kafka's client would go on trying for half a minute.
+        return Check("broker", Outcome.FAIL, f"{servers}: nothing listens there", START)
+    try:
+        offsets = open_offsets()
+        found = f"{servers}: cluster {offsets.cluster_id()}, {len(offsets.topics())} topics"
+    except KbqError as error:
+        mend = START if is_local else error.next_step or "set KBQ_KAFKA_BOOTSTRAP_SERVERS and its credentials"
+        return Check("broker", Outcome.FAIL, f"{servers}: {error.message}", mend)
+    return Check("broker", Outcome.OK, found)
+
+
+def registry(settings: Settings, open_registry: Callable[[Settings], SchemaRegistry]) -> Check:
+    """Whether the registry answers these credentials."""
+    url = settings.registry.url
+    is_local = url == stack_of(settings).registry_url
+    try:
+        open_registry(settings).schema(UNUSED_SCHEMA_ID)
+    except NotFound:
+        return Check("registry", Outcome.OK, url)
+    except KbqError as error:
+        mend = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
+        return Check("registry", Outcome.FAIL, f"{url}: {error.message}", mend)
+    return Check("registry", Outcome.WARN, f"{url} knows schema {UNUSED_SCHEMA_ID}", "is this a registry?")
+
+
+def personal_data(
+    sources: Iterable[SourceEntry], open_subjects: Callable[[], SubjectRegistry]
+) -> Iterator[Check]:
+    """Decisions about fields that a topic's schema does not have: nothing stops for them. Raises Unavailable."""
+    decided = {entry.pattern: parse_decisions(entry.settings.pii) for entry in sources}
+    if not any(map(fields_of, decided.values())):
+        return
+    known = open_subjects().subjects()
+    for topic, decisions in sorted(decided.items()):
+        missing = _missing_fields(known.get(f"{topic}-value"), decisions)
+        if missing:
+            found = f"{topic}: its latest schema does not have {', '.join(missing)}"
+            mend = "mend the decision, unless older schemas or other types of records have the field"
+            yield Check("personal data", Outcome.WARN, found, mend)
+
+
+def _missing_fields(latest: LatestSchema | None, decisions: Sequence[Decision]) -> list[str]:
+    """Fields that are decided about and that a schema does not have; none where that cannot be told."""
+    from kbq_assets.wire.privacy.avro import (
+        undeclared as undeclared_in_avro,  # with numpy, as the registry above
+    )
+
+    if latest is None or latest.has_references:
+        return []
+    with contextlib.suppress(KbqError, ValueError):
+        if latest.schema_type == "AVRO":
+            return undeclared_in_avro(json.loads(latest.schema), decisions)
+        if latest.schema_type == "JSON":
+            return undeclared(json.loads(latest.schema), fields_of(decisions))
+    return []
+
+
+def _requirement(name: str) -> Requirement | None:
+    with contextlib.suppress(PackageNotFoundError):
+        for text in distribution("kbq-assets").requires or ():
+            requirement = Requirement(text)
+            if requirement.name == name:
+                return requirement
+    return None
+
+
+def _existing(path: Path) -> Path:
+    """``path``, or its nearest ancestor that exists."""
+    return next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
+
+
+def _folder_problem(path: Path) -> str:
+    """Try what a swap does. Raises OSError where even that is not possible."""
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kbq-doctor-", dir=path) as name:
+        probe = Path(name)
+        for text in ("old", "new"):
+            _write_durably(probe / "a.tmp", text)
+            (probe / "a.tmp").replace(probe / "a")
+        _sync_folder(probe)
+        if (probe / "a").read_text(encoding="utf-8") != "new":
+            return f"rename does not replace in {path}"
+        if (probe / "A").exists():
+            return f"{path} does not tell upper from lower case: two tables could share a file"
+    return ""
+
+
+def _write_durably(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_COLOURS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Outcome.FAIL: "red"}
+
+
+def _show(check: Check) -> None:
+    click.secho(f"{check.outcome:<5}", fg=_COLOURS[check.outcome], nl=False)
+    click.echo(f"{check.name:<15} {check.found}")
+    if check.mend:
+        click.echo(f"{'':<5}{'':<16}mend: {check.mend}")

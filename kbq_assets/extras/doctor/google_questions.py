@@ -1,0 +1,169 @@
+"""Questions to Google Cloud that change nothing: which permissions an identity has, and where things are.
+
+Every question raises Refused (403), NotFound (404), ConfigurationError (the credentials) or Unavailable.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import requests
+import urllib3
+from google.api_core import exceptions as api
+from google.api_core.retry import Retry
+from google.auth import exceptions as auth
+from google.cloud import bigquery
+
+from kbq_assets.adapters.gcs import BucketReport, check_bucket
+from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials, identity
+from kbq_assets.adapters.google.clients import bigquery_client, storage_client
+from kbq_assets.core.config.google_permissions import CREATE_OBJECTS, SET_CATEGORY, TABLE_PERMISSIONS
+from kbq_assets.core.config.locations import BigQueryProject, Bucket
+from kbq_assets.core.errors import ConfigurationError, NotFound, Refused, Unavailable
+
+#: A person waits.
+_SECONDS: Final = 10.0
+#: How long a scratch table stays when the doctor is killed.
+_SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
+
+
+class BucketQuestions:
+    """Asks as one identity about the staging area. Raises ConfigurationError when there are no credentials."""
+
+    def __init__(self, access: GoogleAccess, place: Bucket, seconds: float = _SECONDS) -> None:
+        self.identity = identity(google_credentials(access))
+        self._place = place
+        self._patience = _patience(seconds)
+        self._client = storage_client(access)
+        self._bucket = self._client.bucket(place.name)
+        self._name = f"gs://{place.name}"
+
+    def granted(self, wanted: Collection[str]) -> frozenset[str]:
+        """Which of these permissions the bucket's policy grants for all of its objects."""
+        with _answers(self._name):
+            return frozenset(self._bucket.test_iam_permissions(sorted(wanted), **self._patience))
+
+    def may_in(self, folder: str, permission: str) -> bool:
+        """Whether a policy's condition grants what is not granted for all objects: tried on an object that does not
+        exist, with a precondition that fails, so that a permitted call changes nothing either."""
+        name = f"{self._place.prefix}/{folder}" if self._place.prefix else folder
+        blob = self._bucket.blob(f"{name}kbq-doctor-{uuid.uuid4().hex}")
+        try:
+            with _answers(f"{self._name}/{name}"):
+                if permission == CREATE_OBJECTS:
+                    blob.upload_from_string(b"", if_generation_match=1, **self._patience)
+                else:
+                    blob.delete(if_generation_match=1, **self._patience)
+        except Refused:
+            return False
+        except (NotFound, api.PreconditionFailed):
+            return True
+        return True
+
+    def location(self) -> str:
+        """Where the bucket is, such as EU or EUROPE-WEST3."""
+        with _answers(self._name):
+            return str(self._client.get_bucket(self._place.name, **self._patience).location)
+
+    def safety(self) -> BucketReport:
+        """What about the bucket itself endangers staged data."""
+        with _answers(self._name):
+            return check_bucket(self._client, self._place.name, self._place.prefix)
+
+
+class WarehouseQuestions:
+    """Asks as the loader about BigQuery. Raises ConfigurationError when there are no credentials."""
+
+    def __init__(self, access: GoogleAccess, place: BigQueryProject, seconds: float = _SECONDS) -> None:
+        self._client = bigquery_client(access, place)
+        self._project = place.project
+        self._patience = _patience(seconds)
+
+    def job_identity(self) -> str:
+        """As whom jobs run. A query that is planned and not run asks for the same permission as one that runs."""
+        with _answers(f"project {self._project}"):
+            dry = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+            job = self._client.query("SELECT 1", job_config=dry, **self._patience, job_retry=None)
+            return str(job.user_email or "")
+
+    def dataset_location(self, dataset: str) -> str:
+        """Where a dataset is, such as EU or europe-west3."""
+        with _answers(f"dataset {dataset}"):
+            return str(self._client.get_dataset(dataset, **self._patience).location)
+
+    def may_list(self, dataset: str) -> bool:
+        """Whether the dataset's tables can be listed."""
+        try:
+            with _answers(f"dataset {dataset}"):
+                list(self._client.list_tables(dataset, max_results=1, **self._patience))
+        except Refused:
+            return False
+        return True
+
+    def table_permissions(self, dataset: str) -> frozenset[str]:
+        """Which of `TABLE_PERMISSIONS`, and of setting policy tags, the dataset's tables have, asked of a scratch table
+        that is deleted again. Refused: no table can be created."""
+        scratch = bigquery.Table(f"{self._project}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
+        scratch.expires = datetime.datetime.now(datetime.UTC) + _SCRATCH_LIFE
+        with _answers(f"dataset {dataset}"):
+            created = self._client.create_table(scratch, **self._patience)
+        try:
+            with _answers(str(created)):
+                wanted = (*TABLE_PERMISSIONS, SET_CATEGORY)
+                answer = self._client.test_iam_permissions(created, wanted, **self._patience)
+        finally:
+            self._drop(created)
+        return frozenset(answer.get("permissions", ()))
+
+    def _drop(self, table: bigquery.Table) -> None:
+        try:
+            self._client.delete_table(table, not_found_ok=True, **self._patience)
+        except api.Forbidden:
+            return  # the answer says so already, and the table expires
+
+
+_COLUMN: Final = bigquery.SchemaField("x", "INT64")
+
+
+def _patience(seconds: float) -> dict[str, Any]:
+    """How long a call and its repetitions may take."""
+    return {"timeout": seconds, "retry": Retry(timeout=seconds)}
+
+
+@contextmanager
+def _answers(what: str) -> Iterator[None]:
+    try:
+        yield
+    except api.PreconditionFailed:
+        raise
+    except api.Forbidden as error:
+        raise Refused(f"{what}: {_first(error)}") from error
+    except api.NotFound as error:
+        raise NotFound(f"{what} does not exist") from error
+    except (auth.TransportError, requests.RequestException) as error:
+        raise Unavailable(
+            f"{what}: {_first(error)}", next_step="try again; is the endpoint right?"
+        ) from error
+    except (auth.GoogleAuthError, api.Unauthorized) as error:
+        raise ConfigurationError(
+            f"{what}: the credentials are not accepted: {_first(error)}",
+            next_step="check them; impersonating an account needs roles/iam.serviceAccountTokenCreator on it",
+        ) from error
+    except api.GoogleAPIError as error:
+        raise Unavailable(
+            f"{what}: {_first(error)}", next_step="try again; is the endpoint right?"
+        ) from error
+
+
+def _first(error: BaseException) -> str:
+    """An error's own words: of what caused it, without the request's URL; further arguments may be whole answers."""
+    if isinstance(error, api.RetryError) and error.cause is not None:
+        error = error.cause
+    while isinstance(error, requests.RequestException | urllib3.exceptions.HTTPError) and error.__context__:
+        error = error.__context__
+    text = str(error) if isinstance(error, OSError) or not error.args else str(error.args[0])
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,1 @@
+"""Metrics of KBQ: `kbq serve`, Prometheus families, reporters."""

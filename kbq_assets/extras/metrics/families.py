@@ -1,0 +1,86 @@
+"""Measurements as every reporter sees them: families of samples, in Prometheus' terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from kbq_assets.core.protocol.totals import Histogram
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+#: Values of one label that a family tells apart; what comes after them, by name, is one sample.
+MAX_LABEL_VALUES: Final = 1_000
+OTHER: Final = "_other"
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One line: the family's name and ``suffix``, labels, value."""
+
+    value: float
+    labels: Labels
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Samples of one name. ``kind`` is counter, gauge or histogram; a counter's name is as it is written here."""
+
+    name: str
+    kind: str
+    help: str
+    samples: tuple[Sample, ...]
+
+
+def single(name: str, kind: str, text: str, value: float) -> Family:
+    """A family of one sample without labels."""
+    return Family(name, kind, text, (Sample(value, {}),))
+
+
+def labelled(name: str, kind: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+    """A family with one sample per value of a label."""
+    return Family(name, kind, text, tuple(Sample(value, {label: key}) for key, value in values.items()))
+
+
+def histogram(
+    name: str, text: str, bounds: Sequence[int], values: Iterable[tuple[Labels, Histogram]]
+) -> Family:
+    """A histogram: cumulative buckets, sum and count for each set of labels."""
+    samples: list[Sample] = []
+    for labels, found in values:
+        counts = (*found.counts, *[0] * (len(bounds) + 1 - len(found.counts)))
+        for bound, count in zip((*map(str, bounds), "+Inf"), accumulate(counts), strict=True):
+            samples.append(Sample(count, {**labels, "le": bound}, "_bucket"))
+        samples.append(Sample(found.sum, labels, "_sum"))
+        samples.append(Sample(found.count, labels, "_count"))
+    return Family(name, HISTOGRAM, text, tuple(samples))
+
+
+def bounded(
+    values: Mapping[str, float],
+    join: Callable[[Iterable[float]], float] = sum,
+    most: int = MAX_LABEL_VALUES,
+) -> dict[str, float]:
+    """Values by name, the first ``most`` of them; the rest joined under `_other`."""
+    names = sorted(values)
+    kept = {name: values[name] for name in names[:most]}
+    if rest := [values[name] for name in names[most:]]:
+        kept[OTHER] = join(rest)
+    return kept
+
+
+def document(families: Iterable[Family], time_ms: int) -> dict[str, Any]:
+    """All of it for a program, buckets left out."""
+    metrics = [
+        {"name": family.name + sample.suffix, "labels": dict(sample.labels), "value": sample.value}
+        for family in families
+        for sample in family.samples
+        if sample.suffix != "_bucket"
+    ]
+    return {"time_ms": time_ms, "metrics": metrics}

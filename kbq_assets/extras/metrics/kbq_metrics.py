@@ -1,0 +1,275 @@
+"""Metrics under KBQ's own names: what waits, what is wrong, what it costs, what is running (docs/monitoring.md)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.run_totals import EXTRACTION, KINDS, RunTotals, WorkerUse, skew
+from kbq_assets.core.protocol.commits import Counts
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.totals import READY_SECONDS, Histogram
+from kbq_assets.extras.metrics.families import (
+    COUNTER,
+    GAUGE,
+    MAX_LABEL_VALUES,
+    Family,
+    Sample,
+    bounded,
+    histogram,
+    labelled,
+    single,
+)
+from kbq_assets.extras.metrics.kbe_metrics import merged, table_states
+from kbq_assets.extras.metrics.observe import BrokerReading, StateReading
+from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.observation.checks import waiting_files
+from kbq_assets.pipelines.observation.status import Status
+from kbq_assets.pipelines.protocol.state import Versioned
+
+#: Workers that are shown one by one, the busiest first.
+_MAX_WORKERS = 64
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What metrics are made of. ``jobs_per_day`` is a table's quota, 0 without one; ``by_partition`` tells partitions
+    apart where topics do by default. Without a ``broker`` there is no lag."""
+
+    state: StateReading
+    status: Status
+    broker: BrokerReading | None = None
+    jobs_per_day: int = 0
+    by_partition: bool = False
+
+
+def kbq_families(measured: Measured) -> Iterator[Family]:
+    """All of KBQ's own metrics."""
+    view = measured.state.view
+    yield from _counts(view)
+    yield from _lag(measured)
+    yield from _waiting(measured.status)
+    yield from _tables(measured)
+    yield _ready(view)
+    yield from _runs(measured.state.totals)
+    yield from _costs(measured.state.totals[EXTRACTION])
+    yield from _running(measured.state)
+
+
+def _counts(view: LoadView) -> Iterator[Family]:
+    totals: dict[str, Counts] = defaultdict(Counts)
+    published: dict[str, float] = {}
+    for commit in view.commits:
+        totals[commit.topic] += commit.totals
+        at = commit.published.last_ms / 1000
+        published[commit.topic] = max(published.get(commit.topic, 0.0), at)
+    for name, text, attribute in (
+        ("kbq_records_total", "Records read from Kafka and accounted for", "records"),
+        ("kbq_error_rows_total", "Records that became rows of error tables", "errors"),
+        ("kbq_skipped_records_total", "Records skipped by a policy", "skipped"),
+        (
+            "kbq_event_time_fallbacks_total",
+            "Rows without a business time of their own",
+            "event_time_fallbacks",
+        ),
+        ("kbq_lost_positions_total", "Positions given up to retention", "lost"),
+    ):
+        values = {topic: float(getattr(counts, attribute)) for topic, counts in totals.items()}
+        yield labelled(name, COUNTER, text, "topic", bounded(values))
+    yield labelled(
+        "kbq_topic_last_publish_timestamp_seconds",
+        GAUGE,
+        "When records of the topic were last published, in seconds since 1970; 0 if unknown",
+        "topic",
+        bounded(published, max),
+    )
+
+
+def _lag(measured: Measured) -> Iterator[Family]:
+    broker, positions = measured.broker, measured.state.positions
+    if broker is None:
+        return
+    # A partition without a position is new: all that the broker has of it waits.
+    records = {tp: max(0, at.latest - positions.get(tp, at.earliest)) for tp, at in broker.offsets.items()}
+    ages = {tp: broker.ages.get(tp, 0) if count else 0 for tp, count in records.items()}
+    per = "partition" if measured.by_partition else "topic"
+    yield _by_topic("kbq_lag_records", f"Positions that wait on the broker, per {per}", records, measured)
+    yield _by_topic(
+        "kbq_lag_seconds", f"Age of the oldest record that waits on the broker, at least, per {per}",
+        ages, measured, worst=True,
+    )  # fmt: skip
+
+
+def _by_topic(
+    name: str,
+    text: str,
+    values: Mapping[TopicPartition, int],
+    measured: Measured,
+    *,
+    worst: bool = False,
+) -> Family:
+    join = max if worst else sum
+    if measured.by_partition and len(values) <= MAX_LABEL_VALUES:
+        samples = [
+            Sample(v, {"topic": tp.topic, "partition": str(tp.partition)}) for tp, v in sorted(values.items())
+        ]
+        return Family(name, GAUGE, text, tuple(samples))
+    topics: dict[str, list[int]] = defaultdict(list)
+    for tp, value in values.items():
+        topics[tp.topic].append(value)
+    joined = {topic: float(join(found)) for topic, found in topics.items()}
+    return labelled(name, GAUGE, text, "topic", bounded(joined, join))
+
+
+def _waiting(status: Status) -> Iterator[Family]:
+    stopped = Counter(stop.reason for stop in status.stops)
+    yield labelled(
+        "kbq_stopped_partitions", GAUGE, "Partitions and topics that wait for an operator", "reason", stopped
+    )
+    yield single("kbq_stopped", GAUGE, "All of them", stopped.total())
+    states = Counter(table.state for table in status.tables)
+    for state, text in (
+        ("parked", "Tables that are not loaded until they are resumed"),
+        ("held", "Tables some of whose files wait for a check"),
+        ("failed", "Tables whose state cannot be read"),
+    ):
+        yield single(f"kbq_{state}_tables", GAUGE, text, states[state])
+    parked = {str(table.table): 1.0 for table in status.tables if table.state == "parked"}
+    yield labelled("kbq_table_parked", GAUGE, "1 for each parked table", "table", bounded(parked, max))
+    yield single(
+        "kbq_new_partitions", GAUGE, "Partitions that no extraction has seen yet", status.new_partitions
+    )
+
+
+def _tables(measured: Measured) -> Iterator[Family]:
+    for name, kind, text, attribute in (
+        ("kbq_loaded_rows_total", COUNTER, "Rows loaded", "loaded_rows"),
+        ("kbq_backlog_rows", GAUGE, "Rows that are committed and not loaded", "pending_rows"),
+        ("kbq_backlog_files", GAUGE, "Files that are committed and not loaded", "pending_files"),
+        ("kbq_quarantined_files", GAUGE, "Files that no job accepts", "quarantined_files"),
+    ):
+        values = {str(table.table): float(getattr(table, attribute)) for table in measured.status.tables}
+        yield labelled(name, kind, text, "table", bounded(values))
+    yield from _states(measured)
+
+
+def _states(measured: Measured) -> Iterator[Family]:
+    state = measured.state
+    found = {str(t): v.value for t, v in state.view.states.items() if isinstance(v, Versioned)}
+    yield labelled(
+        "kbq_oldest_window_age_seconds",
+        GAUGE,
+        "Age of the oldest record that is committed and not loaded; 0 without any",
+        "table",
+        bounded(_window_ages(state), max),
+    )
+    yield labelled(
+        "kbq_table_last_load_timestamp_seconds",
+        GAUGE,
+        "When a job's rows were last recorded as loaded, in seconds since 1970; 0 if unknown",
+        "table",
+        bounded({table: value.ended.last_ms / 1000 for table, value in found.items()}, max),
+    )
+    yield labelled(
+        "kbq_table_complete_until_timestamp_seconds",
+        GAUGE,
+        "Until when the table is complete by business time, in seconds since 1970; 0 if unknown",
+        "table",
+        bounded({table: float(value.hours.until * 3600) for table, value in found.items()}, min),
+    )
+    yield labelled(
+        "kbq_late_rows_total",
+        COUNTER,
+        "Rows that were loaded into hours already complete",
+        "table",
+        bounded({table: float(value.hours.late_rows) for table, value in found.items()}),
+    )
+    yield labelled(
+        "kbq_row_mismatches",
+        GAUGE,
+        "Jobs that loaded another number of rows than their files hold, and that nobody has accepted",
+        "table",
+        bounded({table: float(len(v.mismatches) - v.accepted_mismatches) for table, v in found.items()}),
+    )
+    if measured.jobs_per_day:
+        yield _quota(found, state.now_ms)
+        yield single("kbq_table_jobs_limit", GAUGE, "Load jobs a table may have a day", measured.jobs_per_day)
+
+
+def _quota(found: Mapping[str, TableState], now_ms: int) -> Family:
+    used = {table: float(value.jobs.used(now_ms)) for table, value in found.items()}
+    text = "Load jobs that count against the table's daily quota"
+    return labelled("kbq_table_jobs_used", GAUGE, text, "table", bounded(used, max))
+
+
+def _window_ages(state: StateReading) -> dict[str, float]:
+    ages = {}
+    for table, files in waiting_files(state.view).items():
+        oldest = min((f.oldest_ms for f in files if f.oldest_ms > 0), default=0)
+        ages[str(table)] = max(0.0, (state.now_ms - oldest) / 1000) if oldest else 0.0
+    return ages
+
+
+def _ready(view: LoadView) -> Family:
+    staged = merged(view.commits, lambda commit: commit.published.staged)
+    loaded = sum((table.ended.loaded for table in table_states(view)), Histogram())
+    return histogram(
+        "kbq_log_to_ready_seconds",
+        "Age of the oldest record of a window when it was published, of a load job when it was recorded as loaded",
+        READY_SECONDS,
+        [({"stage": "staged"}, staged), ({"stage": "loaded"}, loaded)],
+    )
+
+
+def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
+    for name, kind, text, attribute, scale in (
+        ("kbq_runs_total", COUNTER, "Runs that came to their end", "runs", 1),
+        ("kbq_successful_runs_total", COUNTER, "Runs in which nothing failed", "succeeded", 1),
+        ("kbq_run_seconds_total", COUNTER, "Seconds in runs", "seconds", 1),
+        (
+            "kbq_last_success_timestamp_seconds",
+            GAUGE,
+            "When a run in which nothing failed last ended, in seconds since 1970; 0 if never",
+            "succeeded_ms",
+            1000,
+        ),
+    ):
+        values = {run: getattr(totals[run], attribute) / scale for run in KINDS}
+        yield labelled(name, kind, text, "kind", values)
+
+
+def _costs(extraction: RunTotals) -> Iterator[Family]:
+    """Per topic with its owner; beyond the bound topics are left out: a sum of several owners is nobody's."""
+    topics = sorted(extraction.costs.items())[:MAX_LABEL_VALUES]
+    for name, text, attribute in (
+        ("kbq_cost_total", "What reading a topic has cost, by KBQ_COST_FUNCTION", "cost"),
+        ("kbq_core_seconds_total", "Processor seconds of a topic's tasks", "core_seconds"),
+    ):
+        samples = tuple(
+            Sample(
+                getattr(cost, attribute),
+                {"topic": topic, "owner": cost.owner, "cost_center": cost.cost_center},
+            )
+            for topic, cost in topics
+        )
+        yield Family(name, COUNTER, text, samples)
+
+
+def _running(state: StateReading) -> Iterator[Family]:
+    """Of runs that live; of the last one's workers where none does."""
+    signs = state.signs
+    workers = [worker for sign in signs for worker in sign.workers] or state.totals[EXTRACTION].workers
+    yield single("kbq_running_extractions", GAUGE, "Extractions that show signs of life", len(signs))
+    yield single("kbq_running_units", GAUGE, "Units in tasks now", sum(sign.units for sign in signs))
+    yield _workers("kbq_worker_memory_bytes", "Most memory that a worker held", workers, "memory_bytes")
+    yield _workers("kbq_worker_busy_seconds", "Seconds in units of a worker's run", workers, "seconds")
+    text = "How much longer the busiest worker was busy than the average; 1 is even"
+    yield single("kbq_worker_skew_ratio", GAUGE, text, round(skew(workers), 3))
+
+
+def _workers(name: str, text: str, workers: Iterable[WorkerUse], attribute: str) -> Family:
+    busiest = sorted(workers, key=lambda worker: worker.seconds, reverse=True)[:_MAX_WORKERS]
+    values = {str(number): float(getattr(worker, attribute)) for number, worker in enumerate(busiest, 1)}
+    return labelled(name, GAUGE, text, "worker", values)

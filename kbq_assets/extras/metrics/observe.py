@@ -1,0 +1,168 @@
+"""What a service looks at again and again: state by what has changed, the broker's offsets, how old unread records are.
+
+Each reading is whole or fails; whoever shows it keeps the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbq_assets.core.errors import KbqError, NotFound, StateError
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop, TopicSnapshot, plan_extraction
+from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignOfLife, totals_path
+from kbq_assets.core.protocol.commits import Commit, TopicEntry
+from kbq_assets.core.protocol.names import DONE, STAGING, commit_path
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.topics.options import SourceEntry, select_topics
+from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS
+from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+#: Steps of the age of an unread record, in seconds. One question to the broker each, until no partition lags so far.
+AGES: Final = (15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
+_COUNT_SECONDS: Final = 60.0
+#: Without a sign for so long a run is taken for dead.
+_SILENT_MS: Final = int(4 * SIGN_SECONDS * 1000)
+
+
+@dataclass(frozen=True)
+class StateReading:
+    """The staging area at a moment. ``signs`` are of runs that live."""
+
+    view: LoadView
+    totals: Mapping[str, RunTotals]
+    signs: tuple[SignOfLife, ...]
+    staged_files: int
+    done_files: int
+    now_ms: int
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where every partition stands."""
+        commits = self.view.commits
+        return {c.topic_partition(p): found.next for c in commits for p, found in c.partitions.items()}
+
+
+@dataclass(frozen=True)
+class BrokerReading:
+    """The broker at a moment. ``ages``: seconds, at least, for which the first unread record has been there."""
+
+    cluster_id: str
+    described: Mapping[str, TopicDescription]
+    offsets: Mapping[TopicPartition, BrokerOffsets]
+    ages: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class FileCount:
+    """How many staged and done files there are: listed once a minute at most, for a bucket charges each thousand."""
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._due = 0.0
+        self._counts = (0, 0)
+
+    def now(self) -> tuple[int, int]:
+        """Staged files and done files, as they were within the last minute. Raises Unavailable."""
+        now = self._clock.monotonic()
+        if now >= self._due:
+            staged, done = (sum(1 for _ in self._store.list(prefix)) for prefix in (STAGING, DONE))
+            self._counts, self._due = (staged, done), now + _COUNT_SECONDS
+        return self._counts
+
+
+def read_state(cache: StateCache, holds: FindHolds, files: tuple[int, int]) -> StateReading:
+    """Read the staging area; its ``files`` are counted already. Raises MissingState, Unavailable."""
+    now_ms = cache.store.now_ms()
+    view = read_view(cache, holds)
+    staged, done = files
+    listed = cache.listing(RUNS)
+    alive = [path for path, entry in listed.items() if now_ms - entry.updated_ms < _SILENT_MS]
+    signs = [sign.value for sign in cache.read(SignOfLife, alive, listed) if isinstance(sign, Versioned)]
+    return StateReading(view, _totals(cache), tuple(signs), staged, done, now_ms)
+
+
+def _totals(cache: StateCache) -> dict[str, RunTotals]:
+    """What runs said. Where one cannot be read, nothing is shown rather than less than before."""
+    found = cache.read(RunTotals, [totals_path(kind) for kind in KINDS], {})
+    for error in found:
+        if isinstance(error, KbqError) and not isinstance(error, NotFound):
+            raise error
+    totals = [total.value if isinstance(total, Versioned) else RunTotals() for total in found]
+    return dict(zip(KINDS, totals, strict=True))
+
+
+def read_broker(
+    reader: OffsetReader,
+    sources: Iterable[SourceEntry],
+    positions: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> BrokerReading:
+    """Read the broker. ``positions`` are the state's, as far as known. Raises Unavailable."""
+    described = reader.topics()
+    selected = select_topics(sources, described)
+    partitions = [TopicPartition(t, p) for t in selected for p in range(described[t].partitions)]
+    offsets = reader.offsets(partitions)
+    lagging = [tp for tp in positions if tp in offsets and offsets[tp].latest > positions[tp]]
+    ages = _ages(reader, lagging, positions, now_ms)
+    return BrokerReading(reader.cluster_id(), described, offsets, ages)
+
+
+def _ages(
+    reader: OffsetReader,
+    lagging: Collection[TopicPartition],
+    positions: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> dict[TopicPartition, int]:
+    """The highest step that each partition's first unread record has reached, by Kafka time."""
+    ages = dict.fromkeys(lagging, 0)
+    for seconds in AGES:
+        if not lagging:
+            break
+        later = reader.offsets_for_time(lagging, now_ms - seconds * 1000)
+        # The first record of that age or younger lies beyond the position: what is at the position is older.
+        lagging = [tp for tp in lagging if later.get(tp, 0) > positions[tp]]
+        ages.update(dict.fromkeys(lagging, seconds))
+    return ages
+
+
+def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[SourceEntry]) -> ExtractionPlan:
+    """What an extraction would do about both readings."""
+    selected = select_topics(sources, broker.described)
+    known = frozenset(broker.described)
+    snapshots = [
+        TopicSnapshot(settings, broker.described[topic], *_known(state.view, topic, known))
+        for topic, settings in selected.items()
+    ]
+    return plan_extraction(snapshots, broker.offsets, broker.cluster_id)
+
+
+def _known(
+    view: LoadView, topic: str, topics: frozenset[str]
+) -> tuple[TopicEntry, dict[int, Commit], bool, str]:
+    """A topic's entry and commits, whether it has done files instead, and why a commit cannot be used."""
+    entry = view.topics.topics.get(topic, TopicEntry())
+    shards = (*entry.active, *entry.creating)
+    if not shards:
+        return entry, {}, has_done_files(view.cache.store, topic, topics), ""
+    found = {shard: view.commit_objects.get(commit_path(topic, shard)) for shard in shards}
+    problems = [e for e in found.values() if isinstance(e, StateError)]
+    commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
+    return entry, commits, False, problems[0].message if problems else ""
+
+
+def stored_stops(view: LoadView) -> tuple[PartitionStop, ...]:
+    """What state alone says is stopped: for as long as the broker was never heard."""
+    return tuple(
+        PartitionStop(commit.topic_partition(p), found.stop.reason, found.stop.message, ())
+        for commit in view.commits
+        for p, found in commit.partitions.items()
+        if found.stop is not None
+    )

@@ -1,0 +1,158 @@
+"""Everything that is shown: three dependencies, each watched by a thread of its own, joined where state is read.
+
+Requests read what the threads left; none of them asks a dependency anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
+from kbq_assets.extras.metrics.kbe_metrics import kbe_families
+from kbq_assets.extras.metrics.kbq_metrics import Measured, kbq_families
+from kbq_assets.extras.metrics.observe import (
+    BrokerReading,
+    FileCount,
+    StateReading,
+    plan_of,
+    read_broker,
+    read_state,
+    stored_stops,
+)
+from kbq_assets.extras.metrics.service.watch import Reading, Watch
+from kbq_assets.pipelines.observation.status import Status, status_of
+from kbq_assets.pipelines.observation.status_document import status_json
+from kbq_assets.pipelines.platform import Platform
+
+#: The warehouse is only asked whether it is there.
+_WAREHOUSE_SECONDS: Final = 60.0
+#: A job that nobody submits: asking for it costs nothing.
+_NO_JOB: Final = "kbq-is-it-there"
+DISTRIBUTION: Final = "kbq-assets"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What state and broker say together."""
+
+    state: StateReading
+    status: Status
+    families: tuple[Family, ...]
+
+
+class Observer:
+    """The watches of a platform, and what they know."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        clock, seconds = platform.openers.clock, float(platform.settings.service.look_seconds)
+        self.broker = Watch("broker", self._read_broker, clock, seconds)
+        self.warehouse = Watch("warehouse", self._read_warehouse, clock, max(seconds, _WAREHOUSE_SECONDS))
+        self.store = Watch("store", self._read_store, clock, seconds)
+        self.failed_reports: dict[str, int] = {}
+        self._files: FileCount | None = None
+
+    @property
+    def watches(self) -> tuple[Watch[Any], ...]:
+        """In the order in which one look at each shows the most."""
+        return (self.broker, self.warehouse, self.store)
+
+    def look(self) -> None:
+        """Look at everything once, now."""
+        for watch in self.watches:
+            watch.look()
+
+    def start(self) -> None:
+        """Look from now on."""
+        for watch in self.watches:
+            watch.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        for watch in self.watches:
+            watch.stop()
+
+    def families(self) -> list[Family]:
+        """All metrics as they are known now."""
+        shown = self.store.last.value
+        return [*self._own(), *(shown.families if shown else ())]
+
+    def document(self) -> dict[str, object]:
+        """All that `kbq status` knows, as far as it could be read, and how old it is."""
+        shown = self.store.last.value
+        return {
+            "problems": list(self._problems(shown)),
+            "dependencies": {watch.name: _reading_json(watch.last) for watch in self.watches},
+            "lag_known": shown is not None and self.broker.last.value is not None,
+            "status": status_json(shown.status) if shown else None,
+        }
+
+    def _read_broker(self) -> BrokerReading:
+        platform, shown = self._platform, self.store.last.value
+        positions = shown.state.positions if shown else {}
+        return read_broker(platform.offsets, platform.sources(), positions, platform.openers.clock.now_ms())
+
+    def _read_warehouse(self) -> int:
+        """Load jobs a table may have a day."""
+        warehouse = self._platform.warehouse
+        warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location)
+        return warehouse.limits.jobs_per_day
+
+    def _read_store(self) -> Shown:
+        platform, broker = self._platform, self.broker.last.value
+        if self._files is None:
+            self._files = FileCount(platform.load_store, platform.openers.clock)
+        state = read_state(platform.load_cache, platform.holds, self._files.now())
+        planned = (
+            plan_of(state, broker, platform.sources())
+            if broker
+            else ExtractionPlan(stops=stored_stops(state.view))
+        )
+        status = status_of(state.view, broker.offsets if broker else {}, planned, platform.restarts)
+        by_partition = platform.settings.service.lag_label == "partition"
+        measured = Measured(state, status, broker, self.warehouse.last.value or 0, by_partition)
+        return Shown(state, status, (*kbe_families(state), *kbq_families(measured)))
+
+    def _own(self) -> Iterator[Family]:
+        readings = {watch.name: watch.last for watch in self.watches}
+        up = {name: float(r.is_up) for name, r in readings.items() if r.is_up is not None}
+        ages = {name: r.age_seconds for name, r in readings.items() if r.age_seconds is not None}
+        yield Family(
+            "kbq_build_info", GAUGE, "The version that runs", (Sample(1, {"version": version(DISTRIBUTION)}),)
+        )
+        yield labelled("kbq_up", GAUGE, "Whether a dependency answered the last look", "dependency", up)
+        text = "How old what is shown of a dependency is"
+        yield labelled("kbq_reading_age_seconds", GAUGE, text, "dependency", ages)
+        text = "Reports that failed since the service started"
+        yield labelled("kbq_failed_reports_total", COUNTER, text, "reporter", dict(self.failed_reports))
+
+    def _problems(self, shown: Shown | None) -> Iterator[dict[str, object]]:
+        for watch in self.watches:
+            if watch.last.is_up is False:
+                yield _problem(watch.name, watch.last.error, ())
+        if shown is None:
+            return
+        for stop in shown.status.stops:
+            topic, partition = stop.topic_partition
+            yield _problem(topic if partition < 0 else str(stop.topic_partition), stop.message, stop.commands)
+        for table in shown.status.tables:
+            commands = (f"kbq resume --table {table.table}",) if table.state == "parked" else ()
+            if table.message:
+                yield _problem(str(table.table), table.message, commands)
+
+
+def _problem(what: str, message: str, commands: Sequence[str]) -> dict[str, object]:
+    return {"what": what, "message": message, "commands": list(commands)}
+
+
+def _reading_json(reading: Reading[Any]) -> dict[str, object]:
+    age = reading.age_seconds
+    return {
+        "up": reading.is_up,
+        "age_seconds": None if age is None else round(age, 1),
+        "error": reading.error,
+    }

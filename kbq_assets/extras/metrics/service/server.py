@@ -1,0 +1,66 @@
+"""The process: a socket, the watches, the reports, uvicorn; SIGTERM or Ctrl-C ends them in order."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from kbq_assets.core.config.service import PROMETHEUS, ReporterChoice
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.extras.metrics.port import Reporter
+from kbq_assets.extras.metrics.service.app import build_app
+from kbq_assets.extras.metrics.service.observer import Observer
+from kbq_assets.extras.metrics.service.reporting import Reporting
+from kbq_assets.pipelines.platform import Platform
+
+#: Requests under way when the service ends are waited for so long; none takes a second.
+_LAST_REQUESTS_SECONDS = 5
+
+
+def serve(
+    platform: Platform,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    open_reporter: Callable[[ReporterChoice], Reporter],
+) -> None:
+    """Serve until a signal ends it. Raises ConfigurationError."""
+    settings = platform.settings.service
+    reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
+    observer = Observer(platform)
+    reporting = Reporting(observer, reporters, platform.openers.clock, settings.report_seconds)
+    app = build_app(observer, metrics=settings.has_prometheus)
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=_LAST_REQUESTS_SECONDS,
+    )
+    with _bound(host, port) as listening:
+        observer.start()
+        reporting.start()
+        announce(_url(listening))
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            reporting.stop()
+            observer.stop()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{host}:{port} cannot be listened on: {error.strerror}",
+            next_step="choose another --host or --port",
+        ) from error
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,180 @@
+"""``kbq reconcile``: the account of every record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NoReturn
+
+import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kbq_assets.cli.context import ExitCode, json_option, pass_platform
+from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
+from kbq_assets.extras.reconcile.counts import CountSelection
+from kbq_assets.extras.reconcile.records import PartitionAccount, Reconciliation
+from kbq_assets.pipelines.platform import Platform
+
+
+@click.command()
+@click.option("--topic", "topics", multiple=True, help="These topics alone; may be repeated.")
+@click.option(
+    "--counts", is_flag=True, help="Compare numbers of rows; read no record. For tables of any size."
+)
+@click.option("--table", "tables", multiple=True, metavar="DS.TABLE", help="With --counts: these alone.")
+@click.option(
+    "--since",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="With --counts: rows with this event date or a later one alone.",
+)
+@json_option
+@pass_platform
+def reconcile(
+    platform: Platform,
+    topics: tuple[str, ...],
+    counts: bool,
+    tables: tuple[str, ...],
+    since: datetime | None,
+    as_json: bool,
+) -> None:
+    """Compare the broker, the warehouse and the producers' log, record by record; exit code 1 if they differ.
+
+    Counted anew each time: offsets from the broker, rows from the warehouse. The commit's own counters are
+    compared, never trusted. A record that is missing or doubled is named by its offset.
+
+    With --counts one query a table counts rows and offsets instead, and the numbers are compared with what was
+    loaded and committed. What that cannot see, it says.
+    """
+    if not counts and (tables or since):
+        raise click.UsageError("--table and --since go with --counts")
+    if counts:
+        _reconcile_counts(platform, topics, tables, since, as_json=as_json)
+    result = platform.reconcile(frozenset(topics) or None)
+    if unknown := set(topics) - set(result.topics):
+        raise NotFound(
+            f"nothing was extracted of {', '.join(sorted(unknown))}", next_step="kbq status lists the topics"
+        )
+    if as_json:
+        echo_json(reconciliation_json(result))
+    else:
+        console().print(render_reconciliation(result))
+    sys.exit(ExitCode.DONE if result.accounted else ExitCode.FAILED)
+
+
+def _reconcile_counts(
+    platform: Platform,
+    topics: tuple[str, ...],
+    tables: tuple[str, ...],
+    since: datetime | None,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    selection = CountSelection(
+        since=since.date() if since else None,
+        topics=frozenset(topics) or None,
+        tables=frozenset(map(TableReference.parse, tables)) or None,
+    )
+    with tables_counted() as on_table:
+        report = platform.reconcile_counts(selection, on_table=on_table)
+    if as_json:
+        echo_json(counts_json(report))
+    else:
+        console().print(render_counts(report))
+    sys.exit(ExitCode.DONE if report.accounted else ExitCode.FAILED)
+
+
+def reconciliation_json(result: Reconciliation) -> dict[str, object]:
+    """An account as a document. ``produced`` is the producers' count where they keep one, else the broker's."""
+    return {
+        "accounted": result.accounted,
+        "totals": result.totals(),
+        "topics": {topic: result.totals(topic) for topic in result.topics},
+        "partitions": [_account_json(account) for account in result.partitions],
+    }
+
+
+def render_reconciliation(result: Reconciliation) -> RenderableType:
+    """An account as people read it: a line per partition, totals, what waits, findings, the verdict."""
+    notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
+    findings = [Text(finding, style="red") for account in result.partitions for finding in account.findings]
+    verdict = Text("every record accounted for: ", style="bold")
+    verdict.append("yes" if result.accounted else "no", style="green" if result.accounted else "red")
+    return Group(_accounts(result), *notes, *findings, verdict)
+
+
+def _accounts(result: Reconciliation) -> Table:
+    titles = ("#offsets", "#gaps", "#produced", "#staged", "#loaded", "#errors", "#skipped", "whole")
+    shown = table("partition", *titles, tight=True)
+    for account in result.partitions:
+        counts = (
+            account.read + account.gaps + account.retired,
+            account.gaps,
+            _produced(account),
+            account.pending + account.rows + account.quarantined,
+            account.rows,
+            account.errors,
+            account.skipped,
+        )
+        mark = Text("yes", style="green") if account.accounted else Text("no", style="red")
+        shown.add_row(_name(account), *map(number, counts), mark)
+    gaps = sum(account.gaps for account in result.partitions)
+    offsets = sum(account.read + account.gaps + account.retired for account in result.partitions)
+    shown.add_row("total", *map(number, (offsets, gaps, *_in_order(result.totals()))), style="bold")
+    return shown
+
+
+def _in_order(totals: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(totals[name] for name in ("produced", "staged", "loaded", "errors", "skipped"))
+
+
+def _name(account: PartitionAccount) -> str:
+    return (
+        f"{account.topic_partition} epoch {account.epoch}"
+        if account.epoch > 1
+        else str(account.topic_partition)
+    )
+
+
+def _produced(account: PartitionAccount) -> int:
+    return account.read + account.retired if account.produced is None else account.produced
+
+
+def _other(account: PartitionAccount) -> str:
+    """What is rarely there."""
+    counts = {
+        "to load": account.pending,
+        "quarantined": account.quarantined,
+        "lost": account.lost,
+        "unread": account.unread,
+    }
+    return ", ".join(f"{number(count)} {name}" for name, count in counts.items() if count)
+
+
+def _account_json(account: PartitionAccount) -> dict[str, object]:
+    return {
+        "topic": account.topic_partition.topic,
+        "partition": account.topic_partition.partition,
+        "epoch": account.epoch,
+        "position": account.position,
+        "produced": _produced(account),
+        "read": account.read,
+        "gaps": account.gaps,
+        "retired": account.retired,
+        "pending": account.pending,
+        "staged": account.pending + account.rows + account.quarantined,
+        "loaded": account.rows,
+        "errors": account.errors,
+        "skipped": account.skipped,
+        "quarantined": account.quarantined,
+        "lost": account.lost,
+        "unread": account.unread,
+        "accounted": account.accounted,
+        "findings": list(account.findings),
+    }

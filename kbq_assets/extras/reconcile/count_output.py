@@ -1,0 +1,121 @@
+"""How `kbq reconcile --counts` is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kbq_assets.cli.render import console, number, table
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
+from kbq_assets.extras.reconcile.counts import BLIND, BLIND_SINCE, CountReport
+
+#: Findings and notes shown of each; `--json` has all.
+SHOWN: Final = 50
+_COUNTS: Final = ("rows", "distinct", "loaded", "in_flight")
+_TOTALS: Final = ("committed", "loaded", "pending", "quarantined", "skipped", "lost", "unread")
+
+
+def counts_json(report: CountReport) -> dict[str, object]:
+    """A report as a document. ``since`` is null where all rows were counted."""
+    return {
+        "accounted": report.accounted,
+        "since": None if report.since is None else report.since.isoformat(),
+        "totals": {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS},
+        "tables": [_table_json(count) for count in report.tables],
+        "partitions": [_partition_json(count) for count in report.partitions],
+        "findings": list(report.findings),
+        "notes": list(_notes(report)),
+        "not_seen": list(_not_seen(report)),
+    }
+
+
+def _table_json(count: TableCount) -> dict[str, object]:
+    return {
+        "table": str(count.table),
+        "topic": count.range.topic,
+        "partition": count.range.partition,
+        "epoch": count.range.epoch,
+        **{name: getattr(count, name) for name in (*_COUNTS, "duplicates", "first", "last")},
+        "findings": list(count.findings),
+    }
+
+
+def _partition_json(count: PartitionCount) -> dict[str, object]:
+    return {
+        "topic": count.topic_partition.topic,
+        "partition": count.topic_partition.partition,
+        "epoch": count.epoch,
+        "position": count.position,
+        **{name: getattr(count, name) for name in _TOTALS},
+        "findings": list(count.findings),
+    }
+
+
+def render_counts(report: CountReport) -> RenderableType:
+    """A report as people read it: a line per table, the partitions' sums, notes, findings, the verdict."""
+    parts: list[RenderableType] = [_tables(report), Text(_sums(report))]
+    parts += [Text(line, style="yellow") for line in _capped(_notes(report))]
+    parts += [Text(line, style="red") for line in _capped(report.findings)]
+    parts += [Text(f"not seen: {line}") for line in _not_seen(report)]
+    counted = "all counts agree: " if report.since is None else f"counts since {report.since} agree: "
+    verdict = Text(counted, style="bold")
+    verdict.append("yes" if report.accounted else "no", style="green" if report.accounted else "red")
+    return Group(*parts, verdict)
+
+
+def _tables(report: CountReport) -> Table:
+    shown = table("table", "#partitions", "#rows", "#offsets", "#loaded", "#in flight", "agrees", tight=True)
+    for name in sorted({count.table for count in report.tables}):
+        counts = [count for count in report.tables if count.table == name]
+        partitions = len({(c.range.topic, c.range.partition) for c in counts})
+        sums = (sum(getattr(c, field) for c in counts) for field in _COUNTS)
+        agrees = not any(c.findings for c in counts)
+        mark = Text("yes", style="green") if agrees else Text("no", style="red")
+        shown.add_row(str(name), *map(number, (partitions, *sums)), mark)
+    return shown
+
+
+def _sums(report: CountReport) -> str:
+    total = {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS}
+    n = {name: number(value) for name, value in total.items()}
+    return (
+        f"{number(len(report.partitions))} partitions, {n['committed']} rows committed: {n['loaded']} loaded,"
+        f" {n['pending']} to load, {n['quarantined']} quarantined; {n['skipped']} records skipped,"
+        f" {n['lost']} positions lost, {n['unread']} unread"
+    )
+
+
+def _notes(report: CountReport) -> tuple[str, ...]:
+    of_tables = (note for count in report.tables for note in count.notes)
+    of_partitions = (note for count in report.partitions for note in count.notes)
+    return (*report.notes, *of_tables, *of_partitions)
+
+
+def _not_seen(report: CountReport) -> tuple[str, ...]:
+    return (BLIND,) if report.since is None else (BLIND, BLIND_SINCE)
+
+
+def _capped(lines: tuple[str, ...]) -> list[str]:
+    more = [f"and {number(len(lines) - SHOWN)} more; --json has all"] if len(lines) > SHOWN else []
+    return [*lines[:SHOWN], *more]
+
+
+@contextmanager
+def tables_counted() -> Iterator[Callable[[TableReference, int], None]]:
+    """How many tables are counted, where somebody watches."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda name, tables: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("counting", total=None)
+        yield lambda name, tables: bar.update(task, description=f"counted {name}", total=tables, advance=1)

@@ -1,0 +1,233 @@
+"""The quick reconciliation: counts instead of records, for tables of any size.
+
+One query per table reads metadata columns alone; the broker is asked for offsets, no record is read. What it cannot
+see is in `BLIND`; `reconcile` sees that too, by reading every offset.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Final, TypeAlias
+
+from kbq_assets.core.errors import CorruptState, NotFound, UnsupportedFormat
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicRegistry
+from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.reconcile import count_comparison as counting
+from kbq_assets.extras.reconcile.count_comparison import Books, PartitionCount, PartitionHistory, TableCount
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+
+#: By topic and shard.
+_Commits: TypeAlias = Mapping[tuple[str, int], Commit]
+#: Offsets named per topic, partition and epoch.
+SHOWN: Final = 10
+#: What counts cannot show.
+BLIND: Final = (
+    "as many rows missing as are too many in one table and partition, if none stands twice there; rows under a wrong "
+    "offset below the position; rows changed in place"
+)
+#: What a count of some rows cannot show either.
+BLIND_SINCE: Final = (
+    "missing rows, offsets in two tables, and whatever is older by event_date: late records are old"
+)
+
+
+@dataclass(frozen=True)
+class CountPorts:
+    """The world of a quick reconciliation. ``expires``: whether the warehouse drops old rows of a table that has rows
+    of these topics."""
+
+    store: ObjectStore
+    offsets: OffsetReader
+    warehouse: Warehouse
+    expires: Callable[[TableReference, frozenset[str]], bool] = lambda table, topics: False
+
+
+@dataclass(frozen=True)
+class CountSelection:
+    """What to count. ``since`` counts rows of this event date or a later one; None counts all."""
+
+    since: date | None = None
+    topics: frozenset[str] | None = None
+    tables: frozenset[TableReference] | None = None
+
+    def has_partition(self, tp: TopicPartition, books: Books) -> bool:
+        """Whether a partition's commit is to be compared: one of these topics, with rows of one of these tables."""
+        if self.topics is not None and tp.topic not in self.topics:
+            return False
+        return self.tables is None or bool(self.tables & books.tables[tp])
+
+
+@dataclass(frozen=True)
+class CountReport:
+    """All counts. ``problems`` are findings of no single table or partition; ``notes`` what was not compared."""
+
+    since: date | None
+    tables: tuple[TableCount, ...]
+    partitions: tuple[PartitionCount, ...]
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Everything that is not as it should be, in order."""
+        of_tables = (finding for count in self.tables for finding in count.findings)
+        of_partitions = (finding for count in self.partitions for finding in count.findings)
+        return (*self.problems, *of_tables, *of_partitions)
+
+    @property
+    def accounted(self) -> bool:
+        """Whether all numbers agree."""
+        return not self.findings
+
+
+def reconcile_counts(
+    ports: CountPorts,
+    selection: CountSelection | None = None,
+    *,
+    at_once: int = 1,
+    on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
+) -> CountReport:
+    """Compare what the warehouse counts with tables' states, commits and the broker's offsets. Changes nothing.
+
+    ``at_once`` queries run at a time; ``on_table`` is told each table counted, and how many there are. Raises
+    Unavailable, NotFound for a topic or table that was never extracted or loaded.
+    """
+    selection = selection or CountSelection()
+    topics = state.topic_registry(ports.store)
+    _check_known(selection.topics, topics.topics)
+    earlier = _commits(ports.store, topics)
+    # In the order of E6 and L1: a file that moves on meanwhile is seen on its way.
+    tables = state.table_registry(ports.store)
+    _check_known(selection.tables, tables.tables)
+    backlog = [f for t in tables.tables for c in state.read_backlog(ports.store, t) for f in c.value.files]
+    counted = _count_tables(ports, selection, tables.tables, at_once, on_table)
+    states = {t: versioned.value for t, versioned in state.read_table_states(ports.store, tables).items()}
+    commits = _commits(ports.store, topics)
+    ledgers = {
+        ledger.topic_partition: ledger
+        for key, commit in commits.items()
+        for ledger in PartitionHistory.of(earlier.get(key), commit)
+    }
+    counts = [
+        replace(count, findings=(*count.findings, *counting.unknown_offsets(count, ledgers)))
+        for count in counted
+    ]
+    books = Books.of(states, _not_given_up([*_files(earlier), *backlog], commits))
+    chosen = [ledger for tp, ledger in sorted(ledgers.items()) if selection.has_partition(tp, books)]
+    problems = [
+        *(
+            f"the commit of {topic} (shard {shard}) cannot be read"
+            for topic, shard in _unread(topics, commits)
+        ),
+        *(
+            f"the state of table {name} cannot be read"
+            for name in tables.active
+            if name not in map(str, states)
+        ),
+        *_doubled(ports.warehouse, counts, selection.since),
+    ]
+    partitions = _count_partitions(ports.offsets, chosen, books)
+    return CountReport(selection.since, tuple(counts), partitions, tuple(problems), tuple(_parked(states)))
+
+
+def _check_known(chosen: Collection[object] | None, known: Collection[object]) -> None:
+    if unknown := set(chosen or ()) - set(known):
+        names = ", ".join(sorted(map(str, unknown)))
+        raise NotFound(f"nothing is known of {names}", next_step="kbq status lists topics and tables")
+
+
+def _commits(store: ObjectStore, registry: TopicRegistry) -> _Commits:
+    return {(c.value.topic, c.value.shard): c.value for c in state.read_commits(store, registry)}
+
+
+def _unread(registry: TopicRegistry, commits: _Commits) -> list[tuple[str, int]]:
+    active = ((topic, shard) for topic, entry in registry.topics.items() for shard in entry.active)
+    return [key for key in active if key not in commits]
+
+
+def _files(commits: _Commits) -> Iterable[StagedFile]:
+    return (file for commit in commits.values() for file in commit.files)
+
+
+def _not_given_up(files: Iterable[StagedFile], commits: _Commits) -> list[StagedFile]:
+    """Without what resets dropped: late backlog chunks may still name it (E9)."""
+    given_up = {path for commit in commits.values() for path in commit.given_up}
+    return [file for file in files if file.path not in given_up]
+
+
+def _count_tables(
+    ports: CountPorts,
+    selection: CountSelection,
+    tables: Iterable[TableReference],
+    at_once: int,
+    on_table: Callable[[TableReference, int], None],
+) -> list[TableCount]:
+    chosen = [t for t in tables if selection.tables is None or t in selection.tables]
+    counts: list[TableCount] = []
+    with ThreadPoolExecutor(at_once) as pool:
+        found = pool.map(lambda table: _count_table(ports, table, selection.since), chosen)
+        for table, counted in zip(chosen, found, strict=True):
+            counts.extend(c for c in counted if selection.topics is None or c.range.topic in selection.topics)
+            on_table(table, len(chosen))
+    return counts
+
+
+def _count_table(ports: CountPorts, table: TableReference, since: date | None) -> list[TableCount]:
+    """One table, between two readings of its state; nothing where the state cannot be read."""
+    before = _table_state(ports.store, table)
+    if before is None:
+        return []
+    summary = ports.warehouse.kafka_summary(table, since)
+    after = _table_state(ports.store, table)
+    states = (before, after or before)
+    topics = frozenset(range_.topic for range_ in counting.loaded_rows(states[1]))
+    expires = bool(topics) and ports.expires(table, topics)
+    return counting.count_table(table, summary, states, whole=since is None, expires=expires)
+
+
+def _table_state(store: ObjectStore, table: TableReference) -> TableState | None:
+    try:
+        found = state.find(store, TableState, table_state_path(table))
+    except (CorruptState, UnsupportedFormat):
+        return None
+    return found.value if found else None
+
+
+def _count_partitions(
+    reader: OffsetReader, ledgers: Sequence[PartitionHistory], books: Books
+) -> tuple[PartitionCount, ...]:
+    broker = reader.offsets([ledger.topic_partition for ledger in ledgers])
+    return tuple(
+        counting.count_partition(ledger, books, broker.get(ledger.topic_partition)) for ledger in ledgers
+    )
+
+
+def _doubled(warehouse: Warehouse, counts: Iterable[TableCount], since: date | None) -> list[str]:
+    """Offsets that stand twice, looked up where counts are too high, in all tables that hold the partition."""
+    holders: dict[KafkaRange, set[TableReference]] = defaultdict(set)
+    suspicious = set()
+    for count in counts:
+        holders[count.range].add(count.table)
+        if count.suspicious:
+            suspicious.add(count.range)
+    named: dict[KafkaRange, list[str]] = {}
+    for tables in {tuple(sorted(holders[range_])) for range_ in suspicious}:
+        offsets: dict[KafkaRange, list[str]] = defaultdict(list)
+        for doubled in warehouse.doubled_offsets(tables, since, SHOWN):
+            offsets[doubled.range].append(f"{doubled.offset} ({' and '.join(map(str, doubled.tables))})")
+        named.update({range_: offsets[range_] for range_ in suspicious if range_ in offsets})
+    lines = ((counting.range_name(range_), offsets) for range_, offsets in named.items())
+    return sorted(f"{where}: doubled: offset {', '.join(offsets)}" for where, offsets in lines)
+
+
+def _parked(states: Mapping[TableReference, TableState]) -> list[str]:
+    return [f"{table} is parked: {s.parked.reason}" for table, s in sorted(states.items()) if s.parked]

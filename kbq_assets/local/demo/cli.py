@@ -1,0 +1,93 @@
+"""``kbq demo``: a broker with real data, a job through Dagster's queue and daemon, an account of every record."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+from rich.console import Console
+
+from kbq_assets.adapters.processes.locks import exclusive
+from kbq_assets.cli.context import ExitCode, pass_platform
+from kbq_assets.cli.interrupts import end_in_order
+from kbq_assets.cli.render import console
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.extras.reconcile.cli import render_reconciliation
+from kbq_assets.local.stack.cli import stack_of
+from kbq_assets.pipelines.platform import Platform
+
+#: The job that extracts and loads everything.
+JOB: Final = "extract_and_load"
+#: Another demo of the same home is waited for this long, in seconds.
+LOCK_SECONDS: Final = 1800.0
+
+
+@click.command()
+@pass_platform
+def demo(platform: Platform) -> None:
+    """Bring everything up on this machine, and account for every record; exit code 1 if one is missing or doubled.
+
+    A second demo produces and loads nothing twice. One that was killed is completed by the next.
+    """
+    shown, settings = console(), platform.settings
+    end_in_order()
+    _require_local_broker(settings)
+    with exclusive(settings.home / "run" / "demo.lock", console(stderr=True), LOCK_SECONDS):
+        with _step(shown, "1 of 4: a Kafka broker and a schema registry"):
+            stack_of(settings).up()
+        with _step(shown, "2 of 4: real data"):
+            _produce(settings, shown)
+        with _step(shown, f"3 of 4: the job {JOB}, through Dagster's queue and daemon"):
+            succeeded = run_job(platform, shown)
+        with _step(shown, "4 of 4: the account of every record"):
+            account = platform.reconcile()
+            shown.print(render_reconciliation(account))
+    shown.print("Look at it in Dagster: make ui. Run it again: nothing is added twice.")
+    sys.exit(ExitCode.DONE if succeeded and account.accounted else ExitCode.FAILED)
+
+
+def run_job(platform: Platform, shown: Console) -> bool:
+    """Queue the job, have the daemon run it, show its log; whether it succeeded."""
+    dagster = platform.orchestrator
+    # Queued before the daemon starts: its sensors then see that work is under way, and add none.
+    run_id = dagster.submit(JOB)
+    shown.print(f"  queued as run {run_id[:8]}; waiting for the daemon")
+    with dagster.working():
+        for line in dagster.follow(run_id):
+            style = {"WARNING": "yellow", "ERROR": "red"}.get(line.level)
+            shown.print(f"  {line.message}", style=style, soft_wrap=True)
+    outcome = dagster.outcome(run_id)
+    shown.print(f"  run {run_id[:8]}: {outcome.status.lower()} after {outcome.seconds:.1f} s")
+    return outcome.succeeded
+
+
+def _produce(settings: Settings, shown: Console) -> None:
+    from kbq_assets.local.demo.produce import produce_demo
+
+    log = produce_demo(settings.kafka.bootstrap_servers, settings.registry.url, settings.home, shown)
+    for topic, totals in log.totals().items():
+        shown.print(f"  {topic}: {totals.produced:,} records")
+
+
+def _require_local_broker(settings: Settings) -> None:
+    """The demo's data belongs on its own broker, never on one that somebody uses."""
+    stack = stack_of(settings)
+    wanted = (stack.bootstrap_servers, stack.registry_url)
+    if (settings.kafka.bootstrap_servers, settings.registry.url) != wanted:
+        raise ConfigurationError(
+            "the demo produces to its own broker and registry alone",
+            next_step="unset KBQ_KAFKA_BOOTSTRAP_SERVERS and KBQ_REGISTRY_URL",
+        )
+
+
+@contextmanager
+def _step(shown: Console, title: str) -> Iterator[None]:
+    shown.print(title, style="bold")
+    begun = time.monotonic()
+    yield
+    shown.print(f"  {time.monotonic() - begun:.1f} s", style="dim")

@@ -1,0 +1,101 @@
+"""``kbq local``: the broker and the registry on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.local.stack import LocalStack, ServiceState, ServiceStatus
+
+
+class HasSettings(Protocol):
+    """What these commands need of the platform."""
+
+    @property
+    def settings(self) -> Settings:
+        """Where things are."""
+
+
+def stack_of(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
+    """The local stack that ``settings`` describe."""
+    ports = settings.local
+    return LocalStack(
+        settings.home,
+        ports.kafka_port,
+        ports.controller_port,
+        ports.registry_port,
+        ivy_settings=ivy_settings,
+    )
+
+
+@click.group()
+def local() -> None:
+    """A real Kafka broker and schema registry on this machine, without Docker.
+
+    Everything is kept below KBQ_HOME (.kbq). Ports: KBQ_LOCAL_KAFKA_PORT, KBQ_LOCAL_CONTROLLER_PORT,
+    KBQ_LOCAL_REGISTRY_PORT.
+    """
+
+
+@local.command()
+@click.option(
+    "--ivy-settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Your own Ivy settings, where a mirror must be used (default: ~/.ivy2/ivysettings.xml if there).",
+)
+@pass_platform
+def up(platform: HasSettings, ivy_settings: Path | None) -> None:
+    """Install what is missing, start what is not running, wait until both serve."""
+    stack_of(platform.settings, ivy_settings).up()
+
+
+@local.command()
+@pass_platform
+def down(platform: HasSettings) -> None:
+    """Stop what `up` started, and nothing else. Data stays."""
+    stack_of(platform.settings).down()
+
+
+@local.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@pass_platform
+def status(platform: HasSettings, as_json: bool) -> None:
+    """Show both services; exit code 1 unless both serve."""
+    services = stack_of(platform.settings).status()
+    if as_json:
+        echo_json([_as_json(service) for service in services])
+    else:
+        _show(services)
+    sys.exit(0 if all(service.healthy for service in services) else 1)
+
+
+def _as_json(service: ServiceStatus) -> dict[str, object]:
+    return dataclasses.asdict(service) | {"log": str(service.log), "healthy": service.healthy}
+
+
+def _show(services: Sequence[ServiceStatus]) -> None:
+    shown = table("service", "state", "serves", "#pid", "since", "address")
+    for service in services:
+        pid, since = str(service.pid or ""), _local_time(service.since)
+        shown.add_row(service.service, service.state, _serves(service), pid, since, service.address)
+    console().print(shown)
+    for service in services:
+        if service.state is not ServiceState.STOPPED and not service.healthy:
+            click.echo(f"see {service.log}")
+
+
+def _serves(service: ServiceStatus) -> str:
+    return "yes" if service.healthy else service.problem or "no"
+
+
+def _local_time(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,123 @@
+"""What the local stack consists of, and how it gets here: by the Ivy inside PySpark, checked by sha256.
+
+``artifacts.txt`` names every file in full. Ivy fetches exactly these (its users' own settings and mirrors can
+be given); nothing else is accepted. ``relock.py`` writes the list anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+
+from kbq_assets.adapters.java import JavaRuntime
+from kbq_assets.adapters.processes.daemons import kill_marked
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.local.stack.artifact import Artifact
+from kbq_assets.local.stack.ivy import RETRIEVED, Ivy
+
+INSTALL_MARKER = "-Dkbq.local.install="
+
+
+def required_artifacts() -> tuple[Artifact, ...]:
+    """The committed list."""
+    text = (resources.files(__package__) / "artifacts.txt").read_text(encoding="utf-8")
+    return tuple(Artifact.parse(line) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The folders of one complete, verified set of programs: ``jars`` of Kafka, and the registry's."""
+
+    folder: Path
+
+    @property
+    def kafka_classpath(self) -> str:
+        """For ``java -cp``."""
+        return str(self.folder / "kafka" / "*")
+
+    @property
+    def registry_jar(self) -> Path:
+        """The registry's runnable jar, which finds its libraries beside itself."""
+        return next((self.folder / "registry").glob("*-runner.jar"))
+
+
+def find_installation(root: Path, artifacts: Iterable[Artifact]) -> Installation | None:
+    """The complete installation of ``artifacts`` below ``root``; the folder's name is their digest."""
+    folder = root / _digest(artifacts)
+    return Installation(folder) if folder.is_dir() else None
+
+
+def install(
+    root: Path,
+    artifacts: tuple[Artifact, ...],
+    java: JavaRuntime,
+    console: Console,
+    ivy_settings: Path | None = None,
+) -> Installation:
+    """Fetch, verify and unpack ``artifacts`` below ``root``. The caller holds the lock of ``root``.
+
+    The folder appears whole, by one rename; what an earlier attempt left behind is swept first, except Ivy's
+    cache, which saves the files that had already arrived.
+
+    Raises Unavailable when a file cannot be fetched, ConfigurationError when one is not what was expected.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    kill_marked(f"{INSTALL_MARKER}{root}")
+    for stale in root.glob("partial-*"):
+        shutil.rmtree(stale)
+    partial, cache = Path(tempfile.mkdtemp(prefix="partial-", dir=root)), root / "ivy-cache"
+    Ivy(java, cache, f"{INSTALL_MARKER}{root}", console, ivy_settings).fetch(artifacts, partial)
+    console.print("  checking sha256 and unpacking")
+    _verify(partial / RETRIEVED, artifacts, cache)
+    _unpack(partial, artifacts)
+    final = root / _digest(artifacts)
+    partial.rename(final)
+    shutil.rmtree(cache)
+    return Installation(final)
+
+
+def _digest(artifacts: Iterable[Artifact]) -> str:
+    lines = "\n".join(artifact.format() for artifact in artifacts)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _verify(retrieved: Path, artifacts: Iterable[Artifact], cache: Path) -> None:
+    wrong = [artifact.file_name for artifact in artifacts if not _is_expected(retrieved, artifact)]
+    if wrong:
+        # Ivy would serve the same files from its cache again, whatever the repository has by then.
+        shutil.rmtree(cache)
+        raise ConfigurationError(
+            f"not the files that were expected (sha256 differs or missing): {', '.join(wrong)}",
+            next_step="the repository or mirror serves other files: use another, or see artifacts.txt",
+        )
+
+
+def _is_expected(retrieved: Path, artifact: Artifact) -> bool:
+    path = retrieved / artifact.retrieved_path
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == artifact.sha256
+
+
+def _unpack(partial: Path, artifacts: Iterable[Artifact]) -> None:
+    """Sort the files into one folder per package; archives are unpacked there."""
+    for artifact in artifacts:
+        source, folder = partial / RETRIEVED / artifact.retrieved_path, partial / artifact.package
+        folder.mkdir(exist_ok=True)
+        if artifact.extension == "tar.gz":
+            with tarfile.open(source) as archive:
+                # Python 3.11.0 to 3.11.3 have no filters; the archive's sha256 is known anyway.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(folder)
+        else:
+            source.rename(folder / artifact.file_name)
+    shutil.rmtree(partial / RETRIEVED)

@@ -1,0 +1,261 @@
+"""``kbq local``: a real broker and a real registry, installed, started, found and stopped without Docker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from rich.console import Console
+
+from kbq_assets.adapters.java import find_java
+from kbq_assets.adapters.processes.daemons import (
+    find_daemon,
+    last_lines,
+    read_record,
+    remove_record,
+    replace_text,
+    start_daemon,
+    stop_processes,
+)
+from kbq_assets.adapters.processes.locks import exclusive
+from kbq_assets.adapters.processes.ports import can_listen, holder_of
+from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.local.stack.installation import Installation, find_installation, install, required_artifacts
+from kbq_assets.local.stack.kafka import Kafka
+from kbq_assets.local.stack.registry import Registry
+
+# A start takes 6 to 10 s on two idle cores; a machine that runs tests beside it needs several times that.
+READY_SECONDS = 180.0
+# Long enough for another command's first installation over a slow line.
+LOCK_SECONDS = 900.0
+
+
+class ServiceState(StrEnum):
+    """``dead``: it was started, never stopped by us, and is gone."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """One service now. ``since`` in seconds since 1970; ``problem`` is empty when a running one serves."""
+
+    service: str
+    state: ServiceState
+    address: str
+    port: int
+    log: Path
+    pid: int | None = None
+    since: float | None = None
+    problem: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Running and serving."""
+        return self.state is ServiceState.RUNNING and not self.problem
+
+
+@dataclass(frozen=True)
+class LocalStack:
+    """A Kafka broker and a schema registry below ``home``; their data survives ``down`` and ``up``.
+
+    ``installed`` is where the programs are kept (default ``<home>/installed``), so that several homes can
+    share them. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress.
+
+    Raises ConfigurationError for a ``home`` whose name Kafka would read as several.
+    """
+
+    home: Path
+    kafka_port: int = 39092
+    controller_port: int = 39093
+    registry_port: int = 38081
+    installed: Path | None = None
+    ivy_settings: Path | None = None
+    console: Console = field(default_factory=lambda: Console(stderr=True), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # The path is part of the daemons' markers: one spelling per folder.
+        object.__setattr__(self, "home", self.home.resolve())
+        if any(character in str(self.home) for character in ",;:"):
+            raise ConfigurationError(
+                f"Kafka and the registry cannot keep their data in {self.home}: ',', ';' and ':' separate paths",
+                next_step="set KBQ_HOME to a folder without them",
+            )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's address."""
+        return self._kafka.address
+
+    @property
+    def registry_url(self) -> str:
+        """The base address of the registry's Confluent-compatible API."""
+        return self._registry.address
+
+    @property
+    def endpoints_path(self) -> Path:
+        """``local.json``: there while the stack is up, for other programs."""
+        return self.home / "local.json"
+
+    @property
+    def _kafka(self) -> Kafka:
+        return Kafka(self.home, self.kafka_port, self.controller_port)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self.home, self.registry_port)
+
+    @property
+    def _services(self) -> tuple[Kafka | Registry, ...]:
+        return (self._kafka, self._registry)
+
+    def install(self) -> Installation:
+        """The programs, fetched if need be.
+
+        Raises Unavailable when they cannot be fetched, ConfigurationError when they are not as listed.
+        """
+        root = (self.installed or self.home / "installed").resolve()
+        artifacts = required_artifacts()
+        with exclusive(root / "lock", self.console, LOCK_SECONDS):
+            found = find_installation(root, artifacts)
+            if found is not None:
+                return found
+            self._say(f"installing Kafka and the schema registry into {root}")
+            java = find_java(self.home / "java")
+            return install(root, artifacts, java, self.console, self.ivy_settings or _user_ivy_settings())
+
+    def up(self) -> None:
+        """Have both services running and serving. What already runs stays as it is.
+
+        Raises ConfigurationError for a taken port, a service that runs on another port, or no Java;
+        Unavailable, with the end of its log, when a service does not come up.
+        """
+        with self._locked():
+            missing = [service for service in self._services if not self._runs(service)]
+            for service in missing:
+                self._require_free_ports(service)
+            if missing:
+                self._start(missing)
+            self._wait_until_serving()
+            self._write_endpoints()
+
+    def down(self) -> None:
+        """Stop what ``up`` started, and nothing else. Data stays."""
+        with self._locked():
+            self.endpoints_path.unlink(missing_ok=True)
+            running = [
+                (service, process)
+                for service in self._services
+                if (process := find_daemon(service.service, self.home)) is not None
+            ]
+            if not running:
+                self._say("nothing of the local stack is running")
+            for service, process in running:
+                self._say(f"stopping {service.service} (process {process.pid})")
+            grace = max((service.grace_seconds for service, _ in running), default=0.0)
+            for stubborn in stop_processes([process for _, process in running], grace):
+                self._say(f"  process {stubborn.pid} did not end in {grace:.0f} s and was killed")
+            for service in self._services:
+                remove_record(service.service, self.home)
+
+    def status(self) -> tuple[ServiceStatus, ...]:
+        """Each service now; asks the services, changes nothing, takes no lock."""
+        return tuple(self._status(service) for service in self._services)
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return exclusive(self.home / "run" / "lock", self.console, LOCK_SECONDS)
+
+    def _runs(self, service: Kafka | Registry) -> bool:
+        """Raises ConfigurationError when it runs on another port than asked for."""
+        if find_daemon(service.service, self.home) is None:
+            return False
+        record = read_record(service.service, self.home)
+        if record is not None and record.port != service.port:
+            raise ConfigurationError(
+                f"{service.service} of {self.home} already runs on port {record.port}, not {service.port}",
+                next_step="kbq local down, then up again; or keep the port it has",
+            )
+        return True
+
+    def _require_free_ports(self, service: Kafka | Registry) -> None:
+        for option, port in service.ports.items():
+            if not can_listen(port):
+                raise ConfigurationError(
+                    f"port {port}, wanted for {service.service}, is taken by {holder_of(port)}",
+                    next_step=f"end that program, or choose another port: KBQ_LOCAL_{option.upper()}=…",
+                )
+
+    def _start(self, services: Sequence[Kafka | Registry]) -> None:
+        installation = self.install()
+        java = find_java(self.home / "java")
+        for service in services:
+            service.prepare(installation, java)
+            daemon = service.daemon(installation, java)
+            process = start_daemon(daemon)
+            self._say(f"starting {service.service} on {service.address} (process {process.pid})")
+
+    def _wait_until_serving(self) -> None:
+        begun = time.monotonic()
+        with self.console.status("waiting until they serve"):
+            for service in self._services:
+                while problem := service.problem():
+                    self._require_alive(service)
+                    if time.monotonic() - begun > READY_SECONDS:
+                        raise Unavailable(
+                            f"{service.service} does not serve after {READY_SECONDS:.0f} s: {problem}",
+                            next_step=f"see {self._log(service)}; then: kbq local down",
+                        )
+                    time.sleep(0.1)
+        seconds = time.monotonic() - begun
+        self._say(f"kafka on {self.bootstrap_servers}, registry on {self.registry_url} ({seconds:.1f} s)")
+
+    def _require_alive(self, service: Kafka | Registry) -> None:
+        if find_daemon(service.service, self.home) is None:
+            log = self._log(service)
+            raise Unavailable(
+                f"{service.service} ended while starting; the end of {log}:\n{last_lines(log)}",
+                next_step="mend the cause and run kbq local up again",
+            )
+
+    def _write_endpoints(self) -> None:
+        endpoints = {
+            "format": 1,
+            "bootstrap_servers": self.bootstrap_servers,
+            "registry_url": self.registry_url,
+            "kafka_port": self.kafka_port,
+            "controller_port": self.controller_port,
+            "registry_port": self.registry_port,
+        }
+        replace_text(self.endpoints_path, json.dumps(endpoints, indent=2) + "\n")
+
+    def _log(self, service: Kafka | Registry) -> Path:
+        return self.home / "logs" / f"{service.service}.log"
+
+    def _status(self, service: Kafka | Registry) -> ServiceStatus:
+        process = find_daemon(service.service, self.home)
+        record = read_record(service.service, self.home)
+        common = (service.address, service.port, self._log(service))
+        if process is None:
+            state = ServiceState.STOPPED if record is None else ServiceState.DEAD
+            return ServiceStatus(service.service, state, *common)
+        since = record.started_at if record is not None else None
+        problem = service.problem()
+        if record is not None and record.port != service.port:
+            problem = f"runs on port {record.port}"
+        return ServiceStatus(service.service, ServiceState.RUNNING, *common, process.pid, since, problem)
+
+
+def _user_ivy_settings() -> Path | None:
+    """Where Ivy's users keep their own settings, if they have any."""
+    path = Path.home() / ".ivy2" / "ivysettings.xml"
+    return path if path.is_file() else None

@@ -1,0 +1,1 @@
+"""The catalog as pipelines use it: topics to extract, datasets, schemas."""

@@ -1,0 +1,110 @@
+"""Schemas of JSON topics in the catalogue, `schemas/value.json`: columns from the start, fields that are known, tags.
+
+Without a registry, workers learn a schema by the topic's settings: what says nothing of types or tags is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, CatalogProblem
+from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name, undeclared
+from kbq_assets.core.topics.json.inference import TopicShape
+from kbq_assets.core.topics.personal import Decision, fields_of, parse_decisions, undecided
+
+#: The settings travel with each task.
+_MOST_CHARACTERS: Final = 100_000
+_SCHEMAS: Final = frozenset({"items", "then", "else"})
+_MAPS: Final = frozenset({"properties", "dependentSchemas", "dependencies", "$defs", "definitions"})
+_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf"})
+_PLAIN: Final = frozenset({"type", "$ref", "pii"})
+_DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver from consumers"
+
+
+def with_declared(
+    entry: CatalogEntry, files: CatalogFiles
+) -> tuple[CatalogEntry, tuple[CatalogProblem, ...]]:
+    """An entry that knows its schema, and what is wrong with that."""
+    if entry.encoding not in ("json", "json-schema"):
+        return entry, ()
+    path = _path(entry, files)
+    if path is None:
+        return entry, ()
+    try:
+        schema = json.loads(files.schemas[path])
+    except ValueError as error:
+        return entry, (CatalogProblem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}"),)
+    problems = tuple(_problems(entry, own_decisions(entry, files), path, schema))
+    if problems or entry.encoding != "json":
+        return entry, problems
+    settings = dataclasses.replace(entry.settings, declared=compact(schema))
+    return dataclasses.replace(entry, settings=settings), ()
+
+
+def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
+    """The schema of the entry's environment, or of its topic."""
+    folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
+    return next(
+        (path for path in (f"{f}/schemas/value.json" for f in folders) if path in files.schemas), None
+    )
+
+
+def own_decisions(entry: CatalogEntry, files: CatalogFiles) -> list[Decision]:
+    """The decisions of an entry's own file, which are about its schema's fields. Inherited ones may be for other
+    topics, other types of records, or records older than the schema."""
+    own = files.documents[entry.place.path].find("pii.fields")
+    paths = own.fields if own is not None else {}
+    return [decision for decision in parse_decisions(entry.settings.pii) if decision.path in paths]
+
+
+def _problems(
+    entry: CatalogEntry, own: Iterable[Decision], path: str, schema: Any
+) -> Iterator[CatalogProblem]:
+    decisions = parse_decisions(entry.settings.pii)
+    missing = undecided(tagged(schema), decisions)
+    if entry.archived and missing:
+        said = f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}"
+        yield CatalogProblem(path, 1, "", said, _DECIDE)
+    if entry.archived and tags_any_name(schema) and (not decisions or entry.settings.pii_others == "keep"):
+        yield CatalogProblem(
+            path, 1, "", "tags fields of any name, which would be kept", "pii: {others: drop, …}"
+        )
+    for field in undeclared(schema, fields_of(own)):
+        said = f"pii decides about the field {field!r}, which it does not declare"
+        yield CatalogProblem(
+            path, 1, "", said, "mend it; a defaults.yaml decides about fields of other schemas"
+        )
+    if entry.encoding == "json" and not declared(schema).fields:
+        yield CatalogProblem(path, 1, "", "declares no field", "an object with properties")
+    if entry.encoding == "json" and len(compact(schema)) > _MOST_CHARACTERS:
+        yield CatalogProblem(
+            path, 1, "", "is too large to go with every task", "declare less: what is not is kept beside"
+        )
+
+
+def compact(schema: Any) -> str:
+    """A schema without what tells neither types nor tags, as text."""
+    pruned = _pruned(schema)
+    # What is left out may be referred to.
+    whole = pruned if _columns(pruned) == _columns(schema) else schema
+    return json.dumps(whole, separators=(",", ":"))
+
+
+def _columns(schema: Any) -> TopicShape:
+    return TopicShape().grown_by(declared(schema))
+
+
+def _pruned(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    made: dict[str, Any] = {key: schema[key] for key in schema.keys() & _PLAIN}
+    made |= {key: _pruned(schema[key]) for key in schema.keys() & _SCHEMAS}
+    for key in schema.keys() & _MAPS:
+        inner = schema[key]
+        made[key] = {k: _pruned(v) for k, v in inner.items()} if isinstance(inner, Mapping) else inner
+    for key in schema.keys() & _LISTS:
+        made[key] = [_pruned(each) for each in schema[key]] if isinstance(schema[key], list) else schema[key]
+    return dict(sorted(made.items()))

@@ -1,0 +1,1 @@
+"""Extraction: plan windows, run units, publish commits."""

@@ -1,0 +1,1 @@
+"""Loading: committed files become rows, one load job per batch."""

@@ -1,0 +1,51 @@
+"""Which files of a failed job are bad: halves are loaded into a scratch table (PROTOCOL L5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.loading.table_state import QuarantinedFile
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.ports.warehouse import JobError, LoadJob, Warehouse
+
+#: A batch with more bad files than this is not a matter of single files: the search ends, the table is parked.
+MAX_BAD_FILES: Final = 20
+#: A probe that fails for passing reasons says nothing about its files; it is made this often.
+_TRIES: Final = 3
+
+
+def find_bad_files(
+    warehouse: Warehouse,
+    files: tuple[StagedFile, ...],
+    job_of: Callable[[tuple[StagedFile, ...]], LoadJob],
+) -> list[QuarantinedFile]:
+    """Name the files that do not load, with their errors; one more than `MAX_BAD_FILES` at most.
+
+    Some two probes per halving and bad file. Raises Unavailable when the warehouse gives no verdict.
+    """
+    bad: list[QuarantinedFile] = []
+    stack = [files]
+    while stack and len(bad) <= MAX_BAD_FILES:
+        files = stack.pop()
+        error = _verdict(warehouse, job_of(files))
+        if error is None:
+            continue
+        if len(files) == 1:
+            bad.append(QuarantinedFile(files[0], f"{error.reason}: {error.message}"))
+            continue
+        half = len(files) // 2
+        stack.extend((files[half:], files[:half]))
+    return bad
+
+
+def _verdict(warehouse: Warehouse, job: LoadJob) -> JobError | None:
+    for _ in range(_TRIES):
+        error = warehouse.probe(job)
+        if error is None or not error.transient:
+            return error
+    raise Unavailable(
+        f"job {job.job_id} failed, and its files could not be tried one by one: {error and error.message}",
+        next_step="the next load tries again",
+    )

@@ -1,0 +1,169 @@
+"""Which hours of tables are complete: judged after a load, from what it has read (core/loading/completeness.py).
+
+Nothing is asked of broker or warehouse. In a view states are read first, then commits, then backlogs, so whatever was
+committed when a watermark was read is loaded by the state's marks, or among the files that wait (PROTOCOL L1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError
+from kbq_assets.core.loading import completeness
+from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading.completeness import Feeder, TableHours, Verdict
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicEntry
+from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD, TableReference, commit_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.pipelines.loading.load_blocks import TopicOptions
+from kbq_assets.pipelines.loading.view import LoadView, read_states
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.object_store import ObjectStore
+
+Verdicts = Mapping[TableReference, Verdict]
+
+
+def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
+    """How far each table is complete, and what holds it back. ``options`` are those of the topics that are extracted
+    now; the others are not waited for."""
+    slowest = _slowest(view, options(list(view.topics.topics)))
+    return {table: _judge(view, table, slowest) for table in view.tables}
+
+
+@dataclass(frozen=True)
+class TableCompleteness:
+    """A table as people look at it: how far it is complete, and its hours."""
+
+    verdict: Verdict
+    hours: TableHours
+
+    @property
+    def table(self) -> TableReference:
+        """The table."""
+        return self.verdict.table
+
+
+def standings(view: LoadView, options: TopicOptions) -> tuple[TableCompleteness, ...]:
+    """Every table, in order. What is complete is what the last load found; the verdict says what is next."""
+    verdicts = judge_tables(view, options)
+    return tuple(TableCompleteness(verdicts[table], _hours_of(view, table)) for table in view.tables)
+
+
+def known_hours(cache: StateCache) -> Mapping[TableReference, TableHours]:
+    """The hours of every table that has a state."""
+    _, states = read_states(cache)
+    return {t: found.value.hours for t, found in states.items() if isinstance(found, Versioned)}
+
+
+def advance_tables(store: ObjectStore, view: LoadView, options: TopicOptions) -> Verdicts:
+    """Judge a view, and note in the tables' states what is complete now. A state that has changed since the view is
+    left to the next run."""
+    verdicts = judge_tables(view, options)
+    moved = [
+        (found, verdict.until)
+        for table, verdict in verdicts.items()
+        if isinstance(found := view.states.get(table), Versioned) and verdict.until > found.value.hours.until
+    ]
+    if moved:
+        now_ms = store.now_ms()
+        state.parallel(lambda pair: _advance(store, *pair, now_ms), moved)
+    return verdicts
+
+
+def _advance(store: ObjectStore, current: Versioned[TableState], until: int, now_ms: int) -> None:
+    hours = completeness.advance(current.value.hours, until, now_ms)
+    with contextlib.suppress(PreconditionFailed, TransientError, NotFound):
+        state.swap(store, current, dataclasses.replace(current.value, hours=hours))
+
+
+def _hours_of(view: LoadView, table: TableReference) -> TableHours:
+    found = view.states.get(table)
+    return found.value.hours if isinstance(found, Versioned) else TableHours()
+
+
+def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder]) -> Verdict:
+    try:
+        current = view.state_of(table)
+        files = [] if current.parked else list(view.files(table))
+    except KbqError as error:
+        return Verdict(table, _hours_of(view, table).until, why=error.message)
+    waiting = loading.pending_files(current, (f for f in files if f.path not in view.given_up))
+    waiting.extend(current.flight.files if current.flight else ())
+    topics = {key.partition("/")[0] for key in current.rows}
+    topics.update(file.name.topic_partition.topic for file in waiting)
+    topics.update(bad.file.name.topic_partition.topic for bad in current.quarantined)
+    feeders = [slowest[topic] for topic in topics if topic in slowest]
+    blocked = _blocked(table, current)
+    verdict = completeness.judge(table, current.hours, feeders, waiting, blocked, _refused(current))
+    return _with_hold(verdict, view, current, topics)
+
+
+def _blocked(table: TableReference, current: TableState) -> str:
+    """Why nothing can be told of a table, "" where something can. Of which hours rows are missing that a job did not
+    load (L4) is not known."""
+    if current.parked:
+        return f"parked: {current.parked.reason}"
+    if not current.new_mismatches:
+        return ""
+    job = current.new_mismatches[0]
+    counts = f"{job.actual} rows of files with {job.expected}"
+    return f"job {job.job_id} loaded {counts}; to go on all the same: kbq resume --table {table}"
+
+
+def _refused(current: TableState) -> list[StagedFile]:
+    """Files that no load job accepts, until an operator has seen them: the marks pass them, and their rows are in no
+    table. Those of a flight are set aside when it lands."""
+    in_flight = current.flight.quarantined if current.flight else ()
+    return [bad.file for bad in (*current.new_quarantined, *in_flight)]
+
+
+def _with_hold(verdict: Verdict, view: LoadView, current: TableState, topics: Collection[str]) -> Verdict:
+    """A verdict that says why files wait, where a check holds them (L9)."""
+    held = sorted(topics & view.holds.keys())
+    if verdict.held_by != "staged files" or not held:
+        return verdict
+    hold = view.holds[held[0]]
+    return dataclasses.replace(verdict, why=f"{verdict.why}; {held[0]} is held: {hold.check}")
+
+
+def _slowest(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, Feeder]:
+    """The slowest partition of each topic that is extracted and judged."""
+    found = {}
+    for topic, settings in options.items():
+        if settings.complete_after_seconds > 0:
+            feeder = completeness.slowest_of(_feeders(view, topic, settings.complete_after_seconds * 1000))
+            if feeder is not None:
+                found[topic] = feeder
+    return found
+
+
+def _feeders(view: LoadView, topic: str, safety_ms: int) -> Iterator[Feeder]:
+    entry = view.topics.topics.get(topic, TopicEntry())
+    for shard in (*entry.active, *entry.creating):
+        found = view.commit_objects[commit_path(topic, shard)]
+        if isinstance(found, Versioned):
+            yield from _partitions(found, safety_ms)
+        else:
+            # Which partitions it has is not known: nothing is complete without it.
+            tp = TopicPartition(topic, shard * PARTITIONS_PER_SHARD)
+            why = "its commit is being created" if isinstance(found, NotFound) else found.message
+            yield Feeder(tp, safety_ms=safety_ms, problem=why)
+
+
+def _partitions(commit: Versioned[Commit], safety_ms: int) -> Iterator[Feeder]:
+    for number, partition in commit.value.partitions.items():
+        problem = f"it is stopped: {partition.stop.reason}" if partition.stop else ""
+        yield Feeder(
+            commit.value.topic_partition(number),
+            partition.watermark,
+            safety_ms,
+            commit.updated_ms,
+            problem,
+        )

@@ -1,0 +1,265 @@
+"""Loading: committed files become rows under job ids that cannot run twice (PROTOCOL, Loading).
+
+    view      states, commits, backlogs: one read for all tables, of what has changed (`load_view`)
+    create    states of new tables
+    tables    each walks through its own loop (`load_table`) and gives its turn back where it must wait: jobs of many
+              tables run at once. A table that has landed waits for a newer view, in which it may plan again
+    clean     done files of what was loaded
+    judge     which hours are complete now (`completeness`)
+
+A crash anywhere leaves states from which the next run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbq_assets.core.errors import KbqError, StateError, TransientError
+from kbq_assets.core.extraction.planning import superseded_done_files
+from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
+from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading.quota import next_job_ms
+from kbq_assets.core.loading.table_state import LoadBatch, LoadLimits
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
+from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.ports import (
+    END,
+    NEXT_VIEW,
+    LoadOptions,
+    LoadPorts,
+    TableReport,
+    Turn,
+    topics_of,
+)
+from kbq_assets.pipelines.loading.table_loader import TableLoader
+from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import list_done_files
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.object_store import ObjectStore
+
+__all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "plan", "tables_to_load"]
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a load run did. ``verdicts``: how far each table is complete now."""
+
+    tables: tuple[TableReport, ...]
+    seconds: float = 0.0
+    deleted_done_files: int = 0
+    verdicts: Verdicts = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows this run loaded."""
+        return sum(t.rows for t in self.tables)
+
+
+def plan(
+    store: ObjectStore,
+    limits: LoadLimits | None = None,
+    cache: StateCache | None = None,
+    restarts: MayRestart = lambda topics: True,
+    holds: FindHolds | None = None,
+) -> list[LoadBatch]:
+    """The next batch of every table, as `load` would submit it now. Changes nothing.
+
+    ``restarts``: whether parked tables with files of these topics are tried again when it is time. ``holds``: which
+    topics' files wait for a check.
+    """
+    view, limits = read_view(cache or StateCache(store), holds or Holds()), limits or LoadLimits()
+    now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
+    found = (_next_batch(view, table, limits, now_ms, restarts) for table in view.tables)
+    return [batch for batch in found if batch is not None]
+
+
+def _any_may_restart(view: LoadView) -> bool:
+    states = (found.value for found in view.states.values() if isinstance(found, Versioned))
+    return any(current.parked is not None and current.parked.reason in PARKINGS for current in states)
+
+
+def _next_batch(
+    view: LoadView,
+    table: TableReference,
+    limits: LoadLimits,
+    now_ms: int,
+    restarts: MayRestart,
+) -> LoadBatch | None:
+    try:
+        current = view.state_of(table)
+        if current.flight is not None:
+            return None
+        if current.parked is not None and not (
+            parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
+        ):
+            return None
+        if next_job_ms(current.jobs, limits.jobs_per_day, now_ms) > now_ms:
+            return None
+        return loading.plan_batch(table, current, view.files(table), limits, view.given_up, view.holds)
+    except StateError:
+        return None  # the load reports the table as failed; the others are planned
+
+
+def tables_to_load(store: ObjectStore, cache: StateCache | None = None) -> list[TableReference]:
+    """Tables with files in commits, and all tables ever loaded: any may have a flight or a backlog."""
+    return read_view(cache or StateCache(store)).tables
+
+
+def load(
+    ports: LoadPorts,
+    options: LoadOptions | None = None,
+    *,
+    only: frozenset[TableReference] | None = None,
+    on_table: Callable[[TableReport], None] = lambda report: None,
+    cache: StateCache | None = None,
+) -> LoadReport:
+    """Load every table's pending files. One table's failure does not stop the others."""
+    started, options = ports.clock.monotonic(), options or LoadOptions()
+    cycle = _Cycle(ports, options, cache or StateCache(ports.store), on_table)
+    with contextlib.ExitStack() as stack:
+        threads = options.concurrency
+        pool = stack.enter_context(ThreadPoolExecutor(threads, "kbq-load")) if threads > 1 else _SameThread()
+        cycle.run(only, pool)
+    reports = sorted(cycle.reports, key=lambda report: report.table)
+    seconds = ports.clock.monotonic() - started
+    return LoadReport(tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts)
+
+
+class _SameThread(Executor):
+    """Runs what is submitted at once: one table after the other, in the calling thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run it."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class _Cycle:
+    """One run over all tables. All but the tables' own turns happens in the calling thread."""
+
+    def __init__(
+        self,
+        ports: LoadPorts,
+        options: LoadOptions,
+        cache: StateCache,
+        on_table: Callable[[TableReport], None],
+    ) -> None:
+        self._ports = ports
+        self._options = options
+        self._cache = cache
+        self._on_table = on_table
+        self._loaders: dict[TableReference, TableLoader] = {}
+        self._due: dict[TableReference, float] = {}
+        self._landed: set[TableReference] = set()
+        self._running: dict[Future[Turn], TableReference] = {}
+        self.reports: list[TableReport] = []
+        self.verdicts: Verdicts = {}
+        self.deleted_done_files = 0
+
+    def run(self, only: frozenset[TableReference] | None, pool: Executor) -> None:
+        """Give every table its turns until all have ended."""
+        self._view = read_view(self._cache, self._options.holds)
+        tables = [table for table in self._view.tables if only is None or table in only]
+        deadline = self._ports.clock.monotonic() + self._options.wait_seconds
+        self._loaders = {t: TableLoader(self._ports, self._options, t, deadline) for t in tables}
+        self._due = dict.fromkeys(tables, 0.0)
+        self._create_states()
+        while self._due or self._landed or self._running:
+            self._start(pool)
+            if self._running:
+                self._collect()
+            elif self._landed:
+                self._renew_view()
+            elif self._due:
+                self._ports.clock.sleep(self._seconds_to_next())
+        self._clean_up()
+        with contextlib.suppress(KbqError):  # rows have landed, and the next run judges again
+            self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
+
+    def _create_states(self) -> None:
+        """States of new tables, in two swaps of the registry; the next view shows them."""
+        view = self._view
+        new = [
+            table
+            for table in self._loaders
+            if str(table) not in view.registry.active and not isinstance(view.states.get(table), KbqError)
+        ]
+        for table in new:
+            del self._due[table]
+        try:
+            state.create_table_states(self._ports.store, {table: self._ports.new_uuid() for table in new})
+        except KbqError as error:
+            self._fail(new, error)
+        else:
+            self._landed.update(new)
+
+    def _start(self, pool: Executor) -> None:
+        """Give turns to tables that are due, as many as may run at once."""
+        now = self._ports.clock.monotonic()
+        for table in sorted(self._due, key=lambda t: (self._due[t], t)):
+            if self._due[table] > now or len(self._running) >= self._options.concurrency:
+                break
+            del self._due[table]
+            self._running[pool.submit(self._loaders[table].advance, self._view)] = table
+
+    def _collect(self) -> None:
+        """Wait until a turn ends, and see what its table does next."""
+        is_full = len(self._running) >= self._options.concurrency
+        timeout = self._options.poll_seconds if is_full else self._seconds_to_next()
+        done, _ = wait(self._running, timeout, FIRST_COMPLETED)
+        for future in done:
+            table, turn = self._running.pop(future), future.result()
+            if turn == END:
+                self._end(table)
+            elif turn == NEXT_VIEW:
+                self._landed.add(table)
+            else:
+                self._due[table] = self._ports.clock.monotonic() + turn.seconds
+        if not done and self._landed:
+            self._renew_view()  # a search for bad files may take long: the others need not wait for it
+
+    def _seconds_to_next(self) -> float:
+        now = self._ports.clock.monotonic()
+        return max(0.0, min((due - now for due in self._due.values()), default=self._options.poll_seconds))
+
+    def _renew_view(self) -> None:
+        """Read what has changed, for the tables that have landed."""
+        landed, self._landed = sorted(self._landed), set()
+        try:
+            self._view = read_view(self._cache, self._options.holds)
+        except KbqError as error:
+            self._fail(landed, error)
+        else:
+            self._due.update(dict.fromkeys(landed, 0.0))
+
+    def _fail(self, tables: Iterable[TableReference], error: KbqError) -> None:
+        for table in tables:
+            self._loaders[table].fail(error)
+            self._end(table)
+
+    def _end(self, table: TableReference) -> None:
+        self.reports.append(self._loaders[table].report())
+        self._on_table(self.reports[-1])
+
+    def _clean_up(self) -> None:
+        """Delete done files of what was loaded, of which a higher one exists (L4, L7). The sweep mends what fails."""
+        loaded = frozenset(file.done for file in self._loaded())
+        with contextlib.suppress(TransientError):
+            names = list(list_done_files(self._ports.store)) if loaded else []
+            superseded = superseded_done_files(names, frozenset(names) - loaded)
+            failed = self._ports.store.delete_many([name.format() for name in superseded])
+            self.deleted_done_files = len(superseded) - len(failed)
+
+    def _loaded(self) -> Iterator[StagedFile]:
+        for flight in (flight for loader in self._loaders.values() for flight in loader.landed):
+            yield from flight.files
+            yield from (quarantined.file for quarantined in flight.quarantined)

@@ -1,0 +1,112 @@
+"""Which topics' files a load leaves waiting, and why (PROTOCOL L9).
+
+Decided from what a load reads anyway: nothing is asked of the broker or of the warehouse, nothing is stored. So no
+check that could not be made holds anything, and what holds passes by itself when its cause is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from kbq_assets.core.observation import checks
+from kbq_assets.core.observation.check_names import ERRORS_FEW, ROWS_MATCH
+from kbq_assets.core.observation.checks import CheckResult, Hold, Loaded
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.protocol.state import Versioned
+
+TopicOptions: TypeAlias = Callable[[Collection[str]], Mapping[str, TopicSettings]]
+
+
+def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
+    """Every topic with its defaults."""
+    return {topic: TopicSettings() for topic in topics}
+
+
+class Holds:
+    """Judges views. What was found in an object is remembered by its generation: most do not change between two views.
+
+    ``options`` are asked at each view: the source list is the operator's way to let a topic go on.
+    """
+
+    def __init__(self, options: TopicOptions = default_options) -> None:
+        self._options = options
+        self._findings: dict[str, tuple[int, list[str]]] = {}
+        self._marks: dict[TableReference, tuple[int, list[Loaded]]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, view: LoadView) -> Mapping[str, Hold]:
+        """The topics that are held."""
+        by_topic = commits_by_topic(view)
+        options = self.options(by_topic)
+        contiguous = self.contiguous(view)
+        holds = {}
+        for topic, commits in by_topic.items():
+            found = [contiguous[topic], *_asked_for(view, topic, commits, options[topic])]
+            if hold := checks.hold_of(found, options[topic], topic):
+                holds[topic] = hold
+        return holds
+
+    def options(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
+        """The options of topics; those that the source list no longer has get the defaults."""
+        return {**default_options(topics), **self._options(topics)}
+
+    def contiguous(self, view: LoadView) -> dict[str, CheckResult]:
+        """Whether each topic's offsets follow each other."""
+        with self._lock:
+            marks = [mark for table in view.registry.tables for mark in self._marks_of(view, table)]
+            found = {topic: self._findings_of(view, topic) for topic in commits_by_topic(view)}
+        beyond = checks.beyond_commit(view.commits, marks)
+        return {t: checks.contiguous_result(t, [*own, *beyond.get(t, ())]) for t, own in found.items()}
+
+    def _findings_of(self, view: LoadView, topic: str) -> list[str]:
+        findings = []
+        for path in view.commit_paths(topic):
+            commit = view.commit_objects[path]
+            if not isinstance(commit, Versioned):
+                continue
+            generation, found = self._findings.get(path, (None, []))
+            if generation != commit.generation:
+                found = checks.commit_findings(commit.value)
+                self._findings[path] = commit.generation, found
+            findings.extend(found)
+        return findings
+
+    def _marks_of(self, view: LoadView, table: TableReference) -> list[Loaded]:
+        state = view.states.get(table)
+        if not isinstance(state, Versioned):
+            return []
+        generation, marks = self._marks.get(table, (None, []))
+        if generation != state.generation:
+            marks = checks.loaded_marks(table, state.value)
+            self._marks[table] = state.generation, marks
+        return marks
+
+
+def commits_by_topic(view: LoadView) -> dict[str, list[Commit]]:
+    """The readable commits of each topic."""
+    found: dict[str, list[Commit]] = defaultdict(list)
+    for commit in view.commits:
+        found[commit.topic].append(commit)
+    return dict(sorted(found.items()))
+
+
+def _asked_for(
+    view: LoadView, topic: str, commits: Iterable[Commit], settings: TopicSettings
+) -> Iterable[CheckResult]:
+    """The results of checks that few topics let block."""
+    if ERRORS_FEW in settings.blocking_checks:
+        yield checks.error_result(topic, commits, settings)
+    if ROWS_MATCH in settings.blocking_checks:
+        for table, state in view.states.items():
+            if (
+                isinstance(state, Versioned)
+                and state.value.new_mismatches
+                and topic in checks.topics_of(state.value)
+            ):
+                yield checks.rows_result(table, state.value)

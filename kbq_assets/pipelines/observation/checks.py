@@ -1,0 +1,330 @@
+"""All checks at once: state is read once, the broker asked a fixed number of times, whatever the number of partitions.
+
+What needs the broker is left open while it does not answer: nothing is called wrong, or right, that was not looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kbq_assets.core.errors import KbqError, StateError, TransientError
+from kbq_assets.core.extraction.planning import PartitionStop, TopicSnapshot, plan_extraction
+from kbq_assets.core.extraction.restarts import retry_in_words
+from kbq_assets.core.loading.table_state import TableState, pending_files
+from kbq_assets.core.observation import checks
+from kbq_assets.core.observation.check_names import (
+    COUNTS_AGREE,
+    DATA_FRESH,
+    LAG_SHORT,
+    PARTITIONS_RUN,
+    TABLES_LOAD,
+)
+from kbq_assets.core.observation.checks import CheckResult, Hold, TopicLag
+from kbq_assets.core.protocol.codec import no_collection
+from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile, TopicEntry
+from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings, select_topics
+from kbq_assets.extras.reconcile.count_comparison import Books, PartitionHistory, out_of_balance
+from kbq_assets.extras.reconcile.counts import CountReport
+from kbq_assets.pipelines.loading.load_blocks import Holds, commits_by_topic
+from kbq_assets.pipelines.loading.view import LoadView, read_view
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.kafka import OffsetReader
+
+#: Checks that the broker must answer for.
+NEED_BROKER: Final = (PARTITIONS_RUN, LAG_SHORT, DATA_FRESH)
+
+
+@dataclass(frozen=True)
+class CheckPorts:
+    """The world of the checks. ``now_ms`` is compared with records' Kafka times, and decides nothing else."""
+
+    cache: StateCache
+    holds: Holds
+    offsets: Callable[[], OffsetReader]
+    sources: Iterable[SourceEntry]
+    now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Results of all topics and tables, passed ones included. ``unknown``: checks that could not be made, and why.
+    ``others``: topics of the broker that are not extracted, which costs no call to know."""
+
+    results: tuple[CheckResult, ...]
+    holds: tuple[Hold, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> tuple[CheckResult, ...]:
+        """What failed, errors first."""
+        failed = (result for result in self.results if not result.passed)
+        return tuple(sorted(failed, key=lambda r: (r.severity != "error", r.check, r.subject)))
+
+    def of(self, check: str) -> tuple[CheckResult, ...]:
+        """One check's results."""
+        return tuple(result for result in self.results if result.check == check)
+
+
+def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
+    """Make all checks, or those alone that need no ``broker``. Raises MissingState, Unavailable when the state cannot
+    be read."""
+    view = read_view(ports.cache, ports.holds)
+    with no_collection:
+        waiting = waiting_files(view)
+        results = [*_of_commits(view, ports.holds), *_of_tables(view, waiting, _settled(view))]
+    unknown: dict[str, str] = {}
+    others: tuple[str, ...] = ()
+    try:
+        if broker:
+            said = _Broker.read(ports, view)
+            results.extend(said.results(waiting))
+            others = said.others
+    except TransientError as error:
+        unknown = dict.fromkeys(NEED_BROKER, error.message)
+    held = [_marked(result, view.holds) for result in results]
+    return CheckReport(tuple(held), tuple(view.holds.values()), unknown, others)
+
+
+def with_counts(report: CheckReport, counts: CountReport) -> CheckReport:
+    """A report with what a count of the warehouse found, as one result."""
+    tables = len({count.table for count in counts.tables})
+    if counts.accounted:
+        found = CheckResult(COUNTS_AGREE, "all tables", f"{tables} tables have what was loaded and committed")
+    else:
+        found = checks.failed(COUNTS_AGREE, "all tables", counts.findings, ("kbq reconcile --counts",))
+    return replace(report, results=(*report.results, found))
+
+
+def _marked(result: CheckResult, holds: Mapping[str, Hold]) -> CheckResult:
+    """A failed result, marked where it holds its topic."""
+    hold = holds.get(result.subject)
+    is_cause = not result.passed and hold is not None and hold.check == result.check
+    return replace(result, holds=True) if is_cause else result
+
+
+# Commits --------------------------------------------------------------------------------------------------------------
+
+
+def _of_commits(view: LoadView, holds: Holds) -> Iterator[CheckResult]:
+    by_topic = commits_by_topic(view)
+    options, contiguous = holds.options(by_topic), holds.contiguous(view)
+    for topic, commits in by_topic.items():
+        yield contiguous[topic]
+        yield checks.error_result(topic, commits, options[topic])
+        yield checks.small_result(topic, commits, held=topic in view.holds)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def waiting_files(view: LoadView) -> dict[TableReference, list[StagedFile]]:
+    """Files of each table that are committed and not loaded. Tables that cannot be read have none here."""
+    found = {}
+    for table in view.tables:
+        try:
+            pending = pending_files(view.state_of(table), view.files(table))
+        except StateError:
+            continue  # the table's own check tells
+        found[table] = [file for file in pending if file.path not in view.given_up]
+    return found
+
+
+def _settled(view: LoadView) -> frozenset[TableReference]:
+    """Tables whose state is what it was before commits and backlogs were read: for them the view is of one moment."""
+    now = view.cache.listing(TABLES)
+    states = ((table, state) for table, state in view.states.items() if isinstance(state, Versioned))
+    paths = {table: (table_state_path(table), state.generation) for table, state in states}
+    return frozenset(t for t, (path, seen) in paths.items() if path in now and now[path].generation == seen)
+
+
+def _of_tables(
+    view: LoadView, waiting: Mapping[TableReference, list[StagedFile]], settled: frozenset[TableReference]
+) -> Iterator[CheckResult]:
+    states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
+    missing = _missing_rows(view, states, waiting, settled)
+    for table in view.tables:
+        yield _loads(table, view.states.get(table))
+        if table in states:
+            yield checks.rows_result(table, states[table], missing.get(table, ()))
+
+
+def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None) -> CheckResult:
+    """Whether a table is being loaded."""
+    if isinstance(found, KbqError):
+        return checks.failed(TABLES_LOAD, str(table), (found.message,), (found.next_step,))
+    if found is not None and (tried := found.value.restarting) is not None:
+        why = f"it is tried again after {tried.reason}: {tried.error}"
+        return checks.failed(TABLES_LOAD, str(table), (why,), ("kbq status",))
+    if found is None or found.value.parked is None:
+        return CheckResult(TABLES_LOAD, str(table), "it is loaded")
+    parked = found.value.parked
+    why = f"it is parked: {parked.reason}: {parked.error}"
+    return checks.failed(TABLES_LOAD, str(table), (why,), (f"kbq resume --table {table}",))
+
+
+def _missing_rows(
+    view: LoadView,
+    states: Mapping[TableReference, TableState],
+    waiting: Mapping[TableReference, list[StagedFile]],
+    settled: frozenset[TableReference],
+) -> dict[TableReference, list[str]]:
+    """Rows that were committed, and are neither loaded nor waiting nor in quarantine, or are twice."""
+    books = Books.of(states, (file for files in waiting.values() for file in files))
+    known = settled | (waiting.keys() - view.states.keys())
+    found: dict[TableReference, list[str]] = defaultdict(list)
+    for commit in view.commits:
+        for ledger in PartitionHistory.of(commit, commit):
+            for _, tables, why in out_of_balance(ledger, books):
+                for table in sorted(tables) if known.issuperset(tables) else ():
+                    found[table].append(f"{ledger.topic_partition}: {why}")
+    return found
+
+
+# The broker -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Broker:
+    """What the broker said, and what commits say of the same partitions."""
+
+    selected: Mapping[str, TopicSettings]
+    positions: Mapping[TopicPartition, int]
+    lags: Mapping[TopicPartition, int]
+    stops: tuple[PartitionStop, ...]
+    later: Mapping[int, Mapping[TopicPartition, int]]
+    now_ms: int
+    others: tuple[str, ...]
+
+    @classmethod
+    def read(cls, ports: CheckPorts, view: LoadView) -> _Broker:
+        """Ask the broker. Raises Unavailable."""
+        reader = ports.offsets()
+        described = reader.topics()
+        selected = select_topics(ports.sources, described)
+        partitions = [TopicPartition(t, p) for t in selected for p in range(described[t].partitions)]
+        offsets, cluster = reader.offsets(partitions), reader.cluster_id()
+        snapshots = _snapshots(view, selected, described)
+        stops = plan_extraction(snapshots, offsets, cluster).stops
+        known = {c.topic_partition(p): s for c in view.commits for p, s in c.partitions.items()}
+        lags = {tp: checks.lag_of(known.get(tp), found, selected[tp.topic]) for tp, found in offsets.items()}
+        positions = {tp: _position(known.get(tp), found) for tp, found in offsets.items()}
+        now_ms = ports.now_ms()
+        later = {
+            seconds: reader.offsets_for_time(behind, now_ms - seconds * 1000)
+            for seconds, behind in _by_threshold(lags, selected).items()
+        }
+        others = tuple(sorted(described.keys() - selected.keys()))
+        return cls(selected, positions, lags, stops, later, now_ms, others)
+
+    def results(self, waiting: Mapping[TableReference, list[StagedFile]]) -> Iterator[CheckResult]:
+        """The checks that need the broker."""
+        oldest, lags = _oldest(waiting), self._topic_lags()
+        yield from stop_results(self.selected, self.stops)
+        for topic, settings in self.selected.items():
+            yield checks.lag_result(topic, lags[topic], settings)
+            yield checks.fresh_result(topic, oldest.get(topic, {}), lags[topic], settings, self.now_ms)
+
+    def _topic_lags(self) -> Mapping[str, TopicLag]:
+        by_topic: dict[str, list[TopicPartition]] = {topic: [] for topic in self.selected}
+        for tp, lag in self.lags.items():
+            if lag:
+                by_topic[tp.topic].append(tp)
+        return {
+            topic: TopicLag(
+                sum(self.lags[tp] for tp in behind),
+                len(behind),
+                self._older(behind, checks.lag_seconds(self.selected[topic])),
+                self._older(behind, self.selected[topic].max_age_seconds),
+            )
+            for topic, behind in by_topic.items()
+        }
+
+    def _older(self, partitions: Iterable[TopicPartition], seconds: int) -> tuple[TopicPartition, ...]:
+        """Partitions whose first unread record is older than that."""
+        later = self.later.get(seconds, {})
+        return tuple(tp for tp in partitions if later.get(tp, 0) > self.positions[tp])
+
+
+def _position(committed: PartitionCommit | None, broker: BrokerOffsets) -> int:
+    return broker.earliest if committed is None else max(committed.next, broker.earliest)
+
+
+def _by_threshold(
+    lags: Mapping[TopicPartition, int], selected: Mapping[str, TopicSettings]
+) -> dict[int, list[TopicPartition]]:
+    """Partitions with something to read, by the ages that their topics allow: mostly one or two."""
+    found: dict[int, list[TopicPartition]] = defaultdict(list)
+    for tp, lag in lags.items():
+        settings = selected[tp.topic]
+        for seconds in {checks.lag_seconds(settings), settings.max_age_seconds} - {0}:
+            if lag:
+                found[seconds].append(tp)
+    return found
+
+
+def _snapshots(
+    view: LoadView, selected: Mapping[str, TopicSettings], described: Mapping[str, TopicDescription]
+) -> list[TopicSnapshot]:
+    """What an extraction would see, from the view."""
+    by_topic = commits_by_topic(view)
+    known = frozenset(described)
+
+    def snapshot(topic: str) -> TopicSnapshot:
+        paths = view.commit_paths(topic)
+        errors = [e.message for e in map(view.commit_objects.get, paths) if isinstance(e, StateError)]
+        return TopicSnapshot(
+            selected[topic],
+            described[topic],
+            view.topics.topics.get(topic, TopicEntry()),
+            {commit.shard: commit for commit in by_topic.get(topic, ())},
+            not paths and has_done_files(view.cache.store, topic, known),
+            errors[0] if errors else "",
+        )
+
+    return state.parallel(snapshot, selected)
+
+
+def stop_results(topics: Iterable[str], stops: Iterable[PartitionStop]) -> list[CheckResult]:
+    """Whether extraction goes on in all of each topic; stops of others are added."""
+    by_topic: dict[str, list[PartitionStop]] = {topic: [] for topic in topics}
+    for stop in stops:
+        by_topic.setdefault(stop.topic_partition.topic, []).append(stop)
+    return [_runs(topic, found) for topic, found in sorted(by_topic.items())]
+
+
+def _runs(topic: str, stops: list[PartitionStop]) -> CheckResult:
+    if not stops:
+        return CheckResult(PARTITIONS_RUN, topic, "no partition waits for an operator")
+    findings = [f"{_place(stop)}: {stop.reason}: {stop.message}{_retry(stop)}" for stop in stops]
+    commands = dict.fromkeys(command for stop in stops for command in stop.commands)
+    return checks.failed(PARTITIONS_RUN, topic, findings, commands, partitions=len(stops))
+
+
+def _place(stop: PartitionStop) -> str:
+    return "all of it" if stop.topic_partition.partition < 0 else str(stop.topic_partition)
+
+
+def _retry(stop: PartitionStop) -> str:
+    return f" ({retry_in_words(stop.tries, stop.next_try_ms)})" if stop.next_try_ms else ""
+
+
+def _oldest(
+    waiting: Mapping[TableReference, list[StagedFile]],
+) -> dict[str, dict[TableReference, int]]:
+    """Per topic and table, the Kafka time of the oldest record that waits to be loaded."""
+    found: dict[str, dict[TableReference, int]] = defaultdict(dict)
+    for table, files in waiting.items():
+        for file in files:
+            if file.oldest_ms > 0:  # records may have no time
+                times = found[file.name.topic_partition.topic]
+                times[table] = min(times.get(table, file.oldest_ms), file.oldest_ms)
+    return found

@@ -1,0 +1,120 @@
+"""Keep the totals of runs (core/observation/run_totals.py). A failure here is logged and fails nothing else."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.observation import run_totals
+from kbq_assets.core.observation.run_totals import (
+    CLEANING,
+    EXTRACTION,
+    LOADING,
+    RunEnd,
+    RunTotals,
+    SignOfLife,
+)
+from kbq_assets.pipelines.extraction.extract import ExtractionReport, Progress
+from kbq_assets.pipelines.loading.load import LoadReport
+from kbq_assets.pipelines.operate.clean import CleaningReport
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.object_store import ObjectStore
+
+_LOGGER: Final = logging.getLogger("kbq.metrics")
+#: Seconds between a run's signs of life. Who looks for them waits a few times as long.
+SIGN_SECONDS: Final = 15.0
+
+
+def _new_run() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+@dataclass
+class RunLog:
+    """One run's account of itself."""
+
+    store: ObjectStore
+    clock: Clock
+    run: str = field(default_factory=_new_run)
+    _shown: bool = False
+    _due: float = 0.0
+
+    def watching(self, on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+        """Show signs of life as the extraction goes on."""
+
+        def watch(progress: Progress) -> None:
+            on_progress(progress)
+            now = self.clock.monotonic()
+            if progress.units and now >= self._due:
+                self._due = now + SIGN_SECONDS
+                self._quietly(lambda: self._show(SignOfLife(EXTRACTION, progress.units, progress.workers)))
+
+        return watch
+
+    def end_extraction(self, report: ExtractionReport) -> None:
+        """Count an extraction. It succeeded if no partition failed; what is stopped waits for an operator."""
+        end = RunEnd(
+            self.run,
+            not report.failures,
+            report.seconds,
+            self.clock.now_ms(),
+            lost_files=report.lost_files,
+            costs=report.costs,
+            workers=report.workers,
+        )
+        self._end(EXTRACTION, end)
+
+    def end_loading(self, report: LoadReport) -> None:
+        """Count a load. It succeeded if no table failed; what is parked waits for an operator."""
+        succeeded = all(table.state != "failed" for table in report.tables)
+        end = RunEnd(
+            self.run, succeeded, report.seconds, self.clock.now_ms(), done_files=report.deleted_done_files
+        )
+        self._end(LOADING, end)
+
+    def end_cleaning(self, report: CleaningReport, seconds: float) -> None:
+        """Count a clean-up."""
+        end = RunEnd(
+            self.run,
+            not report.failures,
+            seconds,
+            self.clock.now_ms(),
+            orphans=report.orphans,
+            done_files=report.done_files,
+        )
+        self._end(CLEANING, end)
+
+    def close(self) -> None:
+        """The run is over, however it ended."""
+        if self._shown:
+            self._quietly(lambda: self.store.delete(run_totals.sign_path(self.run)))
+
+    def _show(self, sign: SignOfLife) -> None:
+        path = run_totals.sign_path(self.run)
+        if not self._shown:
+            self._shown = True
+            state.create(self.store, path, sign)
+        else:
+            state.swap(self.store, state.read(self.store, SignOfLife, path), sign)
+
+    def _end(self, kind: str, end: RunEnd) -> None:
+        self._quietly(lambda: _count(self.store, run_totals.totals_path(kind), end))
+
+    def _quietly(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except KbqError as error:
+            _LOGGER.warning("run %s could not be recorded: %s", self.run, error)
+
+
+def _count(store: ObjectStore, path: str, end: RunEnd) -> None:
+    try:
+        state.change(store, RunTotals, path, lambda totals: totals.plus(end))
+    except NotFound:
+        state.create(store, path, RunTotals())
+        state.change(store, RunTotals, path, lambda totals: totals.plus(end))

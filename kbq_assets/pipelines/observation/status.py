@@ -1,0 +1,183 @@
+"""Where everything stands: positions, lag, backlogs, errors, what is stopped or parked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import StateError
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop, plan_extraction
+from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
+from kbq_assets.core.loading.schema_changes import ShapeChange
+from kbq_assets.core.loading.table_state import TableState, held_files, pending_files
+from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.core.topics.evolution import Evolution
+from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.pipelines.extraction.extract import snapshot_topics
+from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.ports import held_by, topics_of
+from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.protocol.evolutions import read_evolutions
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """One partition. ``lag`` is in positions up to the last stable offset; ``pending_rows`` wait to be loaded."""
+
+    topic_partition: TopicPartition
+    epoch: int
+    position: int
+    lag: int
+    totals: Counts
+    pending_windows: int
+    pending_rows: int
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """One table. ``state`` is ready, flying, held (``held_rows`` wait for a check), parked, or failed: its state object
+    cannot be read. ``mismatches`` are jobs whose row counts differed. ``next_try_ms`` is when a parked one is tried
+    again by itself (0: never), after ``tries`` that failed. ``message``: what is wrong, and the commands that go on.
+    ``changes``: what became of its columns lately. Hours (since 1970) below ``complete_until`` are complete, 0 where
+    none is known to be; ``late_rows`` came into such. ``loaded_ms`` is when a job last loaded something, 0 for never.
+    """
+
+    table: TableReference
+    state: str
+    loaded_rows: int
+    pending_rows: int
+    pending_files: int
+    quarantined_files: int
+    mismatches: int
+    message: str = ""
+    tries: int = 0
+    next_try_ms: int = 0
+    held_rows: int = 0
+    changes: tuple[ShapeChange, ...] = ()
+    complete_until: int = 0
+    late_rows: int = 0
+    loaded_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole picture. ``stops`` name the commands that go on. ``evolved``: columns and tables for schemas that
+    contradict theirs."""
+
+    partitions: tuple[PartitionStatus, ...]
+    tables: tuple[TableStatus, ...]
+    stops: tuple[PartitionStop, ...]
+    new_partitions: int
+    evolved: tuple[Evolution, ...] = ()
+
+
+def read_status(
+    store: ObjectStore,
+    reader: OffsetReader,
+    sources: Iterable[SourceEntry],
+    restarts: MayRestart = lambda topics: True,
+    holds: FindHolds | None = None,
+) -> Status:
+    """Read the state of everything. Raises Unavailable when the broker does not answer."""
+    snapshots = snapshot_topics(store, reader, sources)
+    wanted = [
+        TopicPartition(s.description.topic, p) for s in snapshots for p in range(s.description.partitions)
+    ]
+    broker = reader.offsets(wanted)
+    planned = plan_extraction(snapshots, broker, reader.cluster_id())
+    found = status_of(read_view(StateCache(store), holds or Holds()), broker, planned, restarts)
+    return dataclasses.replace(found, evolved=read_evolutions(store, [s.settings for s in snapshots]))
+
+
+def status_of(
+    view: LoadView,
+    broker: Mapping[TopicPartition, BrokerOffsets],
+    planned: ExtractionPlan,
+    restarts: MayRestart = lambda topics: True,
+) -> Status:
+    """The picture of what was read before. Lag is 0 where the broker's offsets are not given."""
+    partitions = tuple(
+        _partition(commit, partition, broker, view)
+        for commit in view.commits
+        for partition in sorted(commit.partitions)
+    )
+    return Status(partitions, _tables(view, restarts), planned.stops, _new(planned))
+
+
+def read_tables(
+    cache: StateCache, restarts: MayRestart = lambda topics: True, holds: FindHolds | None = None
+) -> tuple[TableStatus, ...]:
+    """Every table that has, or will have, rows. Needs no broker."""
+    return _tables(read_view(cache, holds or Holds()), restarts)
+
+
+def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
+    return tuple(_table(view, table, restarts) for table in view.tables)
+
+
+def _partition(
+    commit: Commit, partition: int, broker: Mapping[TopicPartition, BrokerOffsets], view: LoadView
+) -> PartitionStatus:
+    tp, found = commit.topic_partition(partition), commit.partitions[partition]
+    lag = max(0, broker[tp].latest - found.next) if tp in broker else 0
+    pending = [f for w in found.windows for f in w.files if not _is_loaded(f, view)]
+    windows = len({f.window for f in pending})
+    return PartitionStatus(
+        tp, commit.epoch, found.next, lag, found.totals, windows, sum(f.rows for f in pending)
+    )
+
+
+def _is_loaded(file: StagedFile, view: LoadView) -> bool:
+    """Loaded windows stay in the commit until the next extraction drops them (E7)."""
+    found = view.states.get(file.table)
+    return isinstance(found, Versioned) and found.value.is_loaded(file)
+
+
+def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> TableStatus:
+    try:
+        current, files = view.state_of(table), view.files(table)
+    except StateError as error:
+        return TableStatus(table, "failed", 0, 0, 0, 0, 0, error.message)
+    pending = pending_files(current, files)
+    parked = current.parked
+    next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
+    held = held_files(current, files, view.given_up, view.holds)
+    kind = "parked" if parked else "flying" if current.flight else "held" if held else "ready"
+    return TableStatus(
+        table,
+        kind,
+        sum(current.rows.values()),
+        sum(f.rows for f in pending),
+        len(pending),
+        len(current.quarantined),
+        len(current.mismatches),
+        _why(table, current, next_ms) or (held_by(held, view.holds) if held else ""),
+        parked.tries if parked else 0,
+        next_ms,
+        sum(f.rows for f in held),
+        current.changes,
+        current.hours.until,
+        current.hours.late_rows,
+        current.ended.last_ms,
+    )
+
+
+def _why(table: TableReference, current: TableState, next_ms: int) -> str:
+    """Why a table is parked and how it goes on, or what is being tried again; "" where all is well."""
+    if current.restarting is not None:
+        return f"is tried again after {current.restarting.reason}: {current.restarting.error}"
+    if current.parked is None:
+        return ""
+    why = f"{current.parked.reason}: {current.parked.error}; next: kbq resume --table {table}"
+    return f"{why} ({retry_in_words(current.parked.tries, next_ms)})" if next_ms else why
+
+
+def _new(planned: ExtractionPlan) -> int:
+    return len(planned.additions) + sum(len(c.starts) for c in planned.creations)

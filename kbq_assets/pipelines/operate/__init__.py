@@ -1,0 +1,1 @@
+"""What an operator does: bootstrap, resume, reset, park, clean."""

@@ -1,0 +1,51 @@
+"""Bad records as the warehouse has them, and files that no load job accepts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.loading.table_state import QuarantinedFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, Warehouse
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A file in quarantine: its table, how many rows it holds, and the warehouse's error."""
+
+    table: TableReference
+    bad: QuarantinedFile
+
+
+def list_error_rows(warehouse: Warehouse, query: ErrorQuery) -> list[ErrorRow]:
+    """Bad records of all error tables, the newest first, at most ``query.limit``. Raises Unavailable."""
+    tables = [table for table in warehouse.tables() if table.table == ERROR_TABLE]
+    rows = [row for table in tables for row in warehouse.error_rows(table, query)]
+    return sorted(rows, key=lambda row: -row.timestamp_ms)[: query.limit]
+
+
+def find_error_rows(warehouse: Warehouse, tp: TopicPartition, offset: int) -> list[ErrorRow]:
+    """The bad record at a position, whole, once per epoch that had it. Raises NotFound."""
+    rows = list_error_rows(warehouse, ErrorQuery(tp.topic, tp.partition, offset))
+    if not rows:
+        raise NotFound(
+            f"no error table has offset {offset} of {tp}",
+            next_step=f"kbq errors list --topic {tp.topic}; bad records appear there once they are loaded",
+        )
+    return sorted(rows, key=lambda row: -row.epoch)
+
+
+def list_quarantined(store: ObjectStore, topic: str | None = None) -> list[Quarantined]:
+    """Files that were set aside because no load job accepts them (PROTOCOL L5)."""
+    states = state.read_table_states(store, state.table_registry(store))
+    return [
+        Quarantined(table, bad)
+        for table, current in sorted(states.items())
+        for bad in current.value.quarantined
+        if topic in (None, bad.file.name.topic_partition.topic)
+    ]

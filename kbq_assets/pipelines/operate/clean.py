@@ -1,0 +1,54 @@
+"""Clean-up: orphans (PROTOCOL E6), superseded done files (L4, L7), what dead local writers and dead runs left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.extraction.planning import plan_sweep, superseded_done_files
+from kbq_assets.core.observation.run_totals import RUNS
+from kbq_assets.core.protocol.names import STAGING
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import list_done_files
+from kbq_assets.ports.object_store import ObjectStore
+
+#: A run that gave no sign of life for so long is dead; a sign is worth nothing then.
+_DEAD_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True)
+class CleaningReport:
+    """How much was deleted, and what could not be."""
+
+    orphans: int
+    done_files: int
+    temporary: int
+    failures: tuple[str, ...] = ()
+
+
+def clean(store: ObjectStore) -> CleaningReport:
+    """Delete what no commit, backlog or flight needs. Safe beside running extractions and loads."""
+    # Listing first, commits second: a file that is committed in between is seen as committed (E6).
+    staged = [entry.path for entry in store.list(STAGING)]
+    names = list(list_done_files(store))
+    commits = state.read_commits(store, state.topic_registry(store))
+    in_use = state.files_in_use(store, commits)
+    orphans = plan_sweep(staged, [c.value for c in commits], frozenset(in_use))
+    superseded = superseded_done_files(names, frozenset(file.done for file in in_use.values()))
+    kept_orphans = store.delete_many(orphans)
+    kept_done = store.delete_many([name.format() for name in superseded])
+    failures = {**kept_orphans, **kept_done, **store.delete_many(_dead_signs(store))}
+    return CleaningReport(
+        len(orphans) - len(kept_orphans),
+        len(superseded) - len(kept_done),
+        store.sweep_temporary(),
+        tuple(f"{p}: {e}" for p, e in failures.items()),
+    )
+
+
+def _dead_signs(store: ObjectStore) -> Iterable[str]:
+    """Signs of life of runs that were killed."""
+    signs = list(store.list(RUNS))
+    now_ms = store.now_ms() if signs else 0
+    return [sign.path for sign in signs if now_ms - sign.updated_ms > _DEAD_MS]

@@ -1,0 +1,362 @@
+"""The commands of an operator: accept-gap, reset, bootstrap, resume (PROTOCOL E1, E2, E9, E10, L5).
+
+Each is a *proposal* first, a value that says what it gives up, and is applied only when confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from kbq_assets.core.errors import InvalidName, NotFound, Refused
+from kbq_assets.core.extraction.restarts import PARKINGS
+from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.names import (
+    DONE,
+    STAGING,
+    DoneFileName,
+    StagedFileName,
+    TableReference,
+    commit_path,
+    quarantine_path,
+    shard_of,
+    table_state_path,
+)
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import list_done_files
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a command would do. ``lines`` state every range it gives up or reads again."""
+
+    title: str
+    lines: tuple[str, ...]
+    apply: Callable[[], None]
+
+
+def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartition) -> Proposal:
+    """Go on after a retention loss: the positions before the log start are given up, counted as lost."""
+    commit = _commit_of(store, tp)
+    broker = reader.offsets([tp]).get(tp)
+    if broker is None:
+        raise NotFound(f"{tp} is not on the broker", next_step=f"kbq reset --topic {tp.topic}")
+    position = commit.partitions[tp.partition].next
+    commits.accept_gap(commit, tp.partition, broker.earliest, "operator")  # refuses before anything is asked
+    lost = OffsetRange(tp, position, broker.earliest)
+
+    def apply() -> None:
+        def change(now: Commit) -> Commit:
+            if now.partitions[tp.partition].next != position:
+                raise Refused(f"{tp} moved meanwhile", next_step="look again with kbq status")
+            return commits.accept_gap(now, tp.partition, broker.earliest, "operator")
+
+        state.change(store, Commit, _path(tp), change)
+
+    return Proposal(f"accept the gap of {tp}", (f"gives up {lost}: {lost.positions} positions",), apply)
+
+
+def propose_reset(
+    store: ObjectStore,
+    reader: OffsetReader,
+    topic: str,
+    *,
+    partition: int | None = None,
+    at: str = "earliest",
+    timestamp_ms: int = 0,
+    offset: int = 0,
+    give_up_pending: bool = False,
+) -> Proposal:
+    """Begin a new epoch: partitions start anew at the `earliest` or `latest` offset of the topic as it is now, or at a
+    `timestamp` or `offset` that it has (E9)."""
+    described = reader.topics().get(topic)
+    if described is None:
+        raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
+    if partition is not None and partition >= described.partitions:
+        raise NotFound(
+            f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
+        )
+    partitions = range(described.partitions) if partition is None else (partition,)
+    starts = _starts(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
+    pruned = _pruner(store)
+    shards = {shard: pruned(commit) for shard, commit in _shards(store, topic).items()}
+    affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
+    cluster_id = reader.cluster_id()
+
+    def change_of(shard: int) -> Callable[[Commit], Commit]:
+        own = {p: s for p, s in starts.items() if shard_of(p) == shard}
+        epoch = affected[shard].epoch
+
+        def change(now: Commit) -> Commit:
+            if now.epoch != epoch:
+                raise Refused(f"{topic} was reset meanwhile", next_step="look again with kbq status")
+            return commits.reset(
+                pruned(now),
+                own,
+                cluster_id=cluster_id,
+                topic_id=described.topic_id,
+                give_up_pending=give_up_pending,
+            )
+
+        return change
+
+    for shard, commit in affected.items():
+        change_of(shard)(commit)  # refuses before anything is asked
+
+    def apply() -> None:
+        for shard in affected:
+            state.change(store, Commit, commit_path(topic, shard), change_of(shard))
+        # Done files of the old epoch would mislead a later bootstrap: they are hints about positions.
+        _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
+
+    return Proposal(f"reset {topic}", tuple(_reset_lines(affected, starts, topic)), apply)
+
+
+def _pruner(store: ObjectStore) -> Callable[[Commit], Commit]:
+    """Drops the windows that are loaded, which the next extraction would do: they are not pending (E7, E9)."""
+    states = state.read_table_states(store, state.table_registry(store))
+
+    def is_loaded(file: StagedFile) -> bool:
+        return file.table in states and states[file.table].value.is_loaded(file)
+
+    return lambda commit: commits.prune(commit, is_loaded)
+
+
+def _reset_lines(affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str) -> Iterable[str]:
+    for commit in affected.values():
+        yield f"epoch {commit.epoch} -> {commit.epoch + 1}"
+        pending = sum(f.rows for f in commit.files)
+        if pending:
+            yield f"gives up {pending} staged rows that are not loaded yet"
+    for partition, start in sorted(starts.items()):
+        known = [c.partitions[partition].next for c in affected.values() if partition in c.partitions]
+        unread = start - known[0] if known else 0
+        gives_up = f" gives up {unread} positions unread" if unread > 0 else ""
+        yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}{gives_up}"
+
+
+def propose_bootstrap(
+    store: ObjectStore, reader: OffsetReader, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0
+) -> Proposal:
+    """Write the first commit of a topic at `earliest`, `latest`, `timestamp` or `offset`."""
+    described = reader.topics().get(topic)
+    if described is None:
+        raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
+    partitions = [TopicPartition(topic, p) for p in range(described.partitions)]
+    starts = _starts(reader, partitions, at, timestamp_ms, offset)
+    return _creation_proposal(store, reader, topic, described.topic_id, starts)
+
+
+def _starts(
+    reader: OffsetReader, partitions: Collection[TopicPartition], at: str, timestamp_ms: int, offset: int
+) -> dict[int, int]:
+    """First positions of partitions. Raises Refused for one that the broker does not have."""
+    broker = reader.offsets(partitions)
+    if at == "timestamp":
+        starts = {tp.partition: o for tp, o in reader.offsets_for_time(partitions, timestamp_ms).items()}
+    elif at == "offset":
+        starts = {tp.partition: offset for tp in partitions}
+    else:
+        starts = {tp.partition: o.earliest if at == "earliest" else o.latest for tp, o in broker.items()}
+    for tp, offsets in broker.items():
+        if not offsets.earliest <= starts[tp.partition] <= offsets.latest:
+            raise Refused(
+                f"{tp}: offset {starts[tp.partition]} is outside [{offsets.earliest}, {offsets.latest}]",
+                next_step="choose an offset that the broker has",
+            )
+    return starts
+
+
+def propose_bootstrap_from_done_files(
+    store: ObjectStore, reader: OffsetReader, topics: Collection[str] | None = None
+) -> list[Proposal]:
+    """Continue where Kafka BigQuery Express stopped: each partition starts after its highest done file (E1).
+
+    Done files may be hand-made and of either form. Refuses while avro files of a topic wait beside their done files.
+    """
+    described = reader.topics()
+    starts: dict[str, dict[int, int]] = {}
+    for entry in store.list(DONE):
+        try:
+            name = DoneFileName.parse_bootstrap(entry.path, frozenset(described))
+        except InvalidName:
+            continue
+        tp = name.topic_partition
+        if tp.topic in described and (topics is None or tp.topic in topics):
+            positions = starts.setdefault(tp.topic, {})
+            positions[tp.partition] = max(positions.get(tp.partition, 0), name.last_offset + 1)
+    if not starts:
+        raise NotFound(
+            "there are no done files of these topics", next_step=f"they belong into {store.uri(DONE)}"
+        )
+    undrained = sorted(path for path in _staged_paths(store) if _topic_of(path) in starts)
+    if undrained:
+        raise Refused(
+            f"{len(undrained)} staged files are not loaded yet, such as {undrained[0]}",
+            next_step="let the old loader finish, or delete them if their rows are in the tables",
+        )
+    return [_done_proposal(store, reader, described[topic], starts[topic]) for topic in sorted(starts)]
+
+
+def _done_proposal(
+    store: ObjectStore, reader: OffsetReader, description: TopicDescription, starts: dict[int, int]
+) -> Proposal:
+    topic = description.topic
+    missing = [TopicPartition(topic, p) for p in range(description.partitions) if p not in starts]
+    earliest = {tp.partition: o.earliest for tp, o in reader.offsets(missing).items()}
+    return _creation_proposal(store, reader, topic, description.topic_id, {**earliest, **starts})
+
+
+def _creation_proposal(
+    store: ObjectStore, reader: OffsetReader, topic: str, topic_id: str, starts: Mapping[int, int]
+) -> Proposal:
+    if _shards(store, topic, required=False):
+        raise Refused(f"{topic} has a commit already", next_step=f"kbq reset --topic {topic} begins anew")
+    cluster_id = reader.cluster_id()
+
+    def apply() -> None:
+        for shard in sorted({shard_of(p) for p in starts}):
+            own = {p: PartitionCommit(next=s, start=s) for p, s in starts.items() if shard_of(p) == shard}
+            state.create_commit(store, Commit(topic, shard, cluster_id, topic_id, 1, own))
+
+    lines = tuple(f"{TopicPartition(topic, p)} starts at {start}" for p, start in sorted(starts.items()))
+    return Proposal(f"bootstrap {topic}", lines, apply)
+
+
+def propose_resume(
+    store: ObjectStore, topic: str, partition: int | None = None, *, as_errors: bool = False
+) -> Proposal:
+    """Let stopped partitions go on after the cause is mended, or accept their bad records as error rows (E10)."""
+    stopped = [
+        (commit.topic_partition(number), found.stop)
+        for commit in _shards(store, topic).values()
+        for number, found in commit.partitions.items()
+        if found.stop is not None and partition in (None, number)
+    ]
+    if not stopped:
+        raise Refused(
+            f"no partition of {topic} waits for a resume", next_step="kbq status lists what is stopped"
+        )
+
+    def apply() -> None:
+        for tp, _ in stopped:
+            state.change(store, Commit, _path(tp), partial(_resumed, tp.partition, as_errors))
+
+    how = "its bad records become error rows" if as_errors else "is read again"
+    return Proposal(
+        f"resume {topic}", tuple(f"{stop.message if stop else tp}: {how}" for tp, stop in stopped), apply
+    )
+
+
+def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
+    if commit.partitions[partition].stop is None:
+        return commit
+    return commits.resume(commit, partition, as_errors=as_errors)
+
+
+def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
+    """Let a parked table go on (L5); or, where it is not parked, take note of jobs that loaded other row counts (L4),
+    and of files in quarantine (L5)."""
+    path, current = table_state_path(table), _table_state(store, table)
+    if current.parked is None and (current.new_mismatches or current.new_quarantined):
+        return _propose_accept(store, table, current)
+    if current.parked is None:
+        raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
+
+    def apply() -> None:
+        state.change(store, TableState, path, loading.unpark)
+
+    return Proposal(
+        f"resume table {table}", (f"was parked: {current.parked.reason}: {current.parked.error}",), apply
+    )
+
+
+def _propose_accept(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
+    """What was seen is accepted, what came since is not."""
+    seen = len(current.mismatches), len(current.quarantined)
+    lines = (
+        *(
+            f"job {m.job_id} loaded {m.actual} rows of files with {m.expected}"
+            for m in current.new_mismatches
+        ),
+        *(
+            f"{quarantine_path(q.file.path)}: {q.file.rows} rows that no load job accepts: {q.error}"
+            for q in current.new_quarantined
+        ),
+    )
+
+    def apply() -> None:
+        state.change(store, TableState, table_state_path(table), lambda now: loading.accept(now, *seen))
+
+    return Proposal(f"accept the row counts of table {table}", lines, apply)
+
+
+def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
+    """Hold a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7).
+
+    A table that is parked for what may pass by itself is held then: it is not tried again.
+    """
+    path = table_state_path(table)
+    parked = _table_state(store, table).parked
+    if parked is not None and parked.reason not in PARKINGS:
+        raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
+
+    def apply() -> None:
+        state.change(store, TableState, path, lambda now: loading.park(now, "operator", "held by kbq park"))
+
+    return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)
+
+
+def _table_state(store: ObjectStore, table: TableReference) -> TableState:
+    found = state.find(store, TableState, table_state_path(table))
+    if found is None:
+        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
+    return found.value
+
+
+def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
+    commit = state.read(store, Commit, _path(tp)).value
+    if tp.partition not in commit.partitions:
+        raise NotFound(f"{tp} has no position", next_step="kbq status lists the partitions")
+    return commit
+
+
+def _shards(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:
+    entry = state.topic_registry(store).topics.get(topic, commits.TopicEntry())
+    found = {s: state.find(store, Commit, commit_path(topic, s)) for s in (*entry.active, *entry.creating)}
+    shards = {shard: c.value for shard, c in found.items() if c is not None}
+    if required and not shards:
+        raise NotFound(f"{topic} has no commit", next_step=f"kbq bootstrap --topic {topic} --at earliest")
+    return shards
+
+
+def _path(tp: TopicPartition) -> str:
+    return commit_path(tp.topic, shard_of(tp.partition))
+
+
+def _delete_done_files(store: ObjectStore, partitions: Collection[TopicPartition]) -> None:
+    store.delete_many([n.format() for n in list_done_files(store) if n.topic_partition in partitions])
+
+
+def _staged_paths(store: ObjectStore) -> Iterable[str]:
+    return (
+        entry.path
+        for prefix in (STAGING, DONE)
+        for entry in store.list(prefix)
+        if entry.path.endswith(".avro")
+    )
+
+
+def _topic_of(path: str) -> str:
+    try:
+        return StagedFileName.parse(path).topic_partition.topic
+    except InvalidName:
+        # Kafka BigQuery Express keeps its avro beside the done files, under the same base name.
+        return path.rpartition("/")[2].rsplit(".", 6)[0]

@@ -1,0 +1,1 @@
+"""State objects in the object store: read, create, swap, cache."""

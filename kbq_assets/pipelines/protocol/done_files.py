@@ -1,0 +1,43 @@
+"""Done files: hints for sensors and people, derived from the commit (PROTOCOL E5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kbq_assets.core.errors import InvalidName, PreconditionFailed
+from kbq_assets.core.protocol.names import DONE, DoneFileName
+from kbq_assets.pipelines.protocol.state import parallel
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
+    """Done files of the full form; other names are left alone."""
+    for entry in store.list(DONE):
+        try:
+            yield DoneFileName.parse(entry.path)
+        except InvalidName:
+            continue
+
+
+def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> bool:
+    """Whether a topic has done files, of either form: without a commit it waits for a bootstrap (E1)."""
+    for entry in store.list(f"{DONE}{topic}."):
+        try:
+            name = DoneFileName.parse_bootstrap(entry.path, known)
+        except InvalidName:
+            continue
+        if name.topic_partition.topic == topic:  # not that of another topic, whose name only begins like this
+            return True
+    return False
+
+
+def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:
+    """Create done files; one that exists is fine."""
+
+    def write(name: DoneFileName) -> None:
+        try:
+            store.create(name.format(), b"")
+        except PreconditionFailed:
+            return
+
+    parallel(write, names)

@@ -1,0 +1,252 @@
+"""State objects in the store: read, create, swap, with the registry's rules (PROTOCOL E1, L6).
+
+A registered object is *announced* before it is created and *active* before it is used: a crash in between leaves an
+announcement that the next run completes, and an active object that is missing is an error, never an empty state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import Generic, TypeVar
+
+from kbq_assets.core.errors import (
+    CorruptState,
+    MissingState,
+    NotFound,
+    PreconditionFailed,
+    Unavailable,
+    UnknownOutcome,
+    UnsupportedFormat,
+)
+from kbq_assets.core.extraction.planning import BacklogChunk
+from kbq_assets.core.loading.table_state import TableRegistry, TableState
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicRegistry
+from kbq_assets.core.protocol.names import (
+    BACKLOG,
+    COMMITS,
+    TABLE_REGISTRY,
+    TABLES,
+    TOPIC_REGISTRY,
+    TableReference,
+    backlog_prefix,
+    commit_path,
+    table_state_path,
+)
+from kbq_assets.ports.object_store import ObjectStore
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: How often a read-modify-write is tried again when others are faster.
+_SWAP_ATTEMPTS = 20
+#: Fewer reads than this are made one after another: threads cost more than they save.
+_PARALLEL_FROM = 32
+
+
+@dataclass(frozen=True)
+class Versioned(Generic[T]):
+    """A state object as read. ``updated_ms`` is the store's time of its last change."""
+
+    path: str
+    value: T
+    generation: int
+    updated_ms: int = 0
+
+
+def read(store: ObjectStore, cls: type[T], path: str) -> Versioned[T]:
+    """Read a state object. Raises NotFound, CorruptState, UnsupportedFormat, Unavailable."""
+    stored = store.get(path)
+    return Versioned(path, codec.loads(cls, stored.data, path), stored.generation, stored.updated_ms)
+
+
+def find(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
+    """Read a state object that may not exist."""
+    try:
+        return read(store, cls, path)
+    except NotFound:
+        return None
+
+
+def create(store: ObjectStore, path: str, value: object) -> None:
+    """Create a state object unless it exists. Raises UnknownOutcome: run again."""
+    try:
+        store.create(path, codec.dumps(value))
+    except PreconditionFailed:
+        return
+
+
+def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
+    """Replace a state object as read. Raises PreconditionFailed, UnknownOutcome: read again."""
+    if value == old.value:
+        return old
+    generation = store.swap(old.path, codec.dumps(value), old.generation)
+    return Versioned(old.path, value, generation)
+
+
+def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], T]) -> Versioned[T]:
+    """Read, modify, swap, until it succeeds. What ``function`` raises propagates.
+
+    An unknown outcome is settled by reading again: the value intended is there, or the change is made anew.
+    """
+    intended: T | None = None
+    for _ in range(_SWAP_ATTEMPTS):
+        old = read(store, cls, path)
+        if intended is not None and old.value == intended:
+            return old
+        value = function(old.value)
+        try:
+            return swap(store, old, value)
+        except (PreconditionFailed, UnknownOutcome):
+            # A lost swap may be one's own, retried inside a client after its reply was lost.
+            intended = value
+    raise Unavailable(
+        f"{path} changed {_SWAP_ATTEMPTS} times under a change", next_step="run the command again"
+    )
+
+
+def topic_registry(store: ObjectStore) -> TopicRegistry:
+    """The registry of topics, empty where nothing was ever committed. Raises MissingState."""
+    return _registry(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
+
+
+def table_registry(store: ObjectStore) -> TableRegistry:
+    """The registry of tables, empty where no table was ever loaded. Raises MissingState."""
+    return _registry(store, TableRegistry, TABLE_REGISTRY, TABLES)
+
+
+def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
+    found = find(store, cls, path)
+    if found is not None:
+        return found.value
+    if any(entry.path != path for entry in store.list(prefix)):
+        # Somebody may have created it between the two reads.
+        found = find(store, cls, path)
+        if found is None:
+            raise MissingState(
+                f"{path} is missing but {prefix} is not empty", next_step="restore it from a backup"
+            )
+        return found.value
+    return cls()
+
+
+def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None:
+    """Create an empty registry where there is none: reading one changes nothing. Raises MissingState."""
+    if _registry(store, cls, path, prefix) == cls():
+        create(store, path, cls())
+
+
+def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
+    """Announce, create and activate a shard of a topic's commit; an existing one is returned as it is."""
+    return create_commits(store, [commit])[0]
+
+
+def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
+    """`create_commit` of many, with two swaps of the registry in all: GCS changes an object once a second."""
+    if not commits:
+        return []
+    _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
+    keys = [(commit.topic, commit.shard) for commit in commits]
+    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.announce(*k), keys, r))
+
+    def create_one(commit: Commit) -> Versioned[Commit]:
+        path = commit_path(commit.topic, commit.shard)
+        create(store, path, commit)
+        return read(store, Commit, path)
+
+    created = parallel(create_one, commits)
+    change(store, TopicRegistry, TOPIC_REGISTRY, lambda r: reduce(lambda r, k: r.activate(*k), keys, r))
+    return created
+
+
+def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> Versioned[TableState]:
+    """Announce, create and activate a table's state; an existing one is returned as it is.
+
+    ``uuid`` counts only for the first announcement.
+    """
+    return create_table_states(store, {table: uuid})[table]
+
+
+def create_table_states(
+    store: ObjectStore, uuids: Mapping[TableReference, str]
+) -> dict[TableReference, Versioned[TableState]]:
+    """`create_table_state` of many, with two swaps of the registry in all: GCS changes an object once a second."""
+    if not uuids:
+        return {}
+    _establish(store, TableRegistry, TABLE_REGISTRY, TABLES)
+    announced = change(
+        store, TableRegistry, TABLE_REGISTRY, lambda r: reduce(lambda r, i: r.announce(*i), uuids.items(), r)
+    ).value
+    known = {**announced.active, **announced.creating}
+
+    def create_one(table: TableReference) -> Versioned[TableState]:
+        path = table_state_path(table)
+        create(store, path, TableState(known[str(table)]))
+        return read(store, TableState, path)
+
+    created = dict(zip(uuids, parallel(create_one, uuids), strict=True))
+    change(store, TableRegistry, TABLE_REGISTRY, lambda r: reduce(lambda r, t: r.activate(t), uuids, r))
+    return created
+
+
+def read_commits(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
+    """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1)."""
+    paths = [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
+    found = parallel(lambda path: _readable(store, Commit, path), paths)
+    return [commit for commit in found if commit is not None]
+
+
+def read_table_states(
+    store: ObjectStore, registry: TableRegistry
+) -> dict[TableReference, Versioned[TableState]]:
+    """The states that exist and can be read: an unreadable one stops its own table only (L6)."""
+    tables = registry.tables
+    states = parallel(lambda table: _readable(store, TableState, table_state_path(table)), tables)
+    return {table: state for table, state in zip(tables, states, strict=True) if state is not None}
+
+
+def _readable(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
+    try:
+        return find(store, cls, path)
+    except (CorruptState, UnsupportedFormat):
+        return None
+
+
+def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[BacklogChunk]]:
+    """A table's backlog chunks. To be read after the commits (L1)."""
+    return _read_chunks(store, backlog_prefix(table))
+
+
+def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk]]:
+    paths = [entry.path for entry in store.list(prefix)]
+    chunks = parallel(lambda path: find(store, BacklogChunk, path), paths)
+    return [chunk for chunk in chunks if chunk is not None]
+
+
+def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
+    """Files, by path, of commits, backlogs and flights. ``commits`` must have been read before this call (E6)."""
+    files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
+    files.extend(file for chunk in _read_chunks(store, BACKLOG) for file in chunk.value.files)
+    for state in read_table_states(store, table_registry(store)).values():
+        files.extend(state.value.flight.files if state.value.flight else ())
+    return {file.path: file for file in files}
+
+
+def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
+    """Apply a function that waits for the store to items, in order, several at a time where there are many."""
+    items = list(items)
+    if len(items) < _PARALLEL_FROM:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(function, items))
+
+
+def by_table(commits: Iterable[Commit]) -> Mapping[TableReference, list[StagedFile]]:
+    """Pending files of commits per table."""
+    tables: dict[TableReference, list[StagedFile]] = {}
+    for commit in commits:
+        for file in commit.files:
+            tables.setdefault(file.table, []).append(file)
+    return tables

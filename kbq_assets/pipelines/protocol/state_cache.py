@@ -1,0 +1,80 @@
+"""State objects as parsed before, by generation: one listing tells which of them must be read again.
+
+A generation never returns (ports/object_store.py), so what was parsed at a listed generation is what the object held
+when it was listed. An object that changes after the listing is read as it is then, or in the next round: never older
+than the listing began.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
+
+T = TypeVar("T")
+#: Bytes of the objects that are kept parsed: some 200,000 pending files, which take about six times that in memory.
+_KEPT_BYTES: Final = 64 * 1024 * 1024
+
+
+class StateCache:
+    """Parsed state objects of one store. Threads may share it; the values are frozen."""
+
+    def __init__(self, store: ObjectStore, kept_bytes: int = _KEPT_BYTES) -> None:
+        self.store = store
+        self._room = kept_bytes
+        self._kept: dict[str, tuple[int, Versioned[Any]]] = {}
+        self._lock = threading.Lock()
+
+    def listing(self, prefix: str) -> Mapping[str, ObjectEntry]:
+        """What is below a prefix now; what is no longer there is forgotten."""
+        listed = {entry.path: entry for entry in self.store.list(prefix)}
+        with self._lock:
+            gone = [path for path in self._kept if path.startswith(prefix) and path not in listed]
+            for path in gone:
+                self._forget(path)
+        return listed
+
+    def read(
+        self, cls: type[T], paths: Iterable[str], listed: Mapping[str, ObjectEntry]
+    ) -> list[Versioned[T] | KbqError]:
+        """Objects in the order of ``paths``, or why each cannot be read. ``listed`` is a `listing` made before."""
+        paths = list(paths)
+        found = {path: self._find(path, listed) for path in paths}
+        missing = [path for path, value in found.items() if value is None]
+        found.update(
+            zip(missing, state.parallel(lambda p: _attempt(self.store, cls, p), missing), strict=True)
+        )
+        with self._lock:
+            for path in missing:
+                self._keep(path, found[path], listed)
+        return [cast("Versioned[T] | KbqError", found[path]) for path in paths]
+
+    def _find(self, path: str, listed: Mapping[str, ObjectEntry]) -> Versioned[Any] | KbqError | None:
+        entry, kept = listed.get(path), self._kept.get(path)
+        return kept[1] if entry and kept and kept[1].generation == entry.generation else None
+
+    def _keep(
+        self, path: str, value: Versioned[Any] | KbqError | None, listed: Mapping[str, ObjectEntry]
+    ) -> None:
+        """Keep what was read, while there is room."""
+        self._forget(path)
+        if not isinstance(value, Versioned) or path not in listed or listed[path].size > self._room:
+            return
+        self._kept[path] = listed[path].size, value
+        self._room -= listed[path].size
+
+    def _forget(self, path: str) -> None:
+        size, _ = self._kept.pop(path, (0, None))
+        self._room += size
+
+
+def _attempt(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | KbqError:
+    try:
+        return state.read(store, cls, path)
+    except KbqError as error:
+        return error

@@ -1,0 +1,1 @@
+"""Staged Avro files: blocks, containers, codecs, headers."""

@@ -1,0 +1,156 @@
+"""Bad records as rows of an error table: the raw bytes, where they came from, and why they are bad.
+
+Errors are rare, so this is plain Python. The file is an ordinary staged file of the same window.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kbq_assets.wire.chunk import (
+    END_OF_TIME,
+    NO_HEADERS,
+    NO_TIMESTAMP,
+    Chunk,
+    encode_bytes,
+    encode_long,
+    encode_nullable_bytes,
+)
+from kbq_assets.wire.files.assemble import RecordOrigin
+from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.files.container import BLOCK_BYTES, ContainerWriter, Sink
+from kbq_assets.wire.files.encode import NO_SCHEMA_ID, EncodedFile, NewFile, OpenSink, Rejects
+from kbq_assets.wire.records.event_time import HourCounter
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields, schema_fingerprint
+
+ERROR_SCHEMA_ID = 0
+"""Error rows have no schema of the registry."""
+
+_DAY_MILLIS = 86_400_000
+
+
+def _error_schema() -> dict[str, Any]:
+    metadata = {field["name"]: field for field in metadata_fields(MetadataColumns(headers=True))}
+    headers, event_date = metadata.pop("_kafka_headers"), metadata.pop("event_date")
+    own = [
+        {"name": "reason", "type": "string"},
+        {"name": "message", "type": "string"},
+        {"name": "schema_id", "type": ["null", "long"]},
+        {"name": "key", "type": ["null", "bytes"]},
+        {"name": "value", "type": ["null", "bytes"]},
+        {**headers, "name": "headers"},
+    ]
+    return {"type": "record", "name": "KbqError", "fields": [*metadata.values(), *own, event_date]}
+
+
+ERROR_SCHEMA = _error_schema()
+ERROR_FINGERPRINT = schema_fingerprint(ERROR_SCHEMA)
+
+
+def error_schema_json() -> str:
+    """The schema in the header of error files."""
+    return json.dumps(ERROR_SCHEMA, separators=(",", ":"))
+
+
+class ErrorRows:
+    """The error file of one window. It is opened with its first row."""
+
+    def __init__(
+        self,
+        source: RecordOrigin,
+        *,
+        table: str,
+        open_sink: OpenSink,
+        sync_marker: bytes,
+        codec: Codec = "snappy",
+    ) -> None:
+        self._table = table
+        self._open_sink = open_sink
+        self._sync_marker = sync_marker
+        self._codec: Codec = codec
+        self._origin = encode_bytes(source.topic.encode()) + encode_long(source.partition)
+        self._epoch = encode_long(source.epoch)
+        self._writer: ContainerWriter | None = None
+        self._block = bytearray()
+        self._rows_in_block = 0
+        self._bytes_in_blocks = 0
+        self._first_offset = self._last_offset = -1
+        self._hours = HourCounter()
+        self.rows = 0
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes in the sink."""
+        return self._writer.bytes_written if self._writer else 0
+
+    def add(self, chunk: Chunk, rejects: Rejects) -> None:
+        """Make every reject a row, with its raw value and, if the chunk has them, key and headers."""
+        self._hours.add_kafka(chunk.timestamps[rejects.rows])
+        for index, row in enumerate(rejects.rows.tolist()):
+            self._open(int(chunk.offsets[row]))
+            self._block += self._row(chunk, row, rejects, index)
+            self._last_offset = int(chunk.offsets[row])
+            self._rows_in_block += 1
+            self.rows += 1
+            if len(self._block) >= BLOCK_BYTES:
+                self._flush()
+
+    def finish(self) -> EncodedFile | None:
+        """Write the last block; None if there was no row. The sink's owner closes it."""
+        if self._writer is None:
+            return None
+        self._flush()
+        return EncodedFile(
+            self._table,
+            ERROR_SCHEMA_ID,
+            ERROR_FINGERPRINT,
+            self.rows,
+            self._bytes_in_blocks,
+            self._writer.bytes_written,
+            self._first_offset,
+            self._last_offset,
+            self._hours.days,
+            self._hours.hours,
+            0,  # a bad record tells no business time, and Kafka's may be far from it
+            0,
+            self._writer.crc32c,
+        )
+
+    def _open(self, offset: int) -> None:
+        if self._writer is None:
+            sink: Sink = self._open_sink(NewFile(self._table, ERROR_SCHEMA_ID, ERROR_FINGERPRINT, offset))
+            self._first_offset = offset
+            self._writer = ContainerWriter(
+                sink, schema_json=error_schema_json(), codec=self._codec, sync_marker=self._sync_marker
+            )
+
+    def _row(self, chunk: Chunk, row: int, rejects: Rejects, index: int) -> bytes:
+        timestamp = int(chunk.timestamps[row])
+        schema_id = int(rejects.schema_ids[index])
+        if not 0 <= timestamp < END_OF_TIME:
+            timestamp = NO_TIMESTAMP
+        day = max(0, timestamp // _DAY_MILLIS)
+        return b"".join(
+            (
+                self._origin,
+                encode_long(int(chunk.offsets[row])),
+                encode_long(timestamp),
+                self._epoch,
+                encode_bytes(Reason(int(rejects.reasons[index])).name.encode()),
+                encode_bytes(rejects.messages[index].encode("utf-8", "replace")),
+                b"\x00" if schema_id == NO_SCHEMA_ID else b"\x02" + encode_long(schema_id),
+                encode_nullable_bytes(chunk.key(row)),
+                encode_nullable_bytes(chunk.value(row)),
+                chunk.header_bytes(row) or NO_HEADERS,
+                encode_long(day),
+            )
+        )
+
+    def _flush(self) -> None:
+        if self._writer is not None and self._rows_in_block:
+            self._writer.write_block(bytes(self._block), self._rows_in_block)
+            self._bytes_in_blocks += len(self._block)
+            self._block.clear()
+            self._rows_in_block = 0

@@ -1,0 +1,185 @@
+"""One staged file as it is written: blocks that fill, and what the commit needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
+from kbq_assets.wire.files.assemble import RecordOrigin, Suffix
+from kbq_assets.wire.files.blocks import SharedBlocks, room_of
+from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.files.container import ContainerWriter, Sink
+from kbq_assets.wire.records.event_time import EventTimes, HourCounter, event_times
+from kbq_assets.wire.records.schema import BodyKind, StagedSchema
+from kbq_assets.wire.records.validate import Captures
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What the name of a file about to be written needs. ``first_offset`` is its first record's."""
+
+    table: str
+    schema_id: int
+    fingerprint: str
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A finished file. Offsets are those of its first and last record; event dates are days since 1970.
+
+    There are none of a file with rows of more than `MOST_DATES` (core/protocol/commits.py).
+
+    ``event_hours`` are rows per hour since 1970, ``newest_event_ms`` is the highest business time that a record told
+    (core/protocol/commits.py: StagedFile); ``event_time_fallbacks`` rows have the Kafka time though their topic
+    has a business time.
+    """
+
+    table: str
+    schema_id: int
+    fingerprint: str
+    rows: int
+    bytes_raw: int
+    bytes_written: int
+    first_offset: int
+    last_offset: int
+    event_dates: frozenset[int]
+    event_hours: Mapping[int, int]
+    newest_event_ms: int
+    event_time_fallbacks: int
+    crc32c: int
+
+
+OpenSink: TypeAlias = Callable[[NewFile], Sink]
+
+
+class FileEncoder:
+    """One open file: a block that fills, and what the commit needs to know."""
+
+    def __init__(
+        self,
+        file: NewFile,
+        sink: Sink,
+        schema: StagedSchema,
+        source: RecordOrigin,
+        codec: Codec,
+        sync_marker: bytes,
+        block_bytes: int,
+        blocks: SharedBlocks | None = None,
+    ) -> None:
+        self._file = file
+        self._schema = schema
+        self.suffix = Suffix(source, schema)
+        self.slot = -1 if blocks is None else blocks.take()
+        self._block_bytes = block_bytes
+        self._writer = ContainerWriter(sink, schema_json=schema.json, codec=codec, sync_marker=sync_marker)
+        if blocks is None or self.slot < 0:
+            self._own: Bytes = np.empty(room_of(block_bytes), np.uint8)
+        else:
+            self._own = blocks.block(self.slot)
+        self._block = self._own
+        self._rows_in_block = 0
+        self._bytes_in_blocks = 0
+        self._last_offset = file.first_offset
+        self._hours = HourCounter()
+        self._fallbacks = 0
+        self.bytes_buffered = 0
+        self.rows = 0
+
+    @property
+    def table(self) -> str:
+        """Where its rows go."""
+        return self._file.table
+
+    @property
+    def schema_id(self) -> int:
+        """Its records' schema id."""
+        return self._file.schema_id
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes in the sink; the block that fills comes on top (``bytes_buffered``, before compression)."""
+        return self._writer.bytes_written
+
+    def append(self, chunk: Chunk, rows: Longs, captures: Captures, prefix: int) -> None:
+        """Append the good records ``rows`` of ``chunk``, in offset order."""
+        if not len(rows):
+            return
+        found = event_times(chunk, rows, captures, self._schema.event_unit)
+        self.note(chunk, rows, found)
+        self.lay(chunk, rows, found.times, prefix)
+
+    def note(self, chunk: Chunk, rows: Longs, found: EventTimes) -> None:
+        """Take note of the times of rows that are appended, and of the last one's offset."""
+        if len(found.times):
+            self._hours.add(found.times, found.newest if found.fallbacks else None)
+        else:
+            whole = len(rows) == len(chunk)
+            self._hours.add_kafka(chunk.timestamps if whole else chunk.timestamps[rows])
+        self._fallbacks += found.fallbacks
+        self._last_offset = int(chunk.offsets[rows[-1]])
+
+    def lay(self, chunk: Chunk, rows: Longs, times: Longs, prefix: int) -> None:
+        """Lay records into blocks, and write those that are full."""
+        done = 0
+        while done < len(rows):
+            done = self._fill_block(chunk, rows, times, done, prefix)
+
+    def settle(self, rows: int, used: int) -> None:
+        """So many rows were laid into the shared block, which now has so many bytes."""
+        self.rows += rows
+        self._rows_in_block += rows
+        self.bytes_buffered = used
+
+    def finish(self) -> EncodedFile:
+        """Write the last block. The sink stays open: its owner closes it."""
+        self.flush()
+        return EncodedFile(
+            self._file.table,
+            self._file.schema_id,
+            self._file.fingerprint,
+            self.rows,
+            self._bytes_in_blocks,
+            self._writer.bytes_written,
+            self._file.first_offset,
+            self._last_offset,
+            self._hours.days,
+            self._hours.hours,
+            self._newest_ms,
+            self._fallbacks,
+            self._writer.crc32c,
+        )
+
+    @property
+    def _newest_ms(self) -> int:
+        """The newest business time that a record told. Tombstones of a topic that has one tell none."""
+        is_mute = self._schema.event_time and self._schema.body is BodyKind.EMPTY
+        return 0 if is_mute else self._hours.newest_ms
+
+    def _fill_block(self, chunk: Chunk, rows: Longs, times: Longs, first: int, prefix: int) -> int:
+        until, used = self.suffix.append(
+            self._block, self.bytes_buffered, chunk, prefix, rows, times, first, self._block_bytes
+        )
+        self.rows += until - first
+        self._rows_in_block += until - first
+        self.bytes_buffered = used
+        if until == len(rows):
+            return until
+        if self._rows_in_block:
+            self.flush()
+        else:  # a record larger than the block: make room for it alone
+            self._block = np.empty(self.suffix.room_for(chunk, int(rows[until])) + PADDING, np.uint8)
+        return until
+
+    def flush(self) -> None:
+        """Write the block, if there is something in it."""
+        if not self._rows_in_block:
+            return
+        self._writer.write_block(self._block[: self.bytes_buffered], self._rows_in_block)
+        self._bytes_in_blocks += self.bytes_buffered
+        self._rows_in_block = self.bytes_buffered = 0
+        self._block = self._own  # one large record must not hold memory for the whole window

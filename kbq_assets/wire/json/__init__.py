@@ -1,0 +1,1 @@
+"""JSON values: the scanner kernel and rows of inferred columns."""

@@ -1,0 +1,1 @@
+"""Personal data: fields replaced in Avro and JSON, sealed error rows."""

@@ -1,0 +1,203 @@
+"""JSON documents without their personal data: decided fields replaced, fields that nobody knows by the topic's policy.
+
+A producer may send anything: a value of another type than its action expects becomes null, and so does what stands
+where a decided field's object should be. Lists are walked through; a key `a.b` is the field that `a.b` decides about.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from kbq_assets.core.topics.json.inference import Seen
+from kbq_assets.core.topics.json.numbers import Number
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
+from kbq_assets.wire.json.rows import unique
+from kbq_assets.wire.privacy.values import network
+
+#: A key that is none of these may be a value itself: an address in a map of addresses. Messages do not show it.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+class UndecidedField(Exception):
+    """A document has a field about which nothing is decided, and which no schema declares."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+@dataclass
+class _Place:
+    """What is known of a field. ``decided``: whether something is decided about it, or within it."""
+
+    decision: Decision | None = None
+    fields: dict[str, _Place] = field(default_factory=dict)
+    decided: bool = False
+
+    def find(self, key: str) -> _Place | None:
+        """The field of a key, which may be a dotted path itself."""
+        found = self.fields.get(key)
+        if found is not None or "." not in key:
+            return found
+        first, _, rest = key.partition(".")
+        inner = self.fields.get(first)
+        if inner is None or inner.decision is not None:
+            return inner
+        return inner.find(rest)
+
+
+class JsonRedactor:
+    """Rewrites the documents of one topic. ``others``: stop, drop or keep, for fields that nobody knows."""
+
+    def __init__(self, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None, others: str) -> None:
+        self._others = others
+        self._pseudonyms = pseudonyms
+        self._root = _Place(decided=True)
+        for decision in decisions:
+            if decision.path not in (KEY, HEADERS):
+                self._place(decision)
+
+    def _place(self, decision: Decision) -> None:
+        place = self._root
+        for name in decision.path.split("."):
+            place = place.fields.setdefault(name, _Place())
+            place.decided = True
+        place.decision = decision
+
+    def declare(self, seen: Seen) -> None:
+        """Fields that a schema declares are known: without a decision they stay."""
+        _declare(self._root, seen)
+
+    def __call__(self, document: object) -> Any:
+        """A document without its personal data. Raises UndecidedField where the policy is to stop."""
+        if not isinstance(document, dict | list) and self._others == "stop":
+            raise UndecidedField("the whole document")
+        return self._value(document, self._root, "")
+
+    def _value(self, value: object, place: _Place, path: str) -> Any:
+        if place.decision is not None:
+            return self._decided(value, place.decision)
+        if isinstance(value, dict):
+            return self._object(value, place, path)
+        if isinstance(value, list):
+            return [self._value(each, place, path) for each in value]
+        return None if place.decided else value
+
+    def _object(self, value: Mapping[str, Any], place: _Place, path: str) -> dict[str, Any]:
+        made = {}
+        for key, each in value.items():
+            known = place.find(key)
+            if known is None:
+                if self._others == "stop":
+                    raise UndecidedField(_shown(path, key))
+                if self._others == "keep":
+                    made[key] = each
+            elif known.decision is None or known.decision.action != "drop":
+                made[key] = self._value(each, known, f"{path}.{key}".lstrip("."))
+        return made
+
+    def _decided(self, value: object, decision: Decision) -> Any:
+        if decision.action == "keep":
+            return value
+        if value is None or decision.action == "null":
+            return None
+        if isinstance(value, list):
+            return [self._decided(each, decision) for each in value]
+        if decision.action == "truncate":
+            is_text = isinstance(value, str) and not isinstance(value, Number)
+            return value[: int(decision.argument)] if is_text else None  # type: ignore[index]  # it is text
+        if decision.action == "generalise":
+            return _generalised(value, decision.argument)
+        text = _text(value)
+        if text is None or self._pseudonyms is None:
+            return None
+        return self._pseudonyms.of(decision.context, text.encode())
+
+
+def _declare(place: _Place, seen: Seen) -> None:
+    if place.decision is not None:
+        return
+    for key, inner in seen.fields.items():
+        _declare(place.fields.setdefault(key, _Place()), inner)
+    if seen.item is not None:
+        _declare(place, seen.item)
+
+
+def _shown(path: str, key: str) -> str:
+    where = f" in {path}" if path else ""
+    return f"the field {key!r}{where}" if _NAME.fullmatch(key) else f"a field{where} whose name is no word"
+
+
+# Values
+
+
+def _text(value: object) -> str | None:
+    """What a pseudonym is of; None for objects."""
+    if isinstance(value, Number):
+        return repr(float(value)) if set(value) & set(".eE") else str(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, int | float) else None
+
+
+def _generalised(value: object, argument: str) -> Any:
+    if isinstance(value, Number):
+        value = float(value)
+    if argument.isdigit():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return value // int(argument) * int(argument) if is_number else None  # type: ignore[operator]  # it is one
+    if not isinstance(value, str):
+        return None
+    return network(value) if argument == "ip" else _floored(value, argument)
+
+
+def _floored(text: str, unit: str) -> str | None:
+    """An RFC 3339 date or time, later parts at their least; with a zone in UTC."""
+    try:
+        if len(text) == len("2025-01-31"):
+            return _first_day(date.fromisoformat(text), unit)
+        found = datetime.fromisoformat(text)
+        found = found.astimezone(UTC) if found.tzinfo else found
+    except (ValueError, OverflowError):
+        return None
+    hour = found.hour if unit == "hour" else 0
+    return f"{_first_day(found.date(), unit)}T{hour:02}:00:00" + ("Z" if found.tzinfo else "")
+
+
+def _first_day(day: date, unit: str) -> str:
+    if unit == "year":
+        return day.replace(month=1, day=1).isoformat()
+    return (day.replace(day=1) if unit == "month" else day).isoformat()
+
+
+# Documents that stay texts
+
+
+def parse_exact(text: str) -> Any:
+    """A document that is known to be valid, its fractions as they are written. Raises RepeatedKey, ValueError for a
+    number of thousands of digits."""
+    return _DECODER.decode(text)
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique, parse_float=Number)
+
+
+def exact_text(value: Any) -> str:
+    """The inverse of `parse_exact`, as short as it can be."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quoted(key)}:{exact_text(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(exact_text, value)) + "]"
+    return value if isinstance(value, Number) else _quoted(value)
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

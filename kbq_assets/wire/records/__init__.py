@@ -1,0 +1,1 @@
+"""Records: validation, selection, event times, rejects."""

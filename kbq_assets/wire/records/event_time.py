@@ -1,0 +1,360 @@
+"""Business times of records in microseconds since 1970: kernels over captured bytes, and a file's rows per hour.
+
+What a value says is told by core/topics/business_time.py, which tests compare this with; both change together.
+"""
+
+# ruff: noqa: PLR1714
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kbq_assets.core.protocol.commits import MOST_DATES, MOST_HOURS
+from kbq_assets.wire.chunk import END_OF_TIME, Chunk, Longs
+from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
+from kbq_assets.wire.records.program import CaptureKind
+from kbq_assets.wire.records.scan import read_long, read_wide_long
+from kbq_assets.wire.records.validate import Captures
+
+HOUR_MICROS = 3_600_000_000
+DAY_MICROS = 24 * HOUR_MICROS
+_HOURS_A_DAY = 24
+_HOUR_MILLIS = 3_600_000
+#: Hours between the first and the last time of a chunk, up to which rows are counted in an array.
+_DENSE_HOURS = 4_096
+#: Hours that a file in the making counts rows of, those with most rows so far: it has that many, or twice as many.
+_COUNTED_HOURS = 4 * MOST_HOURS
+
+# Numba turns module constants into literals; enum members it would look up as objects.
+_DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(CaptureKind.MICROS)
+_NANOS, _TEXT, _PLAIN_LONG = int(CaptureKind.NANOS), int(CaptureKind.TEXT), int(CaptureKind.LONG)
+#: Units of numbers, as core/topics/business_time.py numbers them.
+_JUDGED, _S, _MS, _US, _NS = 0, 1, 2, 3, 4
+_NONE = -(2**63)
+_FIRST_DAY, _END_DAY = -719_162, 2_932_897
+_FIRST_SECOND, _END_SECOND = _FIRST_DAY * 86_400, _END_DAY * 86_400
+_LEAST_SECONDS, _LEAST_MILLIS, _LEAST_MICROS, _LEAST_NANOS = 10**8, 10**11, 10**14, 10**17
+_LONGEST_NUMBER = 18
+
+
+NO_TIMES: Longs = np.empty(0, np.int64)
+
+
+class EventTimes(NamedTuple):
+    """Business times of rows, in their order; of ``fallbacks`` rows they are the Kafka timestamps. ``newest`` is the
+    highest that a row told itself."""
+
+    times: Longs = NO_TIMES
+    fallbacks: int = 0
+    newest: int = _NONE
+
+
+def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED) -> EventTimes:
+    """The business time of each row, from capture 0 or else from the Kafka timestamp; plain numbers are in ``unit``.
+
+    The Kafka timestamp stands in for a captured field that is null, absent, or no time. A record that has no
+    Kafka timestamp either gets 0. Without a capture there are no times: `kafka_times` are them.
+    """
+    if not len(captures.kinds):
+        return EventTimes()
+    times = np.empty(len(rows), np.int64)
+    fallbacks, newest = _event_times(
+        chunk.buffer, chunk.timestamps, rows, (captures.kinds, captures.starts, captures.ends), unit, times
+    )
+    return EventTimes(times, int(fallbacks), int(newest))
+
+
+class HourCounter:
+    """Rows of one file per hour, its days, and its newest time. Its memory has a bound, whatever the times."""
+
+    def __init__(self) -> None:
+        self._days: set[int] = set()
+        self._is_scattered = False
+        self._hours: dict[int, int] = {}
+        self._newest = _NONE
+
+    def add(self, times: Longs, newest: int | None = None) -> None:
+        """Count rows by their times, of which ``newest`` is the highest that counts, all of them without it. Most
+        chunks lie in one hour: then nothing is done per row."""
+        if not len(times):
+            return
+        highest = int(times.max())
+        self._newest = max(self._newest, highest if newest is None else newest)
+        first, last = int(times.min()) // HOUR_MICROS, highest // HOUR_MICROS
+        if first == last:
+            self._count(first, len(times))
+        elif last - first < _DENSE_HOURS:
+            counts = np.zeros(last - first + 1, np.int64)
+            _count_hours(times, first, counts)
+            there = np.flatnonzero(counts)
+            for index, rows in zip(there.tolist(), counts[there].tolist(), strict=True):
+                self._count(first + index, rows)
+        else:
+            found, rows_of = np.unique(times // HOUR_MICROS, return_counts=True)
+            for start in range(0, len(found), _COUNTED_HOURS):
+                part = slice(start, start + _COUNTED_HOURS)
+                for hour, rows in zip(found[part].tolist(), rows_of[part].tolist(), strict=True):
+                    self._count(hour, rows)
+                self._forget()
+        self._forget()
+
+    def add_kafka(self, timestamps: Longs) -> None:
+        """Count rows by Kafka's timestamps."""
+        if not len(timestamps):
+            return
+        oldest, newest = int(timestamps.min()), int(timestamps.max())
+        hour = oldest // _HOUR_MILLIS
+        if hour == newest // _HOUR_MILLIS and oldest >= 0 and newest < END_OF_TIME:
+            self._newest = max(self._newest, newest * 1000)
+            self._count(hour, len(timestamps))
+            self._forget()
+        else:
+            self.add(kafka_times(timestamps))
+
+    @property
+    def days(self) -> frozenset[int]:
+        """The days since 1970 that have rows; none where they are more than `MOST_DATES`."""
+        return frozenset() if self._is_scattered else frozenset(self._days)
+
+    @property
+    def hours(self) -> dict[int, int]:
+        """Rows per hour since 1970, of the `MOST_HOURS` hours with most rows, ascending."""
+        return dict(sorted(_largest(self._hours, MOST_HOURS).items()))
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest time in milliseconds, 0 for none."""
+        return 0 if self._newest == _NONE else self._newest // 1000
+
+    def _count(self, hour: int, rows: int) -> None:
+        self._hours[hour] = self._hours.get(hour, 0) + rows
+        self._days.add(hour // _HOURS_A_DAY)
+
+    def _forget(self) -> None:
+        """Times all over the centuries: the days are any, and hours with few rows are counted no longer."""
+        if self._is_scattered or len(self._days) > MOST_DATES:
+            self._is_scattered = True
+            self._days.clear()
+        if len(self._hours) > 2 * _COUNTED_HOURS:
+            self._hours = _largest(self._hours, _COUNTED_HOURS)
+
+
+def kafka_times(timestamps: Longs) -> Longs:
+    """Kafka's timestamps as times; 0 for those that are none."""
+    known = (timestamps >= 0) & (timestamps < END_OF_TIME)
+    return np.where(known, timestamps * 1000, 0).astype(np.int64)
+
+
+def _largest(hours: dict[int, int], most: int) -> dict[int, int]:
+    if len(hours) <= most:
+        return hours
+    return dict(sorted(hours.items(), key=lambda item: (item[1], item[0]))[-most:])
+
+
+@inlined
+def _of_number(value: int, unit: int) -> int:
+    """Microseconds of a number in its unit, or judged by its size."""
+    if unit == _JUDGED and value >= _LEAST_SECONDS:
+        if value < _LEAST_MILLIS:
+            unit = _S
+        elif value < _LEAST_MICROS:
+            unit = _MS
+        elif value < _LEAST_NANOS:
+            unit = _US
+        else:
+            unit = _NS
+    if unit == _S and _FIRST_SECOND <= value < _END_SECOND:
+        return value * 1_000_000
+    if unit == _MS and _FIRST_SECOND * 1000 <= value < _END_SECOND * 1000:
+        return value * 1000
+    if unit == _US and _FIRST_SECOND * 1_000_000 <= value < _END_SECOND * 1_000_000:
+        return value
+    if unit == _NS:
+        return value // 1000
+    return _NONE
+
+
+@inlined
+def _of_long(kind: int, value: int, unit: int) -> int:
+    """Microseconds of a captured number: its type says the unit, or else the topic."""
+    if kind == _DATE:
+        return value * DAY_MICROS if _FIRST_DAY <= value < _END_DAY else _NONE
+    if kind == _MILLIS:
+        return _of_number(value, _MS)
+    if kind == _MICROS:
+        return _of_number(value, _US)
+    if kind == _NANOS:
+        return _of_number(value, _NS)
+    return _of_number(value, unit) if kind == _PLAIN_LONG else _NONE
+
+
+@inlined
+def _digits(buffer: Any, position: int, count: int, end: int) -> int:
+    """A number of ``count`` decimal digits before ``end``, or -1."""
+    if position + count > end:
+        return -1
+    number = 0
+    for index in range(position, position + count):
+        digit = load_byte(buffer, index) - 48
+        if digit < 0 or digit > 9:
+            return -1
+        number = number * 10 + digit
+    return number
+
+
+@inlined
+def _byte(buffer: Any, position: int, end: int) -> int:
+    return load_byte(buffer, position) if position < end else -1
+
+
+@inlined
+def _days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970, or `_NONE`. http://howardhinnant.github.io/date_algorithms.html: the year begins in March."""
+    if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
+        return _NONE
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if month == 2 and day > (29 if leap else 28):
+        return _NONE
+    if day == 31 and (month == 4 or month == 6 or month == 9 or month == 11):
+        return _NONE
+    shifted = year - (1 if month <= 2 else 0)
+    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - 719_468
+
+
+@inlined
+def _zone(buffer: Any, position: int, end: int) -> tuple[int, int]:
+    """The offset of a zone in seconds and the position behind it; without one 0. A position of -1 is a mistake."""
+    sign = _byte(buffer, position, end)
+    if sign == 90 or sign == 122:  # Z, z
+        return 0, position + 1
+    if sign != 43 and sign != 45:
+        return 0, position
+    hours = _digits(buffer, position + 1, 2, end)
+    position += 3
+    minutes = 0
+    colon = _byte(buffer, position, end) == 58
+    if colon or 48 <= _byte(buffer, position, end) <= 57:
+        position += 1 if colon else 0
+        minutes = _digits(buffer, position, 2, end)
+        position += 2
+    if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
+        return 0, -1
+    seconds = hours * 3600 + minutes * 60
+    return seconds if sign == 43 else -seconds, position
+
+
+@inlined
+def _clock(buffer: Any, position: int, end: int) -> tuple[int, int]:
+    """Microseconds of ``hh:mm[:ss[.fraction]]``, colons or none, and the position behind; -1: a mistake."""
+    hour = _digits(buffer, position, 2, end)
+    gap = 1 if _byte(buffer, position + 2, end) == 58 else 0
+    minute = _digits(buffer, position + 2 + gap, 2, end)
+    position += 4 + gap
+    if hour < 0 or hour > 23 or minute < 0 or minute > 59:
+        return 0, -1
+    micros = (hour * 60 + minute) * 60_000_000
+    following = _byte(buffer, position, end)
+    seconds_follow = following == 58 if gap == 1 else 48 <= following <= 57
+    if not seconds_follow:
+        return micros, position
+    second = _digits(buffer, position + gap, 2, end)
+    position += 2 + gap
+    if second < 0 or second > 59:
+        return 0, -1
+    micros += second * 1_000_000
+    point = _byte(buffer, position, end)
+    if point != 46 and point != 44:
+        return micros, position
+    worth, first = 100_000, position + 1
+    position = first
+    while 48 <= _byte(buffer, position, end) <= 57:
+        micros += (load_byte(buffer, position) - 48) * worth
+        worth //= 10
+        position += 1
+    return micros, position if position > first else -1
+
+
+@inlined
+def _of_moment(buffer: Any, start: int, end: int) -> int:
+    """Microseconds of a date, with or without a time and a zone, as RFC 3339 and ISO 8601's basic format write them."""
+    gap = 1 if _byte(buffer, start + 4, end) == 45 else 0
+    year = _digits(buffer, start, 4, end)
+    month = _digits(buffer, start + 4 + gap, 2, end)
+    if gap == 1 and _byte(buffer, start + 7, end) != 45:
+        return _NONE
+    day = _digits(buffer, start + 6 + 2 * gap, 2, end)
+    position = start + 8 + 2 * gap
+    days = _days_from_civil(year, month, day)
+    if days == _NONE:
+        return _NONE
+    if position == end:
+        return days * DAY_MICROS
+    between = load_byte(buffer, position)
+    if between != 84 and between != 116 and between != 32:  # T, t, space
+        return _NONE
+    micros, position = _clock(buffer, position + 1, end)
+    if position < 0:
+        return _NONE
+    offset, position = _zone(buffer, position, end)
+    if position < 0:
+        return _NONE
+    # A zone's name in brackets may follow (RFC 9557); the offset before it decides.
+    named = _byte(buffer, position, end) == 91 and load_byte(buffer, end - 1) == 93
+    if position != end and not named:
+        return _NONE
+    return _of_number(days * DAY_MICROS + micros - offset * 1_000_000, _US)
+
+
+@inlined
+def _is_space(byte: int) -> bool:
+    return byte == 32 or byte == 9 or byte == 10 or byte == 13
+
+
+@inlined
+def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
+    """Microseconds of a captured text."""
+    length, start = read_long(buffer, start, end)
+    end = start + length
+    while start < end and _is_space(load_byte(buffer, start)):
+        start += 1
+    while start < end and _is_space(load_byte(buffer, end - 1)):
+        end -= 1
+    size = end - start
+    if size <= _LONGEST_NUMBER and (size != 8 or unit != _JUDGED):
+        number = _digits(buffer, start, size, end) if size > 0 else -1
+        if number >= 0:
+            return _of_number(number, unit)
+    return _of_moment(buffer, start, end)
+
+
+@kernel
+def _event_times(
+    buffer: Any, timestamps: Any, rows: Any, captures: Any, unit: int, times: Any
+) -> tuple[int, int]:
+    kinds, starts, ends = captures
+    fallbacks, newest = 0, _NONE
+    for k in range(len(rows)):
+        kind = int64(kinds[0, k])
+        time = _NONE
+        if kind == _TEXT:
+            time = _of_text(buffer, starts[0, k], ends[0, k], unit)
+        elif kind != 0:
+            value, _ = read_wide_long(buffer, starts[0, k], ends[0, k])
+            time = _of_long(kind, value, unit)
+        if time == _NONE:
+            fallbacks += 1
+            timestamp = timestamps[rows[k]]
+            time = timestamp * 1000 if 0 <= timestamp < END_OF_TIME else 0
+        elif time > newest:
+            newest = time
+        times[k] = time
+    return fallbacks, newest
+
+
+@kernel
+def _count_hours(times: Any, first: int, counts: Any) -> None:
+    for k in range(len(times)):
+        counts[times[k] // HOUR_MICROS - first] += 1

@@ -1,0 +1,228 @@
+"""Staged schemas: the writer's record with the metadata columns appended.
+
+The fields are appended at the *end*, so a staged record is the original body followed by the encoded
+metadata: nothing is decoded. No numba here: the driver asks for schemas and fingerprints too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.errors import UnstageableSchema
+from kbq_assets.core.topics.business_time import FORMATS, Chosen, choose_field, parse_business_time
+from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program, compile_program
+
+FINGERPRINT_LENGTH = 16
+"""Hex digits: 64 bits tell the staged schemas of one table apart."""
+
+_HEADER_TYPE = "KafkaHeader"
+
+EVENT_TIME = "_event_time"
+"""The column of the business time in full, where a topic has one."""
+
+_MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+class BodyKind(StrEnum):
+    """What a staged record's body is made of."""
+
+    AVRO = "avro"
+    """The value after the Confluent prefix, as it is."""
+    JSON = "json"
+    """The whole value as a nullable string."""
+    EMPTY = "empty"
+    """Nothing: a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataColumns:
+    """Which columns are appended, and where the event date comes from.
+
+    ``event_date`` is the topic's option (core/topics/business_time.py). Where it, or a record, tells no time, the event
+    time is the Kafka timestamp; the event date is its day (UTC).
+    """
+
+    key: bool = False
+    headers: bool = False
+    event_date: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedSchema:
+    """What a staged file's header says, and how its records are validated. Can be pickled.
+
+    ``event_field`` is where the business time comes from, "" for the Kafka timestamp; plain numbers in it are in
+    ``event_unit``. ``event_time`` says whether the time in full is appended.
+    """
+
+    json: str
+    fingerprint: str
+    metadata: MetadataColumns
+    body: BodyKind
+    name: str
+    columns: tuple[str, ...]
+    program: Program
+    event_field: str = ""
+    event_unit: int = 0
+    event_time: bool = False
+
+
+def metadata_fields(
+    metadata: MetadataColumns, header_type: str = _HEADER_TYPE, *, event_time: str = ""
+) -> list[dict[str, Any]]:
+    """The appended fields, in the order in which the encoder writes them. ``event_time`` describes the column of
+    the business time, "" where there is none."""
+    return [
+        {"name": "_kafka_topic", "type": "string"},
+        {"name": "_kafka_partition", "type": "int"},
+        {"name": "_kafka_offset", "type": "long"},
+        {"name": "_kafka_timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "_kbq_epoch", "type": "long"},
+        *([{"name": "_kafka_key", "type": ["null", "bytes"]}] if metadata.key else []),
+        *([_headers_field(header_type)] if metadata.headers else []),
+        *([{"name": EVENT_TIME, "type": _MICROS, "doc": event_time}] if event_time else []),
+        {"name": "event_date", "type": {"type": "int", "logicalType": "date"}},
+    ]
+
+
+def staged_schema(
+    writer_schema: str | Mapping[str, Any], metadata: MetadataColumns, routes: Sequence[str] = ()
+) -> StagedSchema:
+    """The staged schema of a topic's writer schema. ``routes`` are the fields that decide about a record's table.
+
+    Raises UnstageableSchema if the writer schema is not valid, is no record, contains itself, has a column
+    that a metadata column needs (names ignore case, as in warehouses), or has an event date field of a type
+    that gives none.
+    """
+    source = avro.load_schema(writer_schema)
+    while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
+        source = source["type"]
+    record = avro.parse(source)
+    if not isinstance(record, avro.RecordType):
+        raise UnstageableSchema(
+            "the writer schema is not a record, and a table needs columns",
+            next_step="produce a record, or send this topic's records to its error table",
+        )
+    _refuse_recursion(record)
+    return _staged(source, record, metadata, BodyKind.AVRO, routes)
+
+
+def json_staged_schema(metadata: MetadataColumns, *, name: str = "Json") -> StagedSchema:
+    """The staged schema of a JSON topic: the document (null for a tombstone) and the metadata."""
+    document = {"type": "string", "sqlType": "JSON"}  # how BigQuery's Avro loader is told of a JSON column
+    schema = {"type": "record", "name": name, "fields": [{"name": "payload", "type": ["null", document]}]}
+    return _staged(schema, _record(schema), metadata, BodyKind.JSON)
+
+
+def tombstone_schema(metadata: MetadataColumns, *, name: str = "Tombstone") -> StagedSchema:
+    """The staged schema of tombstones as rows: the metadata alone, all other columns stay null."""
+    schema: dict[str, Any] = {"type": "record", "name": name, "fields": []}
+    return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
+
+
+def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
+    """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
+    canonical = json.dumps(avro.canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _staged(
+    source: Mapping[str, Any],
+    record: avro.RecordType,
+    metadata: MetadataColumns,
+    body: BodyKind,
+    routes: Sequence[str] = (),
+) -> StagedSchema:
+    # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
+    business = parse_business_time(metadata.event_date) if body is not BodyKind.JSON else None
+    chosen = choose_field(source, business) if business is not None and body is BodyKind.AVRO else None
+    # A record's own field of this name stays: its topic was here before the column was.
+    event_time = business is not None and EVENT_TIME not in (name.lower() for name in record.fields)
+    fields = metadata_fields(
+        metadata, _unused_name(record), event_time=_described(chosen) if event_time else ""
+    )
+    columns = _columns(record, fields)
+    staged = {**source, "fields": [*source["fields"], *fields]}
+    event_field = chosen.path if chosen is not None else ""
+    # A schema without the field captures nothing, and each of its records is counted as a fallback.
+    captures = [event_field] if business is not None and body is BodyKind.AVRO else []
+    program = compile_program(record, captures, routes)
+    unit = FORMATS[business.format] if business is not None else 0
+    if captures and unit == FORMATS["rfc3339"]:
+        _refuse_numbers(program, event_field)
+    return StagedSchema(
+        json.dumps(staged, separators=(",", ":")),
+        schema_fingerprint(staged),
+        metadata,
+        body,
+        record.name,
+        columns,
+        program,
+        event_field,
+        unit,
+        event_time,
+    )
+
+
+def _described(chosen: Chosen | None) -> str:
+    if chosen is None:
+        return "The record's time in Kafka: nothing in it tells a business time."
+    return f"The record's business time, from {chosen.path} ({chosen.why}); else its time in Kafka."
+
+
+def _record(schema: Mapping[str, Any]) -> avro.RecordType:
+    record = avro.parse(schema)
+    assert isinstance(record, avro.RecordType)
+    return record
+
+
+def _columns(record: avro.RecordType, fields: list[dict[str, Any]]) -> tuple[str, ...]:
+    own = {name.lower(): name for name in record.fields}
+    for each in fields:
+        if each["name"] in own:
+            raise UnstageableSchema(
+                f"field {own[each['name']]!r} of record {record.name!r} collides with "
+                f"the metadata column {each['name']!r}",
+                next_step="rename the field in the writer schema",
+            )
+    return (*record.fields, *(str(each["name"]) for each in fields))
+
+
+def _refuse_recursion(record: avro.RecordType) -> None:
+    recursive = avro.recursive_record(record)
+    if recursive is not None:
+        raise UnstageableSchema(
+            f"record {recursive.name!r} contains itself, and no warehouse has recursive column types",
+            next_step="register a schema of fixed depth, or produce this part as a JSON string",
+        )
+
+
+def _refuse_numbers(program: Program, event_field: str) -> None:
+    instructions = program.code.reshape(-1, WIDTH)
+    numbers = (instructions[:, 0] == Op.CLOSE) & (instructions[:, 1] == 0)
+    if (numbers & (instructions[:, 2] == CaptureKind.LONG)).any():
+        raise UnstageableSchema(
+            f"field {event_field!r} is a number, and the event date is to be rfc3339",
+            next_step="say epoch_s, epoch_ms, epoch_us or epoch_ns, or leave the format out",
+        )
+
+
+def _headers_field(type_name: str) -> dict[str, Any]:
+    fields = [{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "bytes"]}]
+    # An explicit empty namespace: the type must not move with the record's.
+    items = {"type": "record", "name": type_name, "namespace": "", "fields": fields}
+    return {"name": "_kafka_headers", "type": {"type": "array", "items": items}}
+
+
+def _unused_name(record: avro.RecordType) -> str:
+    taken = avro.named_types(record)
+    name = _HEADER_TYPE
+    while name in taken:
+        name += "_"
+    return name

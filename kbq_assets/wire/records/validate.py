@@ -1,0 +1,424 @@
+"""Validating records in place: an interpreter over a :class:`~kbq_assets.wire.records.program.Program`, and a JSON
+scanner.
+
+One bad record would fail a whole load job, so every record is read to its end, strictly; nothing is decoded.
+Bounds on bytes, depth and items hold whatever the data says. The kernels run without the GIL and without a
+Python loop per record.
+"""
+
+# An interpreter is one long chain of operations, and numba makes a jump table of comparisons, not of `in`.
+# ruff: noqa: PLR0912, PLR0915, PLR1714, SIM109
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq_assets.wire.chunk import Chunk, Longs
+from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
+from kbq_assets.wire.json.scanner import scan_json
+from kbq_assets.wire.records.program import WIDTH, Op, Program
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.scan import (
+    decimal_fits,
+    is_utf8,
+    read_int,
+    read_long,
+    read_wide_long,
+    skip_int,
+    skip_long,
+    wide_index,
+)
+
+NULL, BAD_MAGIC, SHORT = -2, -1, -3
+"""What :func:`split_prefix` gives instead of a schema id."""
+
+PREFIX = 5
+"""Bytes of the Confluent prefix: magic byte 0 and a big-endian schema id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """Bounds that hold for any record; what exceeds them is a reason, never a crash or an endless loop."""
+
+    max_bytes: int = 10 * 1024 * 1024
+    """Of a value, prefix included."""
+    max_depth: int = 64
+    """Of arrays, maps and shared records inside one another."""
+    max_items: int = 10_000_000
+    """Items of all arrays and maps of a record."""
+    max_empty_items: int = 10_000
+    """Items that take no bytes, of all arrays of a record: ten bytes can state 2**62 nulls."""
+    max_json_depth: int = 500
+    """Of arrays and objects in a JSON document: BigQuery's limit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captures:
+    """Where the captured fields are: per slot and validated record a kind (0: null or absent) and a span."""
+
+    kinds: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    def take(self, records: NDArray[np.bool_] | NDArray[np.int64]) -> Captures:
+        """Those of some records, by mask or indexes."""
+        chosen = np.flatnonzero(records) if records.dtype == np.bool_ else records
+        return Captures(self.kinds.take(chosen, 1), self.starts.take(chosen, 1), self.ends.take(chosen, 1))
+
+    def first(self, slots: int) -> Captures:
+        """Those of the first slots."""
+        return Captures(self.kinds[:slots], self.starts[:slots], self.ends[:slots])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validation:
+    """A verdict per validated row: its reason and, if bad, where in the value and at which instruction."""
+
+    reasons: NDArray[np.uint8]
+    positions: NDArray[np.int64]
+    instructions: NDArray[np.int32]
+    captures: Captures
+
+
+def split_prefix(chunk: Chunk) -> Longs:
+    """The schema id of each record, or ``NULL``, ``BAD_MAGIC``, ``SHORT``."""
+    ids = np.empty(len(chunk), np.int64)
+    _split_prefix(chunk.buffer, chunk.starts, chunk.ends, ids)
+    return ids
+
+
+def validate_avro(
+    chunk: Chunk, program: Program, rows: Longs | None, limits: RecordLimits, *, prefix: int = PREFIX
+) -> Validation:
+    """Validate the records ``rows`` (None: all) of ``chunk``, skipping ``prefix`` bytes of each."""
+    rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
+    result = _blank(len(rows), program.captures)
+    _validate_avro(
+        (program.code, program.jumps, program.ranges, program.bounds),
+        (limits.max_bytes, limits.max_items, limits.max_empty_items),
+        np.empty(max(1, limits.max_depth) * _FRAME, np.int64),
+        (chunk.buffer, chunk.starts, chunk.ends, rows, prefix),
+        (result.reasons, result.positions, result.instructions),
+        (result.captures.kinds, result.captures.starts, result.captures.ends),
+    )
+    return result
+
+
+def validate_json(chunk: Chunk, rows: Longs | None, limits: RecordLimits) -> Validation:
+    """Check that each value is one JSON document in UTF-8 (RFC 8259; no NaN, no lone surrogate escapes).
+
+    OUT_OF_RANGE is of one that is good but for a number that no double holds: no JSON column takes it.
+    """
+    rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
+    result = _blank(len(rows), 0)
+    _validate_json(
+        (chunk.buffer, chunk.starts, chunk.ends, rows),
+        (limits.max_bytes, np.empty(max(1, limits.max_json_depth), np.uint8)),
+        (result.reasons, result.positions),
+    )
+    return result
+
+
+def describe(program: Program, validation: Validation, index: int) -> str:
+    """What is wrong with a record, where: for the error table."""
+    reason = Reason(int(validation.reasons[index]))
+    if reason <= Reason.TOO_LARGE:  # found before the first instruction
+        return reason.message
+    place = program.places[int(validation.instructions[index]) // WIDTH]
+    field = f" in field {place}" if place else ""
+    return f"{reason.message}{field} (byte {int(validation.positions[index])} of the value)"
+
+
+def _blank(count: int, slots: int) -> Validation:
+    captures = Captures(
+        np.zeros((slots, count), np.uint8),
+        np.empty((slots, count), np.int64),
+        np.empty((slots, count), np.int64),
+    )
+    return Validation(
+        np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int32), captures
+    )
+
+
+# Numba turns module constants into literals; enum members it would look up as objects.
+_END, _SKIP, _BOOLEAN, _INT, _LONG = int(Op.END), int(Op.SKIP), int(Op.BOOLEAN), int(Op.INT), int(Op.LONG)
+_STRING, _BYTES, _NULLABLE, _ENUM = int(Op.STRING), int(Op.BYTES), int(Op.NULLABLE), int(Op.ENUM)
+_UNION, _JUMP, _LOOP, _NEXT = int(Op.UNION), int(Op.JUMP), int(Op.LOOP), int(Op.NEXT)
+_EMPTY_ITEMS, _CALL, _RETURN = int(Op.EMPTY_ITEMS), int(Op.CALL), int(Op.RETURN)
+_INT_RANGE, _LONG_RANGE = int(Op.INT_RANGE), int(Op.LONG_RANGE)
+_DECIMAL_BYTES, _DECIMAL_FIXED = int(Op.DECIMAL_BYTES), int(Op.DECIMAL_FIXED)
+_MARK, _CLOSE = int(Op.MARK), int(Op.CLOSE)
+
+_NULL_VALUE, _TOO_LARGE = int(Reason.NULL_VALUE), int(Reason.TOO_LARGE)
+_TRUNCATED, _TRAILING = int(Reason.TRUNCATED), int(Reason.TRAILING_BYTES)
+_BAD_BOOLEAN, _BAD_ENUM, _BAD_UNION = (
+    int(Reason.INVALID_BOOLEAN),
+    int(Reason.INVALID_ENUM),
+    int(Reason.INVALID_UNION),
+)
+_BAD_UTF8, _BAD_LENGTH, _BAD_BLOCK = (
+    int(Reason.INVALID_UTF8),
+    int(Reason.INVALID_LENGTH),
+    int(Reason.INVALID_BLOCK),
+)
+_OUT_OF_RANGE, _TOO_DEEP, _TOO_MANY = (
+    int(Reason.OUT_OF_RANGE),
+    int(Reason.TOO_DEEP),
+    int(Reason.TOO_MANY_ITEMS),
+)
+
+_FRAME = 2
+"""Numbers per stack frame. Of a loop: items left in the block, and its stated end or -1; of a call: where
+to go on."""
+
+_LEAST_LONG = -(2**63)
+
+
+@inlined
+def _block(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
+    """Items of the next block, its stated end or -1, and where its first item is, or minus a reason."""
+    count, position = read_long(buffer, position, end)
+    if position < 0 or count >= 0:
+        return count, -1, position
+    size, position = read_long(buffer, position, end)
+    if position < 0:
+        return 0, -1, position
+    if size < 0 or size > end - position or count == _LEAST_LONG:
+        return 0, -1, -_BAD_BLOCK
+    return -count, position + size, position
+
+
+@kernel
+def _split_prefix(buffer: Any, starts: Any, ends: Any, ids: Any) -> None:
+    for i in range(len(starts)):
+        start = starts[i]
+        if start < 0:
+            ids[i] = NULL
+        elif ends[i] > start and load_byte(buffer, start) != 0:
+            ids[i] = BAD_MAGIC
+        elif ends[i] - start < PREFIX:
+            ids[i] = SHORT
+        else:
+            ids[i] = (
+                (load_byte(buffer, start + 1) << 24)
+                | (load_byte(buffer, start + 2) << 16)
+                | (load_byte(buffer, start + 3) << 8)
+                | load_byte(buffer, start + 4)
+            )
+
+
+@kernel
+def _validate_avro(program: Any, limits: Any, stack: Any, records: Any, verdicts: Any, captures: Any) -> None:
+    code, jumps, ranges, bounds = program
+    max_bytes, max_items, max_empty_items = limits
+    buffer, starts, ends, rows, prefix = records
+    reasons, positions, instructions = verdicts
+    kinds, mark_starts, mark_ends = captures
+    for k in range(len(rows)):
+        start, end = starts[rows[k]], ends[rows[k]]
+        position = start + prefix
+        pc = 0
+        top = 0
+        items = 0
+        empty_items = 0
+        reason = 0
+        if start < 0:
+            reason = _NULL_VALUE
+        elif end - start > max_bytes:
+            reason = _TOO_LARGE
+        elif position > end:
+            reason = _TRUNCATED
+        at = position
+        while reason == 0:
+            at = position
+            op = code[pc]
+            a = int64(code[pc + 1])
+            if op == _STRING:
+                length, position = read_long(buffer, position, end)
+                if position < 0:
+                    reason = -position
+                elif length < 0:
+                    reason = _BAD_LENGTH
+                elif length > end - position:
+                    reason = _TRUNCATED
+                elif not is_utf8(buffer, position, position + length):
+                    reason = _BAD_UTF8
+                else:
+                    position += length
+                    pc += WIDTH
+            elif op == _NULLABLE:
+                byte = load_byte(buffer, position) if position < end else -1
+                if byte == 2 - a:
+                    position += 1
+                    pc += WIDTH
+                elif byte == a:
+                    position += 1
+                    pc = int64(code[pc + 2])
+                else:  # wrong, or encoded in more bytes than it needs
+                    branch, position = wide_index(buffer, position, end)
+                    if position < 0:
+                        reason = -position
+                    elif branch == a >> 1:
+                        pc = int64(code[pc + 2])
+                    elif branch == 1 - (a >> 1):
+                        pc += WIDTH
+                    else:
+                        reason = _BAD_UNION
+            elif op == _LONG:
+                position = skip_long(buffer, position, end)
+                reason = -min(position, 0)
+                pc += WIDTH
+            elif op == _INT:
+                position = skip_int(buffer, position, end)
+                reason = -min(position, 0)
+                pc += WIDTH
+            elif op == _SKIP:
+                position += a
+                if position > end:
+                    reason = _TRUNCATED
+                pc += WIDTH
+            elif op == _INT_RANGE or op == _LONG_RANGE:
+                if op == _INT_RANGE:
+                    value, position = read_int(buffer, position, end)
+                else:
+                    value, position = read_wide_long(buffer, position, end)
+                if position < 0:
+                    reason = -position
+                elif value < ranges[a] or value > ranges[a + 1]:
+                    reason = _OUT_OF_RANGE
+                else:
+                    pc += WIDTH
+            elif op == _BYTES or op == _DECIMAL_BYTES:
+                length, position = read_long(buffer, position, end)
+                if position < 0:
+                    reason = -position
+                elif length < 0:
+                    reason = _BAD_LENGTH
+                elif length > end - position:
+                    reason = _TRUNCATED
+                elif op == _DECIMAL_BYTES and not decimal_fits(
+                    buffer, position, position + length, bounds, a
+                ):
+                    reason = _OUT_OF_RANGE
+                else:
+                    position += length
+                    pc += WIDTH
+            elif op == _ENUM or op == _UNION:
+                index, position = read_int(buffer, position, end)
+                if position < 0:
+                    reason = -position
+                elif index < 0 or index >= a:
+                    reason = _BAD_ENUM if op == _ENUM else _BAD_UNION
+                elif op == _ENUM:
+                    pc += WIDTH
+                else:
+                    pc = int64(jumps[int64(code[pc + 2]) + index])
+            elif op == _BOOLEAN:
+                if position >= end:
+                    reason = _TRUNCATED
+                elif load_byte(buffer, position) > 1:
+                    reason = _BAD_BOOLEAN
+                else:
+                    position += 1
+                    pc += WIDTH
+            elif op == _JUMP:
+                pc = a
+            elif op == _MARK:
+                mark_starts[a, k] = position
+                pc += WIDTH
+            elif op == _CLOSE:
+                mark_ends[a, k] = position
+                kinds[a, k] = code[pc + 2]
+                pc += WIDTH
+            elif op == _LOOP:
+                if top == len(stack):
+                    reason = _TOO_DEEP
+                else:
+                    stack[top] = 0
+                    stack[top + 1] = -1
+                    top += _FRAME
+                    pc = a
+            elif op == _NEXT:
+                if stack[top - 2] > 0:
+                    stack[top - 2] -= 1
+                    pc = a
+                elif stack[top - 1] >= 0 and stack[top - 1] != position:
+                    reason = _BAD_BLOCK
+                else:
+                    count, stated_end, position = _block(buffer, position, end)
+                    if position < 0:
+                        reason = -position
+                    elif count == 0:
+                        top -= _FRAME
+                        pc += WIDTH
+                    elif count > end - position:  # an item takes at least a byte
+                        reason = _TRUNCATED
+                    elif items + count > max_items:
+                        reason = _TOO_MANY
+                    else:
+                        items += count
+                        stack[top - 2] = count - 1
+                        stack[top - 1] = stated_end
+                        pc = a
+            elif op == _EMPTY_ITEMS:
+                count, stated_end, position = _block(buffer, position, end)
+                if position < 0:
+                    reason = -position
+                elif count == 0:
+                    pc += WIDTH
+                elif stated_end >= 0 and stated_end != position:
+                    reason = _BAD_BLOCK
+                elif count > max_empty_items - empty_items:
+                    reason = _TOO_MANY
+                else:
+                    empty_items += count
+            elif op == _CALL:
+                if top == len(stack):
+                    reason = _TOO_DEEP
+                else:
+                    stack[top] = pc + WIDTH
+                    top += _FRAME
+                    pc = a
+            elif op == _RETURN:
+                top -= _FRAME
+                pc = stack[top]
+            elif op == _DECIMAL_FIXED:
+                size = int64(code[pc + 2])
+                if size > end - position:
+                    reason = _TRUNCATED
+                elif not decimal_fits(buffer, position, position + size, bounds, a):
+                    reason = _OUT_OF_RANGE
+                else:
+                    position += size
+                    pc += WIDTH
+            else:  # END
+                if position != end:
+                    reason = _TRAILING
+                break
+        if reason != 0:
+            reasons[k] = reason
+            positions[k] = at - start
+            instructions[k] = pc
+
+
+@kernel
+def _validate_json(records: Any, limits: Any, verdicts: Any) -> None:
+    buffer, starts, ends, rows = records
+    max_bytes, stack = limits
+    reasons, positions = verdicts
+    for k in range(len(rows)):
+        start, end = starts[rows[k]], ends[rows[k]]
+        if start < 0:
+            reasons[k] = _NULL_VALUE
+        elif end - start > max_bytes:
+            reasons[k] = _TOO_LARGE
+        elif not is_utf8(buffer, start, end):
+            reasons[k] = _BAD_UTF8
+        else:
+            reason, position = scan_json(buffer, start, end, stack)
+            reasons[k] = reason
+            positions[k] = position - start

@@ -1,0 +1,1 @@
+"""JSON topics in a worker: documents become Avro records."""

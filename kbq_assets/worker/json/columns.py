@@ -1,0 +1,218 @@
+"""JSON topics as tables with columns: documents become Avro records, under the versions of a shape that only grows.
+
+A version stands in the place of a schema id, so that everything behind sees Avro. A shape grows by compare-and-swap
+*before* anything is staged under its next version: two tasks that find new fields at once add both, and a zombie's
+version is one that others had to know. What a task does not know yet waits in the side column; nothing is lost
+by using an old version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbq_assets.core.errors import NotFound, PreconditionFailed, UnknownOutcome, UnstageableSchema
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.topics.business_time import parse_business_time
+from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name
+from kbq_assets.core.topics.json.inference import EVENT_TIME, SHAPES, TopicShape, avro_schema
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
+from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
+from kbq_assets.wire.privacy.avro import refuse_undecided
+from kbq_assets.wire.privacy.json import UndecidedField
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import PREFIX, RecordLimits, validate_json
+from kbq_assets.worker.privacy.json import JsonPrivacy
+from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A version as a task uses it. ``generation`` is that of the shape's object, None where there is none yet."""
+
+    shape: TopicShape
+    rows: RowEncoder
+    generation: int | None
+
+
+class JsonColumns:
+    """Translates the values of one topic, and is the registry of its versions.
+
+    With ``registry``, values have Confluent's prefix and a JSON Schema, whose columns are there from the start. With
+    ``schema``, all columns are those that it declares.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: TopicSettings,
+        store: ObjectStore,
+        registry: SchemaRegistry | None = None,
+        privacy: JsonPrivacy | None = None,
+        schema: Any = None,
+    ) -> None:
+        self._registry = registry
+        self._privacy = privacy
+        self._decisions = privacy.decisions if privacy is not None else ()
+        self._messages = privacy.messages if privacy is not None else Messages()
+        self._declared: dict[int, bytes] = {}
+        self._path = f"{SHAPES}{topic}.json"
+        self._business_time = parse_business_time(settings.event_date)
+        self._limits = RecordLimits(max_bytes=settings.max_record_bytes)
+        self._store = store
+        self._versions: dict[int, TopicShape] = {}
+        self._current = self._read()
+        self._is_closed = schema is not None
+        if schema is not None:
+            seen = declared(schema)
+            self._grow(lambda shape: shape.grown_by(seen))
+
+    @property
+    def event_date_field(self) -> str:
+        """The staged field that the event date comes from."""
+        return EVENT_TIME if self._business_time else ""
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The Avro schema of a version that this task has used. Raises NotFound."""
+        if schema_id not in self._versions:
+            raise NotFound(f"{self._path} has no version {schema_id} here", next_step="report a bug")
+        schema = avro_schema(self._versions[schema_id], event_time=self._business_time is not None)
+        return RegisteredSchema(schema_id, json.dumps(schema))
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """What an id means that is no version."""
+        return self._messages.problem(schema_id)
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records with framed Avro values. What is no JSON document gets the id of its reason, null stays
+        null. Raises Unavailable."""
+        values: list[bytes | None] = [None] * len(chunk)
+        bare, refused = self._bare(chunk)
+        leftover: dict[int, object] = {}
+        for row in np.flatnonzero(chunk.starts >= 0).tolist():
+            if row in refused:
+                values[row] = refused[row]
+                continue
+            text = (bare.value(row) or b"").decode()
+            try:
+                document = self._parsed(text)
+            except (UndecidedField, ValueError) as error:
+                values[row] = self._unparsed(text, error)
+                continue
+            encoded, whole = self._current.rows.encode(document)
+            values[row] = self._framed(encoded, document)
+            if not whole:
+                leftover[row] = document
+        if leftover and not self._is_closed and self._grow(lambda shape: shape.grown(leftover.values())):
+            for row, document in leftover.items():
+                values[row] = self._framed(self._current.rows.encode(document)[0], document)
+        made = with_values(chunk, values)
+        return made if self._privacy is None else self._privacy.without_keys(made)
+
+    def _parsed(self, text: str) -> object:
+        document = parse(text)
+        return document if self._privacy is None else self._privacy.redacted(document)
+
+    def _unparsed(self, text: str, error: UndecidedField | ValueError) -> bytes:
+        """A document that no object holds: it repeats a key, or has a number of thousands of digits."""
+        if self._privacy is not None:
+            return self._privacy.refusal(error)
+        return self._framed(self._current.rows.raw(text), None)
+
+    def _bare(self, chunk: Chunk) -> tuple[Chunk, dict[int, bytes]]:
+        """Documents without their prefix, and what stands in the place of those that are none."""
+        bare, refused, good = chunk, dict[int, bytes](), np.flatnonzero(chunk.starts >= 0)
+        if self._registry is not None:
+            ids = produced_ids(chunk)
+            bare = dataclasses.replace(chunk, starts=np.where(ids >= 0, chunk.starts + PREFIX, chunk.starts))
+            found = {int(schema_id): self._refusal(int(schema_id)) for schema_id in np.unique(ids[good])}
+            refused = {
+                row: found[schema_id]
+                for row, schema_id in zip(good.tolist(), ids[good].tolist(), strict=True)
+            }
+            refused = {row: refusal for row, refusal in refused.items() if refusal}
+            good = np.array([row for row in good.tolist() if row not in refused], np.int64)
+        reasons = validate_json(bare, good, self._limits).reasons
+        bad = np.flatnonzero(
+            (reasons != Reason.GOOD) & (reasons != Reason.OUT_OF_RANGE)
+        )  # those become texts
+        return bare, refused | {int(good[i]): rejected(Reason(int(reasons[i]))) for i in bad.tolist()}
+
+    def _refusal(self, schema_id: int) -> bytes:
+        """In the place of documents of a schema id; b"" where they can be read, now that its columns are there."""
+        if schema_id < 0:
+            return rejected(UNREADABLE[schema_id])
+        if schema_id not in self._declared:
+            self._declared[schema_id] = self._declare(schema_id)
+        return self._declared[schema_id]
+
+    def _declare(self, schema_id: int) -> bytes:
+        assert self._registry is not None
+        try:
+            found = self._registry.schema(schema_id)
+            schema = json.loads(found.schema) if found.schema_type == "JSON" else None
+        except NotFound:
+            return rejected(Reason.UNKNOWN_SCHEMA)
+        except ValueError:
+            schema = None
+        if schema is None:
+            return rejected(Reason.UNSTAGEABLE_SCHEMA)
+        try:
+            refuse_undecided(tagged(schema), self._decisions)
+            self._refuse_any_name(schema)
+        except UnstageableSchema as error:
+            return framed(self._messages.id_of(f"schema {schema_id}: {error.message}"))
+        if self._privacy is not None:
+            self._privacy.declare(schema)
+        seen = declared(schema)
+        self._grow(lambda shape: shape.grown_by(seen))
+        return b""
+
+    def _refuse_any_name(self, schema: Any) -> None:
+        if tags_any_name(schema) and (self._privacy is None or self._privacy.keeps_others):
+            raise UnstageableSchema(
+                "fields of any name are tagged as personal data, and would be kept",
+                next_step="set pii_others=drop, or stop, and pii",
+            )
+
+    def _framed(self, encoded: bytes, document: object) -> bytes:
+        time = event_time(document, self._business_time) if self._business_time else b""
+        return framed(self._current.shape.version, encoded + time)
+
+    def _grow(self, grow: Callable[[TopicShape], TopicShape]) -> bool:
+        """Add columns for what had none; whether there are more now."""
+        before = self._current.shape.version
+        while True:
+            grown = grow(self._current.shape)
+            if grown == self._current.shape:
+                return self._current.shape.version > before
+            try:
+                self._current = self._used(grown, self._write(grown))
+            except (PreconditionFailed, UnknownOutcome):
+                self._current = self._read()  # somebody was faster, or we were: look again
+
+    def _write(self, shape: TopicShape) -> int:
+        data, generation = codec.dumps(shape), self._current.generation
+        if generation is None:
+            return self._store.create(self._path, data)
+        return self._store.swap(self._path, data, generation)
+
+    def _read(self) -> _Version:
+        try:
+            found = self._store.get(self._path)
+        except NotFound:
+            return self._used(TopicShape(), None)
+        return self._used(codec.loads(TopicShape, found.data, self._path), found.generation)
+
+    def _used(self, shape: TopicShape, generation: int | None) -> _Version:
+        self._versions[shape.version] = shape
+        return _Version(shape, RowEncoder(shape), generation)

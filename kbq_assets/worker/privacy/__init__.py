@@ -1,0 +1,1 @@
+"""Personal data in a worker: decided fields are replaced before staging."""

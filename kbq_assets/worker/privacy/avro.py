@@ -1,0 +1,201 @@
+"""Topics with personal data: decided fields are replaced before anything is validated for staging, routed or stored.
+
+Nothing of a value that cannot be rewritten is kept in the clear: error rows of such topics say where and why, and what
+only to the holder of a private key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.errors import ConfigurationError, NotFound, UnstageableSchema
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.json.declared import has_tag
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
+from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
+from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.files.encode import RejectedSchema, Rejects
+from kbq_assets.wire.privacy.avro import Rewriter, check_decided, rewriter
+from kbq_assets.wire.records.program import Program, compile_program
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import PREFIX, RecordLimits, split_prefix, validate_avro
+from kbq_assets.worker.privacy.json import refuse_missing_keys, without_keys
+from kbq_assets.worker.translate import (
+    FIRST_REASON_ID,
+    UNREADABLE,
+    ValueTranslator,
+    framed,
+    problem,
+    produced_ids,
+    rejected,
+    with_values,
+)
+
+if TYPE_CHECKING:
+    from kbq_assets.wire.privacy.sealing import SealKey
+
+
+@dataclass(frozen=True)
+class _Version:
+    """How records of one schema id are checked and rewritten."""
+
+    program: Program
+    rewrite: Rewriter
+
+
+class PersonalData:
+    """Translates Avro values, or what another translator made Avro of. Raises ConfigurationError for decisions that
+    need keys where there are none."""
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        registry: SchemaRegistry,
+        pseudonyms: Pseudonyms | None,
+        inner: ValueTranslator | None = None,
+    ) -> None:
+        self.event_date_field = settings.event_date if inner is None else inner.event_date_field
+        self._registry = registry if inner is None else inner
+        self._inner = inner
+        self._decisions = parse_decisions(settings.pii)
+        refuse_missing_keys(self._decisions, pseudonyms)
+        self._pseudonyms = pseudonyms
+        self._limits = RecordLimits(max_bytes=settings.max_record_bytes)
+        self._versions: dict[int, _Version | NotFound | UnstageableSchema] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of rewritten records. Raises NotFound, Unavailable; UnstageableSchema where a decision is missing
+        or cannot be carried out."""
+        version = self._version(schema_id)
+        if isinstance(version, Exception):
+            raise version
+        return RegisteredSchema(schema_id, json.dumps(version.rewrite.schema))
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records without personal data. Those of a schema that cannot be rewritten stay as they are: their
+        schema id says so, and they are never staged. Raises Unavailable."""
+        source = chunk if self._inner is None else self._inner.translate(chunk)
+        ids = produced_ids(source) if self._inner is None else split_prefix(source)
+        values: list[bytes | None] = [None] * len(source)
+        for schema_id in sorted(set(ids.tolist())):
+            rows = np.flatnonzero((ids == schema_id) & (source.starts >= 0))
+            self._rewrite(source, schema_id, rows.tolist(), values)
+        return without_keys(with_values(source, values), self._decisions, self._pseudonyms)
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """What an id means that is no schema's."""
+        return problem(schema_id)
+
+    def _rewrite(self, source: Chunk, schema_id: int, rows: list[int], values: list[bytes | None]) -> None:
+        if schema_id < 0:
+            values_of: Mapping[int, bytes] = {row: rejected(UNREADABLE[schema_id]) for row in rows}
+        elif schema_id >= FIRST_REASON_ID or isinstance(version := self._version(schema_id), Exception):
+            values_of = {row: framed(schema_id) for row in rows}
+        else:
+            values_of = self._rewritten(source, schema_id, rows, version)
+        for row, value in values_of.items():
+            values[row] = value
+
+    def _rewritten(
+        self, source: Chunk, schema_id: int, rows: list[int], version: _Version
+    ) -> Mapping[int, bytes]:
+        indexes = np.array(rows, np.int64)
+        reasons = validate_avro(source, version.program, indexes, self._limits).reasons.tolist()
+        return {
+            row: rejected(Reason(reason))
+            if reason
+            else framed(schema_id, version.rewrite((source.value(row) or b"")[PREFIX:]))
+            for row, reason in zip(rows, reasons, strict=True)
+        }
+
+    def _version(self, schema_id: int) -> _Version | NotFound | UnstageableSchema:
+        if schema_id not in self._versions:
+            try:
+                self._versions[schema_id] = self._made(schema_id)
+            except (NotFound, UnstageableSchema) as error:
+                self._versions[schema_id] = error
+        return self._versions[schema_id]
+
+    def _made(self, schema_id: int) -> _Version:
+        found = self._registry.schema(schema_id)
+        if found.schema_type != "AVRO":
+            raise UnstageableSchema(
+                f"schema {schema_id} is {found.schema_type}, not Avro", next_step="set format"
+            )
+        schema = avro.load_schema(found.schema)
+        check_decided(schema, self._decisions)
+        made = rewriter(schema, self._decisions, self._pseudonyms)
+        record = avro.parse(schema)
+        assert isinstance(record, avro.RecordType)  # the rewriter has seen to it
+        return _Version(compile_program(record, []), made)
+
+
+@dataclass(frozen=True)
+class ErrorCopies:
+    """What error rows hold of bad records that may be personal: those of topics that decide about personal data, and
+    those whose schema has tags that nobody decided about. ``key`` seals; without one all is withheld. With ``registry``
+    the tags of a record's schema say whether it may be personal; without one any may be."""
+
+    are_dropped: bool = False
+    key: SealKey | None = None
+    registry: SchemaRegistry | None = None
+    _tagged: dict[int, bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None], registry: SchemaRegistry
+    ) -> ErrorCopies:
+        """The copies of a topic. Raises ConfigurationError where a key is wanted and there is none."""
+        asked = None if settings.pii else registry
+        if settings.pii_errors != "seal":
+            return cls(are_dropped=settings.pii_errors == "drop", registry=asked)
+        key = seal_key()
+        if key is None and settings.pii:
+            raise ConfigurationError(
+                "error rows are to be sealed, and there is no key",
+                next_step="set KBQ_PII_SEAL_KEY, on every worker: `kbq pii keygen` makes one",
+            )
+        return cls(key=key, registry=asked)
+
+    def are_personal(self, chunk: Chunk, rejects: Rejects) -> NDArray[np.bool_]:
+        """Which of the bad records may be personal. Raises Unavailable."""
+        if self.registry is None:
+            return np.ones(len(rejects), np.bool_)
+        ids = produced_ids(chunk)[rejects.rows]
+        ids[rejects.reasons != Reason.UNSTAGEABLE_SCHEMA] = -1
+        tagged = [schema_id for schema_id in np.unique(ids).tolist() if self._is_tagged(schema_id)]
+        return np.isin(ids, tagged)
+
+    def of_records(self, chunk: Chunk, rows: NDArray[np.int64], tp: TopicPartition) -> Chunk:
+        """A chunk whose ``rows`` may be shown."""
+        values: list[bytes | None] = [None] * len(chunk)
+        if self.key is not None and len(rows):
+            from kbq_assets.wire.privacy.sealed_rows import seal_row
+
+            for row in rows.tolist():
+                values[row] = seal_row(chunk, row, self.key, tp.topic, tp.partition)
+        return dataclasses.replace(with_values(chunk, values), keys=None, headers=None, late_headers=None)
+
+    def _is_tagged(self, schema_id: int) -> bool:
+        if schema_id < 0:
+            return False
+        if schema_id not in self._tagged:
+            assert self.registry is not None
+            try:
+                found = self.registry.schema(schema_id)
+                texts = [found.schema, *(text for _, text in found.references)]
+                self._tagged[schema_id] = any(has_tag(text) for text in texts)
+            except NotFound:
+                self._tagged[schema_id] = False
+            except UnstageableSchema:  # it cannot be read, so neither can its tags
+                self._tagged[schema_id] = True
+        return self._tagged[schema_id]

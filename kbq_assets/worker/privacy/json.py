@@ -1,0 +1,120 @@
+"""JSON topics with personal data: what a document and its key become before anything else sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from kbq_assets.core.errors import ConfigurationError, NotFound
+from kbq_assets.core.topics.json.declared import declared
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms, parse_decisions
+from kbq_assets.ports.registry import RegisteredSchema
+from kbq_assets.wire.chunk import Chunk, Spans, encode_bytes
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.json.rows import RepeatedKey
+from kbq_assets.wire.privacy.json import JsonRedactor, UndecidedField, exact_text, parse_exact
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import RecordLimits, validate_json
+from kbq_assets.worker.translate import Messages, framed, rejected, with_values
+
+_PAYLOADS: Final = 1
+_PAYLOAD_SCHEMA: Final = {
+    "type": "record",
+    "name": "Json",
+    "fields": [{"name": "payload", "type": ["null", {"type": "string", "sqlType": "JSON"}]}],
+}
+
+
+class JsonPrivacy:
+    """The decisions about one topic; ``schema`` is a JSON Schema of all its documents.
+
+    Raises ConfigurationError for decisions that need keys where there are none.
+    """
+
+    def __init__(self, settings: TopicSettings, pseudonyms: Pseudonyms | None, schema: Any = None) -> None:
+        self.decisions = parse_decisions(settings.pii)
+        refuse_missing_keys(self.decisions, pseudonyms)
+        self._pseudonyms = pseudonyms
+        self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.pii_others)
+        self.messages = Messages()
+        self.keeps_others = settings.pii_others == "keep"
+        # What the catalogue tags, it has checked.
+        self._redactor.declare(declared(schema))
+
+    def declare(self, schema: Any) -> None:
+        """Know the fields of a JSON Schema. What it tags is decided about."""
+        self._redactor.declare(declared(schema))
+
+    def redacted(self, document: object) -> Any:
+        """A document without its personal data. Raises UndecidedField."""
+        return self._redactor(document)
+
+    def refusal(self, error: UndecidedField | ValueError) -> bytes:
+        """In the place of a document that cannot be redacted."""
+        if isinstance(error, UndecidedField):
+            return framed(self.messages.id_of(f"pii says nothing about {error.place}"))
+        return rejected(Reason.REPEATED_KEY if isinstance(error, RepeatedKey) else Reason.OUT_OF_RANGE)
+
+    def without_keys(self, chunk: Chunk) -> Chunk:
+        """A chunk whose keys and headers may be staged."""
+        return without_keys(chunk, self.decisions, self._pseudonyms)
+
+
+class PersonalPayloads:
+    """Translates whole documents, for the column `payload`."""
+
+    event_date_field = ""
+
+    def __init__(self, settings: TopicSettings, privacy: JsonPrivacy) -> None:
+        self._privacy = privacy
+        self._limits = RecordLimits(max_bytes=settings.max_record_bytes)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of documents. Raises NotFound."""
+        if schema_id != _PAYLOADS:
+            raise NotFound(f"documents have no schema {schema_id}", next_step="report a bug")
+        return RegisteredSchema(schema_id, json.dumps(_PAYLOAD_SCHEMA))
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """What an id means that is no schema's."""
+        return self._privacy.messages.problem(schema_id)
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records, redacted."""
+        values: list[bytes | None] = [None] * len(chunk)
+        reasons = validate_json(chunk, None, self._limits).reasons
+        for row in np.flatnonzero(chunk.starts >= 0).tolist():
+            reason = Reason(int(reasons[row]))
+            values[row] = rejected(reason) if reason else self._redacted(chunk.value(row) or b"")
+        return self._privacy.without_keys(with_values(chunk, values))
+
+    def _redacted(self, value: bytes) -> bytes:
+        try:
+            text = exact_text(self._privacy.redacted(parse_exact(value.decode())))
+        except (UndecidedField, ValueError) as error:
+            return self._privacy.refusal(error)
+        return framed(_PAYLOADS, b"\x02" + encode_bytes(text.encode()))
+
+
+def refuse_missing_keys(decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> None:
+    """Raise ConfigurationError where pseudonyms are wanted and there is no key for them."""
+    if pseudonyms is None and any(decision.action == "pseudonym" for decision in decisions):
+        raise ConfigurationError(
+            "fields are to be pseudonyms, and there is no key", next_step="set KBQ_PII_KEYS, on every worker"
+        )
+
+
+def without_keys(chunk: Chunk, decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> Chunk:
+    """A chunk with keys as it is decided, and no headers that nobody asked for."""
+    keys = chunk.keys
+    decision = next((each for each in decisions if each.path == KEY), None)
+    if keys is not None and decision is not None and decision.action == "pseudonym":
+        assert pseudonyms is not None  # asked for when the unit began
+        found = [keys.get(row) for row in range(len(keys))]
+        keys = Spans.of([None if k is None else pseudonyms.of(decision.context, k).encode() for k in found])
+    return dataclasses.replace(chunk, keys=keys, late_headers=None)

@@ -1,0 +1,152 @@
+"""Protobuf topics: messages become Avro records, a schema id per schema and message type."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbq_assets.adapters.protobuf import MessageTypes, avro_schema_of, compile_types, row_encoder
+from kbq_assets.core.errors import EncodingError, NotFound
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
+from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.validate import PREFIX
+from kbq_assets.worker.translate import UNREADABLE, framed, problem, produced_ids, rejected, with_values
+
+#: Message types other than a schema's first have ids from here on, which follow from schema and type.
+FIRST_TYPE_ID = 2**30
+_MOST_INDEXES = 100
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """How records of one message type are encoded, and under which id."""
+
+    schema_id: int
+    schema: str
+    encode: Callable[[bytes], bytes | None]
+
+
+class ProtobufRows:
+    """Translates the values of one topic; is the registry of their Avro schemas. Raises ConfigurationError where protoc
+    is not installed."""
+
+    def __init__(self, settings: TopicSettings, registry: SchemaRegistry) -> None:
+        self.event_date_field = settings.event_date
+        self._registry = registry
+        self._types: dict[int, MessageTypes | Reason] = {}
+        self._rows: dict[tuple[int, tuple[int, ...]], _Rows | Reason] = {}
+        self._schemas: dict[int, str] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The Avro schema under an id that `translate` gave. Raises NotFound."""
+        if schema_id not in self._schemas:
+            raise NotFound(f"no message type has the id {schema_id} here", next_step="report a bug")
+        return RegisteredSchema(schema_id, self._schemas[schema_id])
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """What an id means that is no schema's."""
+        return problem(schema_id)
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records with framed Avro values. Raises Unavailable."""
+        values: list[bytes | None] = [None] * len(chunk)
+        ids = produced_ids(chunk)
+        for row in np.flatnonzero(chunk.starts >= 0).tolist():
+            schema_id = int(ids[row])
+            if schema_id < 0:
+                values[row] = rejected(UNREADABLE[schema_id])
+            else:
+                values[row] = self._translated(schema_id, (chunk.value(row) or b"")[PREFIX:])
+        return with_values(chunk, values)
+
+    def _translated(self, schema_id: int, body: bytes) -> bytes:
+        types = self._types_of(schema_id)
+        if isinstance(types, Reason):
+            return rejected(types)
+        found = _indexes(body)
+        if found is None:
+            return rejected(Reason.INVALID_PROTOBUF)
+        indexes, start = found
+        rows = self._rows_of(schema_id, types, indexes)
+        if isinstance(rows, Reason):
+            return rejected(rows)
+        encoded = rows.encode(body[start:])
+        return rejected(Reason.INVALID_PROTOBUF) if encoded is None else framed(rows.schema_id, encoded)
+
+    def _types_of(self, schema_id: int) -> MessageTypes | Reason:
+        if schema_id not in self._types:
+            self._types[schema_id] = self._compiled(schema_id)
+        return self._types[schema_id]
+
+    def _compiled(self, schema_id: int) -> MessageTypes | Reason:
+        try:
+            found = self._registry.schema(schema_id)
+            if found.schema_type != "PROTOBUF":
+                return Reason.UNSTAGEABLE_SCHEMA
+            return compile_types(found.schema, dict(found.references))
+        except NotFound:
+            return Reason.UNKNOWN_SCHEMA
+        except EncodingError:
+            return Reason.UNSTAGEABLE_SCHEMA
+
+    def _rows_of(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _Rows | Reason:
+        key = (schema_id, indexes)
+        if key not in self._rows:
+            self._rows[key] = self._made(schema_id, types, indexes)
+        return self._rows[key]
+
+    def _made(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _Rows | Reason:
+        type_ = types.at(indexes)
+        if type_ is None:
+            return Reason.INVALID_PROTOBUF
+        own = schema_id if indexes == (0,) else _type_id(schema_id, indexes)
+        try:
+            schema = json.dumps(avro_schema_of(type_))
+        except EncodingError:
+            return Reason.UNSTAGEABLE_SCHEMA
+        if self._schemas.setdefault(own, schema) != schema:
+            return Reason.UNSTAGEABLE_SCHEMA  # two types with one id: once in a billion schemas
+        return _Rows(own, schema, row_encoder(type_))
+
+
+def _type_id(schema_id: int, indexes: tuple[int, ...]) -> int:
+    """The same in every task: it stands in the names of files."""
+    return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)
+
+
+def _indexes(body: bytes) -> tuple[tuple[int, ...], int] | None:
+    """The path to the message's type, and where the message begins; None for what is no such path.
+
+    Confluent's format: a count and as many indexes, zigzag varints; a single 0 stands for the first type.
+    """
+    count, position = _varint(body, 0)
+    if count == 0:
+        return (0,), position
+    if not 0 < count <= _MOST_INDEXES:
+        return None
+    indexes = []
+    for _ in range(count):
+        index, position = _varint(body, position)
+        if index < 0:
+            return None
+        indexes.append(index)
+    return tuple(indexes), position
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it; -1 for none."""
+    raw = shift = 0
+    while position < len(body) and shift < 35:
+        byte = body[position]
+        raw |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position
+    return -1, position

@@ -1,0 +1,99 @@
+"""How the records of a topic choose their tables: by a template, or by a package's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.destinations import Names, PythonRoute, RoutedRecord, Unknown, fill, text_of
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.select import Value
+
+#: What a record has without its content.
+_CONSTANT = ("topic", "record")
+#: Characters of a function's error that error rows show.
+_MOST_SAID = 200
+
+
+class Choice:
+    """A topic's choice. ``inputs`` are what it needs of each record's content. Raises ConfigurationError for a function
+    that wants what it must not have."""
+
+    def __init__(self, topic: str, settings: TopicSettings, find: Callable[[str], PythonRoute]) -> None:
+        self._topic = topic
+        self._settings = settings
+        self._dataset, self._table = settings.dataset_template, settings.table_template
+        self._function = find(settings.route_function) if settings.route_function else None
+        asked = settings.template.inputs if self._function is None else self._function.inputs
+        settings.check_inputs(asked)
+        self.inputs = tuple(name for name in asked if name.partition(".")[0] not in _CONSTANT)
+        create = settings.unknown_table == "create"
+        self._names = Names(topic, settings.dataset, settings.known_tables, create)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields it needs, by their dotted paths."""
+        return _of(self.inputs, "field")
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether it needs headers."""
+        return bool(_of(self.inputs, "header"))
+
+    def table(self, record_name: str, values: tuple[Value, ...]) -> TableReference | RejectedSchema:
+        """The table of records with these inputs. ``record_name`` is "" for tombstones and JSON."""
+        said = dict(zip(self.inputs, values, strict=True))
+        name = record_name.rpartition(".")[2]
+        found = (
+            self._filled(name, said) if self._function is None else self._answer(self._function, name, said)
+        )
+        return RejectedSchema(Reason.UNKNOWN_TABLE, found.why) if isinstance(found, Unknown) else found
+
+    def _filled(self, record_name: str, said: dict[str, Value]) -> TableReference | Unknown:
+        values = {"record": record_name, **{name: text_of(value) for name, value in said.items()}}
+        dataset, table = fill(self._dataset, values), fill(self._table, values)
+        if isinstance(dataset, Unknown):
+            return dataset
+        return table if isinstance(table, Unknown) else self._names.table(dataset, table)
+
+    def _answer(
+        self, route: PythonRoute, record_name: str, said: dict[str, Value]
+    ) -> TableReference | Unknown | RejectedSchema:
+        key = said.get("key")
+        record = RoutedRecord(
+            self._topic,
+            record_name,
+            key if isinstance(key, bytes) else None,
+            {name: _bytes(said[f"header.{name}"]) for name in _of(self.inputs, "header")},
+            {path: _plain(said[f"field.{path}"]) for path in self.fields},
+        )
+        try:
+            answer: object = route(record)
+        except Exception as error:
+            # Somebody else's code: anything may come out of it, and its words may be personal.
+            words = "" if self._settings.pii else f": {error}"[:_MOST_SAID]
+            return self._failed(f"raised {type(error).__name__}{words}")
+        if answer is None:
+            return Unknown(f"{self._settings.route} knows no table")
+        return (
+            self._names.said(answer)
+            if isinstance(answer, str)
+            else self._failed(f"gave a {type(answer).__name__}")
+        )
+
+    def _failed(self, what: str) -> RejectedSchema:
+        return RejectedSchema(Reason.ROUTE_FAILED, f"{self._settings.route} {what}")
+
+
+def _of(inputs: tuple[str, ...], source: str) -> tuple[str, ...]:
+    return tuple(name.partition(".")[2] for name in inputs if name.startswith(f"{source}."))
+
+
+def _bytes(value: Value) -> bytes | None:
+    return value if isinstance(value, bytes) else None
+
+
+def _plain(value: Value) -> str | int | bool | None:
+    return None if isinstance(value, bytes) else value

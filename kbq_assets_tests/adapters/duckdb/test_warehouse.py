@@ -1,0 +1,310 @@
+"""The DuckDB warehouse keeps the contract, and what a local file adds: locks, case, a disk that fails."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.core.errors import ConfigurationError, CorruptState, NotFound, Unavailable
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+from kbq_assets_tests.contracts.warehouse import (
+    SCHEMA,
+    TABLE,
+    Opener,
+    SharedWarehouseContract,
+    Stage,
+    avro_file,
+    load_job,
+    record,
+    records,
+    schema_of,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """In a folder that does not exist yet."""
+    return tmp_path / "home" / "local warehouse.duckdb"
+
+
+class TestDuckDbWarehouse(SharedWarehouseContract):
+    @pytest.fixture
+    def warehouse(self, path: Path) -> Warehouse:
+        return DuckDbWarehouse(path)
+
+    @pytest.fixture
+    def opener(self, path: Path) -> Opener:
+        return functools.partial(DuckDbWarehouse, path)
+
+    def reopened(self, warehouse: Warehouse) -> Warehouse:
+        assert isinstance(warehouse, DuckDbWarehouse)
+        return DuckDbWarehouse(warehouse.path)
+
+
+@pytest.fixture
+def warehouse(path: Path) -> DuckDbWarehouse:
+    """With `TABLE`."""
+    found = DuckDbWarehouse(path, lock_timeout_seconds=120)
+    found.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    return found
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    def write(name: str, data: bytes) -> str:
+        (tmp_path / name).write_bytes(data)
+        return (tmp_path / name).as_uri()
+
+    return write
+
+
+@contextmanager
+def holder(path: Path, *, read_only: bool = False) -> Iterator[int]:
+    """Another process that has the file open; gives its process id."""
+    code = (
+        f"import duckdb, sys\nconnection = duckdb.connect({str(path)!r}, read_only={read_only})\n"
+        "print('open', flush=True)\nsys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+# The lock
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_lock_held_too_long_is_reported_with_its_holder(
+    warehouse: DuckDbWarehouse, path: Path, stage: Stage, read_only: bool
+) -> None:
+    hasty = DuckDbWarehouse(path, lock_timeout_seconds=0.3)
+    job = load_job("j1", stage("a.avro", avro_file(records([0]))))
+    with holder(path, read_only=read_only) as pid, pytest.raises(Unavailable, match=f"process {pid},"):
+        hasty.insert_job(job)
+    assert hasty.get_job("j1", "local", "local") is None
+    hasty.insert_job(job)
+
+
+def test_a_lock_let_go_in_time_is_waited_for(warehouse: DuckDbWarehouse, path: Path, stage: Stage) -> None:
+    with holder(path) as pid:
+        started = time.monotonic()
+        threading.Timer(1.0, os.kill, (pid, 9)).start()
+        warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0])))))
+        assert time.monotonic() - started > 0.5
+    assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 1}
+
+
+def test_readers_do_not_wait_for_readers(warehouse: DuckDbWarehouse, path: Path) -> None:
+    with holder(path, read_only=True):
+        assert DuckDbWarehouse(path, lock_timeout_seconds=0).tables() == (TABLE,)
+
+
+def test_the_file_is_free_between_calls(warehouse: DuckDbWarehouse, path: Path) -> None:
+    warehouse.columns(TABLE)
+    with holder(path):
+        pass
+
+
+def test_threads_of_one_process_take_turns(warehouse: DuckDbWarehouse, path: Path) -> None:
+    inside = threading.Event()
+    seen: list[object] = []
+
+    def write() -> None:
+        inside.set()
+        DuckDbWarehouse(path).burn_job("j1", "local", "local")
+        seen.append("burned")
+
+    with warehouse.connect_readonly() as connection:
+        thread = threading.Thread(target=write)
+        thread.start()
+        inside.wait()
+        time.sleep(0.2)
+        seen.append(connection.execute("SELECT count(*) FROM _kbq.kbq_jobs").fetchone())
+    thread.join()
+    assert seen == [(0,), "burned"]
+
+
+def test_a_thread_that_holds_the_file_too_long_is_reported(warehouse: DuckDbWarehouse, path: Path) -> None:
+    hasty, errors = DuckDbWarehouse(path, lock_timeout_seconds=0.1), list[Exception]()
+
+    def read() -> None:
+        try:
+            hasty.tables()
+        except Unavailable as error:
+            errors.append(error)
+
+    with warehouse.connect_readonly():
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    assert [str(os.getpid()) in str(error) for error in errors] == [True]
+
+
+# The file
+
+
+def test_reading_creates_nothing(path: Path) -> None:
+    warehouse = DuckDbWarehouse(path)
+    assert warehouse.get_job("j1", "local", "local") is None
+    with pytest.raises(NotFound, match="local warehouse"), warehouse.connect_readonly():
+        pass
+    assert not path.parent.exists()
+
+
+def test_a_file_that_is_no_database_is_reported(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(CorruptState, match="local warehouse"):
+        DuckDbWarehouse(path).tables()
+
+
+def test_a_database_made_by_hand_is_taken_as_it_is(path: Path, stage: Stage) -> None:
+    path.parent.mkdir()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE mine AS SELECT 1 AS a")
+    warehouse = DuckDbWarehouse(path)
+    assert warehouse.get_job("j1", "local", "local") is None
+    assert warehouse.columns(TableReference("main", "mine")) == (Column("a", "INTEGER"),)
+    warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0])))))
+    assert warehouse.tables() == (TABLE,)
+
+
+def test_a_column_added_by_hand_takes_its_default(
+    warehouse: DuckDbWarehouse, path: Path, stage: Stage
+) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute('ALTER TABLE shop."orders-v1" ADD COLUMN by_hand HUGEINT DEFAULT 7')
+    job = load_job("j1", stage("a.avro", avro_file(records([0]))))
+    assert warehouse.probe(job) is None
+    warehouse.insert_job(job)
+    with warehouse.connect_readonly() as connection:
+        assert connection.execute('SELECT by_hand FROM shop."orders-v1"').fetchall() == [(7,)]
+
+
+def test_a_view_is_not_a_table(warehouse: DuckDbWarehouse, path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute('CREATE VIEW shop.recent AS SELECT * FROM shop."orders-v1"')
+        connection.execute('CREATE TABLE "a b" AS SELECT * FROM shop."orders-v1"')
+    assert warehouse.tables() == (TABLE,)
+
+
+@pytest.mark.parametrize("name", ["shop.Orders-v1", "Shop.orders-v1", "SHOP.other"])
+def test_names_that_differ_in_case_only_are_refused(warehouse: DuckDbWarehouse, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="differ in case only"):
+        warehouse.create_table(TableReference.parse(name), columns_of(SCHEMA), TableOptions())
+
+
+@pytest.mark.parametrize("dataset", ["_kbq", "_KBQ", "information_schema", "pg_catalog"])
+def test_a_dataset_of_the_databases_own_is_refused(warehouse: DuckDbWarehouse, dataset: str) -> None:
+    with pytest.raises(ConfigurationError, match=dataset):
+        warehouse.create_table(TableReference(dataset, "t"), columns_of(SCHEMA), TableOptions())
+
+
+@pytest.mark.parametrize(
+    "name", ["temp.select", "main.t", "system.x-1", "select.from", "memory.order", "1.2"]
+)
+def test_a_name_with_a_meaning_in_sql_is_a_name(warehouse: DuckDbWarehouse, stage: Stage, name: str) -> None:
+    table = TableReference.parse(name)
+    schema = schema_of(("select", "int"), ("Group", {"type": "array", "items": "int"}))
+    warehouse.create_table(table, columns_of(schema), TableOptions())
+    wider = schema_of(
+        ("select", ["null", "int"]), ("Group", {"type": "array", "items": "int"}), ("order", "int")
+    )
+    warehouse.update_columns(table, columns_of(wider))
+    uri = stage("a.avro", avro_file([record(0, select=1, Group=[2], order=3)], wider))
+    warehouse.insert_job(load_job("j1", uri, table=table, schema=wider))
+    assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1}
+    assert table in warehouse.tables()
+
+
+# Jobs
+
+
+def test_a_job_of_another_place_is_never_taken_for_a_missing_one(warehouse: DuckDbWarehouse) -> None:
+    for project, location in (("gcp-project", "local"), ("local", "EU")):
+        with pytest.raises(ConfigurationError, match="not in a local warehouse"):
+            warehouse.get_job("j1", project, location)
+        with pytest.raises(ConfigurationError, match="not in a local warehouse"):
+            warehouse.insert_job(load_job("j1", project=project, location=location))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), PermissionError("denied"), MemoryError()]
+)
+def test_what_may_pass_leaves_the_id_free(
+    warehouse: DuckDbWarehouse, path: Path, stage: Stage, error: Exception
+) -> None:
+    def fail(uri: str) -> None:
+        raise error
+
+    job = load_job("j1", stage("a.avro", avro_file(records([0]))))
+    with pytest.raises(Unavailable):
+        DuckDbWarehouse(path, open_uri=fail).insert_job(job)  # type: ignore[arg-type]
+    with pytest.raises(Unavailable):
+        DuckDbWarehouse(path, open_uri=fail).probe(job)  # type: ignore[arg-type]
+    assert warehouse.get_job("j1", "local", "local") is None
+    warehouse.insert_job(job)
+    assert warehouse.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 1}
+
+
+def test_rows_keep_the_order_of_the_files(warehouse: DuckDbWarehouse, stage: Stage) -> None:
+    uris = [stage(f"{i}.avro", avro_file(records(range(i * 30_000, (i + 1) * 30_000)))) for i in range(3)]
+    warehouse.insert_job(load_job("j1", *uris))
+    with warehouse.connect_readonly() as connection:
+        offsets = connection.execute('SELECT _kafka_offset FROM shop."orders-v1"').fetchall()
+    assert offsets == [(offset,) for offset in range(90_000)]
+
+
+def test_files_of_several_schemas_of_one_table_load_in_one_job(
+    warehouse: DuckDbWarehouse, stage: Stage
+) -> None:
+    narrow = schema_of(("id", "int"))
+    uris = [
+        stage("a.avro", avro_file(records([0]))),
+        stage("b.avro", avro_file(records([1]), narrow)),
+        stage("c.avro", avro_file(records([2]))),
+    ]
+    warehouse.insert_job(load_job("j1", *uris))
+    assert warehouse.positions(TABLE, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 1}
+
+
+def test_jobs_can_be_queried(warehouse: DuckDbWarehouse, stage: Stage) -> None:
+    uri = stage("a.avro", avro_file(records([0])))
+    warehouse.insert_job(load_job("j1", uri))
+    with warehouse.connect_readonly() as connection:
+        rows = connection.execute(
+            "SELECT job_id, state, \"table\", source_uris, output_rows, labels ->> 'kbq',"
+            " created_at > now() - INTERVAL 1 HOUR FROM _kbq.kbq_jobs"
+        ).fetchall()
+    assert rows == [("j1", "DONE", "shop.orders-v1", [uri], 1, "test", True)]
+
+
+def test_a_readonly_connection_cannot_write(warehouse: DuckDbWarehouse) -> None:
+    with warehouse.connect_readonly() as connection, pytest.raises(duckdb.Error):
+        connection.execute('DELETE FROM shop."orders-v1"')
+
+
+def test_a_uri_of_another_store_is_refused(warehouse: DuckDbWarehouse) -> None:
+    with pytest.raises(ConfigurationError, match="gs://bucket"):
+        warehouse.insert_job(load_job("j1", "gs://bucket/a.avro"))

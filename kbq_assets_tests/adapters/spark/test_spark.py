@@ -1,0 +1,231 @@
+"""What is set for Spark, and what is packed for its workers. Real clusters: kbq_assets_tests/cluster."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kbq_assets
+from kbq_assets.adapters.spark import environment
+from kbq_assets.adapters.spark.engine import SparkEngine
+from kbq_assets.adapters.spark.session import prepare_environment, spark_config
+from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.topics.options import TopicSettings
+
+PACKAGE = Path(kbq_assets.__file__).parent
+#: What runs in workers; the catalogue is read by drivers.
+DRIVERS = {"catalog_files.py"}
+SHIPPED = [
+    *(path for name in ("core", "ports", "wire", "worker") for path in (PACKAGE / name).rglob("*.py")),
+    *(path for path in (PACKAGE / "adapters").glob("*.py") if path.name not in DRIVERS),
+    *(
+        path
+        for name in ("gcs", "kafka", "local_store", "protobuf", "registry")
+        for path in (PACKAGE / "adapters" / name).rglob("*.py")
+    ),
+]
+ON_CLUSTER = SparkSettings("spark://127.0.0.1:7077")
+PACKED = SparkSettings("spark://127.0.0.1:7077", {"spark.archives": "a.zip,/tmp/kbq.tar.gz#environment"})
+MODULE = "spark.python.daemon.module"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Names that a module imports, with their packages."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def test_every_package_that_workers_import_is_packed() -> None:
+    packed = {found.name.lower() for found in environment.distributions()}
+    tops = {name.split(".")[0] for path in SHIPPED for name in imported(path)}
+    tops -= {*sys.stdlib_module_names, "kbq_assets"}
+    owners = importlib.metadata.packages_distributions()
+    missing = {top for top in tops if not packed & {owner.lower() for owner in owners[top]}}
+    assert missing == set()
+    assert {"confluent_kafka", "google", "numba"} <= tops
+
+
+def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"was not written: .*none"):
+        environment.write_environment(tmp_path / "kbq.tar.gz", {"kernels": tmp_path / "none"})
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_archive_has_no_jars_and_runs_the_hosts_python(tmp_path: Path) -> None:
+    environment.write_environment(tmp_path / "kbq.tar.gz", {})
+    with tarfile.open(tmp_path / "kbq.tar.gz") as archive:
+        names = set(archive.getnames())
+        script = archive.extractfile("bin/python")
+        assert script is not None
+        assert f"exec python{sys.version_info.major}.{sys.version_info.minor} " in script.read().decode()
+        assert archive.getmember("bin/python").mode == 0o755
+    assert {"packages/pyspark/worker.py", "packages/kbq_assets/worker/task.py"} <= names
+    assert [name for name in names if name.endswith((".jar", ".jsa"))] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "module"),
+    [(SparkSettings("local[2]"), "ours"), (ON_CLUSTER, None), (PACKED, "ours")],
+    ids=["local", "cluster", "packed"],
+)
+def test_our_daemon_is_used_where_workers_have_it(
+    settings: SparkSettings, module: str | None, tmp_path: Path
+) -> None:
+    assert spark_config(settings, tmp_path, "ours").get(MODULE) == module
+
+
+@pytest.mark.parametrize(
+    ("settings", "python"),
+    [
+        (SparkSettings("local[2]"), sys.executable),
+        (ON_CLUSTER, sys.executable),
+        (PACKED, "./environment/bin/python"),
+    ],
+    ids=["local", "cluster", "packed"],
+)
+def test_workers_run_the_archives_python_where_one_is_shipped(
+    settings: SparkSettings, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME"):
+        monkeypatch.setenv(name, "")  # what is set below is undone after the test
+        monkeypatch.delenv(name)
+    prepare_environment(settings, tmp_path)
+    assert os.environ["PYSPARK_PYTHON"] == python
+
+
+def test_slots_follow_the_executors_that_are_there() -> None:
+    context: Any = SimpleNamespace(defaultParallelism=2)
+    engine = SparkEngine(context, lambda units: [])
+    assert engine.idle_slots == 2
+    context.defaultParallelism = 100
+    assert engine.idle_slots == 100
+
+
+class FakeContext:
+    """A context whose tasks end when they are let go; ``running`` of them have started. Nothing can be cancelled."""
+
+    master = "spark://nowhere:7077"
+    defaultParallelism = 2
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.running = 0
+
+    def setJobGroup(self, group: str, description: str) -> None:
+        """Accepted."""
+
+    def cancelJobGroup(self, group: str) -> None:
+        raise ConnectionError("Spark is gone")
+
+    def statusTracker(self) -> Any:
+        stages: list[Any] = [
+            None,
+            SimpleNamespace(numActiveTasks=0),
+            SimpleNamespace(numActiveTasks=self.running),
+        ]
+        return SimpleNamespace(getActiveStageIds=lambda: [0, 1, 2], getStageInfo=lambda stage: stages[stage])
+
+    def parallelize(self, tasks: list[Any], parts: int) -> Any:
+        def collect(task: Any) -> list[Any]:
+            self.let_go.wait()
+            return [task(units) for units in tasks]
+
+        return SimpleNamespace(map=lambda task: SimpleNamespace(collect=lambda: collect(task)))
+
+
+UNIT = Unit(OffsetRange(TopicPartition("t", 0), 0, 5), 1, TopicSettings())
+
+
+def engine_of(context: FakeContext, quiet_seconds: float = 0.0) -> SparkEngine:
+    found: Any = context
+    return SparkEngine(
+        found, lambda units: [UnitOutcome(unit) for unit in units], quiet_seconds=quiet_seconds
+    )
+
+
+def test_an_engine_complains_while_it_has_tasks_and_none_is_running() -> None:
+    context = FakeContext()
+    engine = engine_of(context)
+    assert engine.complaint() == ""
+    engine.submit((UNIT,))
+    assert "spark://nowhere:7077 gives no executor" in engine.complaint()
+    context.running = 1
+    assert engine.complaint() == ""
+    context.running = 0
+    context.let_go.set()
+    assert engine.next_outcomes(60) == [UnitOutcome(UNIT)]
+    assert engine.complaint() == ""
+    assert engine_of(context, 3600.0).complaint() == ""
+
+
+def test_a_short_wait_is_no_reason_to_complain() -> None:
+    context = FakeContext()
+    engine = engine_of(context, quiet_seconds=3600.0)
+    engine.submit((UNIT,))
+    assert engine.complaint() == ""
+    context.let_go.set()
+
+
+def test_a_cancelled_task_comes_back_once_whatever_becomes_of_it_and_of_spark() -> None:
+    context = FakeContext()
+    engine = engine_of(context)
+    engine.submit((UNIT, UNIT))
+    engine.cancel("time is up")
+    assert engine.next_outcomes(60) == [UnitOutcome(UNIT, failure="time is up")] * 2
+    assert engine.idle_slots == 2
+    context.let_go.set()
+    assert engine.next_outcomes(0.2) == []
+    engine.submit((UNIT,))
+    while not (outcomes := engine.next_outcomes(60)):
+        pass
+    assert (outcomes, engine.idle_slots) == ([UnitOutcome(UNIT)], 2)
+
+
+def test_a_task_that_had_ended_before_it_was_cancelled_counts() -> None:
+    context = FakeContext()
+    context.let_go.set()
+    engine = engine_of(context)
+    engine.submit((UNIT,))
+    while engine._ended.empty():
+        time.sleep(0.01)
+    engine.cancel("time is up")
+    assert [engine.next_outcomes(60), engine.next_outcomes(0.2)] == [[UnitOutcome(UNIT)], []]
+
+
+_RUN = """
+import sys
+from pathlib import Path
+from kbq_assets.adapters.spark.session import spark_context
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+with spark_context(SparkSettings("local[1]"), Path(sys.argv[1])) as context:
+    assert context.parallelize([1], 1).map(str).collect() == ["1"]
+print(sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules)))
+"""
+
+
+def test_a_driver_imports_nothing_for_numbers_it_does_not_have(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -1,0 +1,62 @@
+"""Schemas spread over several subjects of the registry."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fastavro
+import pytest
+
+from kbq_assets.core.avro.references import inline_references
+from kbq_assets.core.errors import UnstageableSchema
+from kbq_assets.wire.records.schema import MetadataColumns, schema_fingerprint, staged_schema
+from kbq_assets_tests.wire.samples import record_of
+
+COUNTRY = {"type": "enum", "name": "Country", "namespace": "geo", "symbols": ["DE", "FR"]}
+ADDRESS = record_of(("city", "string"), ("country", "geo.Country"), name="Address") | {"namespace": "people"}
+BARE = record_of(("x", "int"), name="Bare")
+ORDER = record_of(
+    ("to", ["null", "people.Address"]),
+    ("from", {"type": "array", "items": "people.Address"}),
+    ("country", {"type": "map", "values": "geo.Country"}),
+    name="shop.Order",
+)
+WHOLE = record_of(
+    (
+        "to",
+        [
+            "null",
+            {**ADDRESS, "fields": [{"name": "city", "type": "string"}, {"name": "country", "type": COUNTRY}]},
+        ],
+    ),
+    ("from", {"type": "array", "items": "people.Address"}),
+    ("country", {"type": "map", "values": "geo.Country"}),
+    name="shop.Order",
+)
+
+
+@pytest.mark.parametrize("referenced", [[COUNTRY, ADDRESS], [json.dumps(ADDRESS), json.dumps(COUNTRY)]])
+def test_referenced_types_are_written_out_where_they_are_first_used(referenced: list[Any]) -> None:
+    inlined = inline_references(json.dumps(ORDER), referenced)
+    assert schema_fingerprint(inlined) == schema_fingerprint(WHOLE)
+    staged = staged_schema(inlined, MetadataColumns(headers=True))
+    assert staged.fingerprint == staged_schema(WHOLE, MetadataColumns(headers=True)).fingerprint
+    fastavro.parse_schema(json.loads(staged.json))
+
+
+def test_a_type_without_a_namespace_stays_without_one() -> None:
+    # A bare name inside a namespace means that namespace: the reference must be to the bare one.
+    schema = record_of(("a", "Bare"), ("b", ["null", "Bare"]))
+    staged = staged_schema(inline_references(schema, [BARE]), MetadataColumns())
+    fastavro.parse_schema(json.loads(staged.json))
+
+
+def test_a_reference_that_is_missing_is_refused_by_name() -> None:
+    with pytest.raises(UnstageableSchema, match=r"unknown type 'geo.Country' \(at to.country\)"):
+        staged_schema(inline_references(ORDER, [ADDRESS]), MetadataColumns())
+
+
+def test_references_that_are_not_used_do_not_matter() -> None:
+    schema = record_of(("a", "int"))
+    assert inline_references(schema, [COUNTRY, '"string"']) == schema

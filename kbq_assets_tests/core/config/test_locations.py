@@ -1,0 +1,113 @@
+"""Places: what a URL means, and that a mistake in one is told instead of guessed at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.config.locations import (
+    BigQueryProject,
+    Bucket,
+    DuckDbFile,
+    Folder,
+    Staging,
+    WarehousePlace,
+    check_places,
+    parse_staging,
+    parse_warehouse,
+)
+from kbq_assets.core.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("staging", Folder(Path("staging"))),
+        ("/data/with space", Folder(Path("/data/with space"))),
+        ("file:///data/with%20space", Folder(Path("/data/with space"))),
+        ("gs://my-bucket", Bucket("my-bucket", "")),
+        ("gs://my-bucket/", Bucket("my-bucket", "")),
+        ("gs://my.bucket_1/a/b=c/", Bucket("my.bucket_1", "a/b=c")),
+    ],
+)
+def test_staging_is_a_folder_or_a_bucket(url: str, place: Staging) -> None:
+    assert parse_staging(url) == place
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("duckdb:a/b.duckdb", DuckDbFile(Path("a/b.duckdb"))),
+        ("bigquery://my-project", BigQueryProject("my-project", "US")),
+        ("bigquery://my-project/?location=EU", BigQueryProject("my-project", "EU")),
+        (
+            "bigquery://example.com:my-project?location=europe-west3",
+            BigQueryProject("example.com:my-project", "europe-west3"),
+        ),
+    ],
+)
+def test_a_warehouse_is_a_file_or_a_project(url: str, place: WarehousePlace) -> None:
+    assert parse_warehouse(url) == place
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "is empty"),
+        ("s3://bucket/a", "s3:// is not supported"),
+        ("://bucket", "is not supported"),
+        ("gs://", "cannot be the name of a bucket"),
+        ("gs:///prefix", "cannot be the name of a bucket"),
+        ("gs://My-Bucket/a", "cannot be the name of a bucket"),
+        ("gs://user@bucket/a", "cannot be the name of a bucket"),
+        ("gs://bucket//a", "cannot be the prefix"),
+        ("gs://bucket/a/../b", "cannot be the prefix"),
+        ("gs://bucket/a?location=EU", "cannot be the prefix"),
+        ("gs://bucket/*", "cannot be the prefix"),
+        ("gs://bucket/a\n", "cannot be the prefix"),
+    ],
+)
+def test_no_other_staging_is_taken_for_one(url: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        parse_staging(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "is not supported"),
+        ("duckdb:", "is not supported"),
+        ("postgres://host/db", "postgres: is not supported"),
+        ("bigquery:my-project", "names no project"),
+        ("bigquery://", "names no project"),
+        ("bigquery://my-project/dataset", "names no project"),
+        ("bigquery://my-project?region=EU", "other than one location"),
+        ("bigquery://my-project?location=EU&location=US", "other than one location"),
+        ("bigquery://my-project?EU", "other than one location"),
+        ("bigquery://my-project?location=", "is no location"),
+        ("bigquery://my-project?location=E U", "is no location"),
+    ],
+)
+def test_no_other_warehouse_is_taken_for_one(url: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        parse_warehouse(url)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("staging", "warehouse"),
+    [
+        ("gs://bucket/a", "bigquery://my-project"),
+        ("gs://bucket/a", "duckdb:a"),
+        ("/a", "duckdb:a"),
+    ],
+)
+def test_a_warehouse_goes_with_staging_that_it_can_read(staging: str, warehouse: str) -> None:
+    check_places(parse_staging(staging), parse_warehouse(warehouse))
+
+
+def test_bigquery_cannot_read_a_folder() -> None:
+    with pytest.raises(ConfigurationError, match="local folder") as caught:
+        check_places(Folder(Path("a")), BigQueryProject("my-project", "US"))
+    assert "KBQ_STAGING=gs://bucket/prefix" in caught.value.next_step

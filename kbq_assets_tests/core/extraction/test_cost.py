@@ -1,0 +1,67 @@
+"""What a topic used is added up over its units, and kept as lines that SQL reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.extraction.cost import (
+    Cost,
+    Usage,
+    core_seconds,
+    cost_lines,
+    costs_path,
+    load_cost_function,
+    with_outcome,
+)
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.commits import Counts, Window
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets_tests.strategies import staged_file
+
+STARTED_MS = 1_700_000_000_000
+
+
+def test_usage_adds_up_over_units_failed_ones_included() -> None:
+    settings = dataclasses.replace(TopicSettings(), owner="sales", cost_center="4711")
+    unit = Unit(OffsetRange(TopicPartition("t", 0), 0, 10), 1, settings)
+    file = staged_file(first=0, until=10)
+    window = Window(0, 10, Counts(positions=10, records=8, bytes=80), (file,))
+    read = UnitOutcome(unit, (window,), seconds=2.0, core_seconds=1.5)
+    failed = UnitOutcome(unit, failure="no answer", seconds=1.0, core_seconds=0.25)
+    assert with_outcome(with_outcome(None, read), failed) == Usage(
+        "t", "sales", "4711", tasks=2, positions=10, records=8, bytes=80, staged_bytes=file.bytes, seconds=3.0,
+        core_seconds=1.75,
+    )  # fmt: skip
+
+
+def test_cost_records_are_flat_lines_of_json_one_a_topic() -> None:
+    costs = [Cost(Usage("t", "sales", records=3), 1.5), Cost(Usage("u"), None)]
+    first, second = map(json.loads, cost_lines(costs, "run1", STARTED_MS).splitlines())
+    assert (first["run"], first["started"], first["topic"], first["owner"], first["records"], first["cost"]) == (
+        "run1", "2023-11-14T22:13:20Z", "t", "sales", 3, 1.5,
+    )  # fmt: skip
+    assert (second["topic"], second["cost"]) == ("u", None)
+    assert not any(isinstance(value, dict | list) for value in first.values())
+
+
+def test_costs_are_kept_by_day() -> None:
+    assert costs_path("run1", STARTED_MS) == "costs/2023-11-14/221320-run1.jsonl"
+
+
+def test_a_cost_function_is_named_by_module() -> None:
+    assert load_cost_function("") is core_seconds
+    assert (
+        load_cost_function("kbq_assets.core.extraction.cost:core_seconds")(Usage("t", core_seconds=2.0))
+        == 2.0
+    )
+
+
+@pytest.mark.parametrize("name", ["nowhere:f", "json:nothing", "json:__doc__", "json", ":f"])
+def test_a_cost_function_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="KBQ_COST_FUNCTION"):
+        load_cost_function(name)

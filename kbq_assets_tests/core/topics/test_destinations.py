@@ -1,0 +1,192 @@
+"""Templates of names, what they make of records' words, and which names are taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.destinations import (
+    Names,
+    Unknown,
+    fill,
+    inputs,
+    name_part,
+    parse_template,
+    text_of,
+    with_topic,
+)
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list, select_topics
+
+TOPIC = "shop_prod.orders-v1"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("orders", ()),
+        ("orders_{header.x-country|none}", ("header.x-country",)),
+        ("{field.a.b}_{field.a.b}{key}", ("field.a.b", "key")),
+        ("{record}", ("record",)),
+        ("{topic}_{topic.12}", ("topic", "topic.12")),
+    ],
+)
+def test_a_template_says_what_it_asks_of_records(text: str, asked: tuple[str, ...]) -> None:
+    assert parse_template("table", text).inputs == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a_{b}", "'b' is nothing that a record has"),
+        ("{field.}", "'field.' is nothing"),
+        ("{field.a..b}", "nothing that a record has"),
+        ("{header.}", "'header.' is nothing"),
+        ("{topic.0}", "'topic.0' is nothing"),
+        ("{}", "'' is nothing"),
+        ("{key", "a brace is alone"),
+        ("key}", "a brace is alone"),
+        ("{{key}}", "a brace is alone"),
+        ("{key|}", "the default makes no name"),
+        ("{key|ä}", "the default makes no name"),
+    ],
+)
+def test_what_is_no_template_is_refused_with_the_option_s_name(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^table.*{re.escape(message)}"):
+        parse_template("table", text)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"key": "A", "field.a": "b c"}, "t_a_b_c"),
+        ({"key": "-1", "field.a": "x.Y"}, "t__1_x_y"),
+        ({"key": None, "field.a": "1"}, Unknown("key is missing or empty")),
+        ({"key": "", "field.a": "1"}, Unknown("key is missing or empty")),
+        ({"key": "a", "field.a": None}, "t_a_none"),
+        ({"key": "a"}, "t_a_none"),
+        ({"key": "a", "field.a": "é"}, Unknown("field.a is 'é', which makes no name")),
+        ({"key": "..", "field.a": "x"}, Unknown("key is '..', which makes no name")),
+    ],
+)
+def test_words_of_records_become_lower_case_names(
+    values: Mapping[str, str | None], name: str | Unknown
+) -> None:
+    assert fill(parse_template("table", "t_{key}_{field.a|None}"), values) == name
+
+
+def test_values_are_texts_as_people_write_them() -> None:
+    assert list(map(text_of, (True, False, -3, "x", b"k", b"\xff", None))) == [
+        "true", "false", "-3", "x", "k", "\N{REPLACEMENT CHARACTER}", None,
+    ]  # fmt: skip
+
+
+@given(st.text(), st.text())
+def test_no_two_words_make_names_that_only_case_tells_apart(one: str, other: str) -> None:
+    first, second = name_part(one), name_part(other)
+    assert first is None or re.fullmatch(r"[a-z0-9_]*[a-z0-9][a-z0-9_]*", first)
+    assert first is None or second is None or first == second or first.lower() != second.lower()
+    assert name_part(one.upper() if one.isascii() else one) in (first, None)
+
+
+def test_a_topic_s_name_and_its_parts_stand_in_templates() -> None:
+    assert (
+        with_topic("{topic}-{topic.2}_{topic.3}{topic.9|x}{key}", TOPIC)
+        == "shop_prod_orders_v1-prod_ordersx{key}"
+    )
+    assert with_topic("{topic.9}", TOPIC) == "{topic.9}"
+    entry = parse_source_list("shop_* dataset={topic.1} table={topic.4}_{key} error_dataset=d", "list")[0]
+    chosen = select_topics([entry], [TOPIC])[TOPIC]
+    assert (chosen.dataset, chosen.table, chosen.by_record) == ("shop", "v1_{key}", True)
+    assert entry.settings.target("shop_*") == "{topic.1}.{topic.4}_{key}"
+
+
+def test_a_template_that_the_topic_s_name_fills_is_a_table_like_others() -> None:
+    chosen = select_topics([SourceEntry(TOPIC, TopicSettings(table="{topic.1}"))], [TOPIC])[TOPIC]
+    assert (chosen.by_record, str(chosen.table_for(TOPIC)), chosen.target(TOPIC)) == (
+        False,
+        "kafka.shop",
+        "kafka.shop",
+    )
+
+
+NAMES = Names(TOPIC, "Sales", ("Orders_DE", "orders_x*", "other.*"))
+
+
+@pytest.mark.parametrize(
+    ("said", "table"),
+    [
+        ("orders_de", "Sales.Orders_DE"),
+        ("ORDERS-DE", "Sales.Orders_DE"),
+        ("sales.orders_x1", "Sales.orders_x1"),
+        ("Other.Any", "other.any"),
+        ("orders", None),
+        ("sales.kbq_errors", None),
+        ("other.KBQ_x", None),
+        ("", None),
+        (".", None),
+        ("other.", None),
+        ("a.b.orders_x1", None),
+        ("é", None),
+        ("other." + "x" * 201, None),
+        ("other." + "x" * 200, None),
+    ],
+)
+def test_a_function_s_answer_is_a_known_table_or_none(said: str, table: str | None) -> None:
+    found = NAMES.said(said)
+    assert (str(found) if isinstance(found, TableReference) else None) == table
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"route": "python:"}, "route=python:"),
+        ({"route": "else"}, "route=else"),
+        ({"route": "record_name", "table": "{key}"}, "route=record_name decides, and so does a template"),
+        ({"route": "python:x", "dataset": "{key}", "error_dataset": "d"}, "route=python:x decides"),
+        ({"dataset": "d_{key}"}, "dataset=d_{key}: each record says its own"),
+        ({"max_tables": 0}, "max_tables=0"),
+        ({"tables": "a,A"}, "tables: a and A differ by case alone"),
+        ({"tables": "a b"}, "tables: 'a b' is no name"),
+        ({"format": "json", "table": "{field.a}"}, "table: field.a of a document that is one column"),
+        ({"format": "json_columns", "table": "{record}"}, "table: {record}: JSON records have no names"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"):
+        TopicSettings(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("template", "pii", "is_kept"),
+    [
+        ("{field.a}", "b:drop", True),
+        ("{field.a}", "a:keep", True),
+        ("{field.a}", "a:pseudonym", False),
+        ("{field.a.b}", "a:drop", False),
+        ("{field.a}", "a.b:truncate:1", False),
+        ("{field.ab}", "a:drop", True),
+        ("{key}", "_key:pseudonym", False),
+        ("{key}", "a:drop", False),
+        ("{key}", "_key:keep", True),
+        ("{header.x}", "a:drop", False),
+        ("{header.x}", "_headers:keep", True),
+        ("{record}", "a:drop", True),
+    ],
+)
+def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> None:
+    if is_kept:
+        assert TopicSettings(table=template, pii=pii).by_record
+    else:
+        with pytest.raises(ConfigurationError, match="would be in names of tables"):
+            TopicSettings(table=template, pii=pii)
+
+
+def test_inputs_are_checked_where_they_are_written() -> None:
+    with pytest.raises(ConfigurationError, match="'value' is nothing that a record has"):
+        inputs("value")

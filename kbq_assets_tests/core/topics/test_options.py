@@ -1,0 +1,57 @@
+"""The source list: first match decides, and every mistake names its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.options import TopicSettings, parse_source_list, select_topics
+
+
+def test_the_first_line_that_matches_decides() -> None:
+    entries = parse_source_list(
+        """
+        # the shop
+        shop.orders.v1  dataset=sales table=orders event_date=ordered_at keys=true  # exact
+        shop.*          dataset=shop
+        """,
+        "source-topics.txt",
+    )
+    chosen = select_topics(entries, ["shop.orders.v1", "shop.items", "other"])
+    assert chosen == {
+        "shop.items": TopicSettings(dataset="shop"),
+        "shop.orders.v1": TopicSettings(dataset="sales", table="orders", event_date="ordered_at", keys=True),
+    }
+
+
+def test_defaults_are_the_callers() -> None:
+    [entry] = parse_source_list("t error_share=0.5", "x", TopicSettings(dataset="d"))
+    assert entry.settings == TopicSettings(dataset="d", error_share=0.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("t datset=x", "did you mean 'dataset'"),
+        ("t errors=maybe", "fail, skip, error_table"),
+        ("t format=json_columns route=record_name", "JSON records have no names"),
+        ("t keys=yes", "true or false"),
+        ("t error_share=lots", "expected float"),
+        ("t max_record_bytes=1.5", "expected int"),
+        ("t keys", "unknown option"),
+        ("bad/topic", "cannot be carried"),
+        ("dataset=* x=y", "first word"),
+    ],
+)
+def test_mistakes_say_what_and_where(line: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        parse_source_list(f"\n{line}", "list.txt")
+    assert "list.txt:2" in str(caught.value) or "bad/topic" in str(caught.value)
+
+
+def test_tables_are_named_by_topic_option_or_record() -> None:
+    assert str(TopicSettings(dataset="d").table_for("a.b-c", "ns.Rec")) == "d.a_b_c"
+    assert str(TopicSettings(dataset="d", table="x").table_for("a.b", "ns.Rec")) == "d.x"
+    assert str(TopicSettings(dataset="d", route="record_name").table_for("a.b", "ns.Rec")) == "d.Rec"
+    assert str(TopicSettings(dataset="d", route="record_name", table="x").table_for("a.b")) == "d.x"
+    assert str(TopicSettings(dataset="d").error_table) == "d.kbq_errors"

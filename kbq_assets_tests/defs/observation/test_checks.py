@@ -1,0 +1,294 @@
+"""Asset checks: one evaluation a check, written when it changes; what is held waits in every run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import dagster as dg
+import pytest
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.observation import check_names
+from kbq_assets.core.observation.check_names import (
+    COMMITS_SMALL,
+    CONTIGUOUS,
+    DATA_FRESH,
+    ERRORS_FEW,
+    LAG_SHORT,
+    PARTITIONS_RUN,
+    ROWS_MATCH,
+    TABLES_LOAD,
+)
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.protocol.commits import Commit, Counts
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.defs.metadata import SHOWN_LINES
+from kbq_assets.defs.observation import check_events
+from kbq_assets.defs.observation.checks import FREE, RENEW_MS
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.pipelines.observation import checks
+from kbq_assets.pipelines.observation.checks import NEED_BROKER
+from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.protocol import state
+from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
+
+COMMIT = f"commits/{TOPIC}.json"
+
+
+def _tick(world: PlatformWorld, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
+    sensor = world.definitions.resolve_sensor_def("check_sensor")
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, definitions=world.definitions)
+    result = sensor.evaluate_tick(context)
+    for event in result.asset_events:
+        instance.report_runless_asset_event(event)
+    return dg.SensorResult(
+        skip_reason=result.skip_message, cursor=result.cursor, asset_events=list(result.asset_events)
+    )
+
+
+class Away:
+    """A broker that answers no check."""
+
+    @classmethod
+    def read(cls, *ports: object) -> None:
+        raise Unavailable("the broker is down")
+
+
+def _names(result: dg.SensorResult) -> list[str]:
+    return [event.check_name for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+
+
+def _failed(events: object) -> dict[str, dg.AssetCheckEvaluation]:
+    return {
+        event.check_name: event
+        for event in events  # type: ignore[attr-defined]
+        if isinstance(event, dg.AssetCheckEvaluation) and not event.passed
+    }
+
+
+def _records(check: dg.AssetCheckEvaluation) -> list[dict[str, object]]:
+    table = check.metadata["failures"]
+    assert isinstance(table, dg.TableMetadataValue)
+    return [dict(record.data) for record in table.records]
+
+
+def _summary(result: dg.ExecuteInProcessResult) -> str:
+    """The Markdown summary of a run."""
+    observed = [
+        event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()
+    ]
+    return next(str(o.metadata["summary"].value) for o in observed if "summary" in o.metadata)
+
+
+def _miscount(world: PlatformWorld, by: int = 1) -> None:
+    """Count positions that were never there, or take them back."""
+
+    def change(commit: Commit) -> Commit:
+        found = commit.partitions[0]
+        totals = found.totals + Counts(positions=by, gaps=by)
+        return commit.with_partition(0, dataclasses.replace(found, totals=totals))
+
+    state.change(world.store, Commit, COMMIT, change)
+
+
+@pytest.fixture
+def loaded(world: PlatformWorld, instance: dg.DagsterInstance) -> PlatformWorld:
+    """Five records, extracted and loaded."""
+    world.produce(5)
+    world.run("extract_and_load", instance)
+    return world
+
+
+def _load_keys(world: PlatformWorld) -> set[dg.AssetCheckKey]:
+    return set(world.definitions.resolve_asset_graph().asset_check_keys)
+
+
+def test_every_check_is_of_an_asset_and_says_what_it_promises(world: PlatformWorld) -> None:
+    translator = AssetTranslator()
+    assert _load_keys(world) == {
+        dg.AssetCheckKey(check_events.asset_of(name, translator), name) for name in check_names.CHECKS
+    }
+
+
+def test_a_run_writes_the_checks_of_what_it_changed(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    result = world.run("extract_and_load", instance)
+    written = [e.check_name for e in result.get_asset_check_evaluations()]
+    assert written == [PARTITIONS_RUN, CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL, ROWS_MATCH, TABLES_LOAD]
+    assert all(e.passed for e in result.get_asset_check_evaluations())
+
+
+def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    loaded.produce(2)
+    loaded.run("extract_job", instance)
+    _miscount(loaded)
+    result = loaded.run("load_job", instance)
+    assert result.success
+    assert f"{TOPIC} is held by {CONTIGUOUS}" in _summary(result)
+    check = _failed(_tick(loaded, instance).asset_events)[CONTIGUOUS]
+    assert check.severity == dg.AssetCheckSeverity.ERROR
+    assert "its files are not loaded until this passes" in (check.description or "")
+    assert check.metadata["held_topics"].value == 1
+    assert f"- `kbq reconcile --topic {TOPIC}`" in str(check.metadata["next"].value)
+    assert loaded.platform.look_for_loads().names == ()
+    _miscount(loaded, -1)
+    assert len(loaded.platform.look_for_loads().names) == 1
+    loaded.run("load_job", instance)
+    assert loaded.platform.checks().failures == ()
+
+
+def test_a_parked_table_is_a_failed_check_with_the_command_that_goes_on(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    operate.propose_park_table(loaded.store, loaded.platform.tables()[0].table).apply()
+    check = _failed(_tick(loaded, instance).asset_events)[TABLES_LOAD]
+    assert check.asset_key == dg.AssetKey("warehouse_tables")
+    [record] = _records(check)
+    assert (record["table"], record["next"]) == (TABLE, f"kbq resume --table {TABLE}")
+
+
+def test_late_records_are_a_warning(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    at = loaded.clock.now_ms() - 8_000_000
+    loaded.kafka.produce(TopicPartition(TOPIC, 0), b"\x00\x00\x00\x00\x01\x02", timestamp=at)
+    failed = _failed(_tick(loaded, instance).asset_events)
+    assert {name: check.severity for name, check in failed.items()} == {LAG_SHORT: dg.AssetCheckSeverity.WARN}
+    assert failed[LAG_SHORT].metadata["positions"].value == 1
+
+
+def test_the_sensor_writes_a_check_when_it_changes_and_else_once_an_hour(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    first = _tick(loaded, instance)
+    assert _names(first) == list(FREE)
+    second = _tick(loaded, instance, first.cursor)
+    assert _names(second) == []
+    loaded.clock.sleep(RENEW_MS / 2000)
+    operate.propose_park_table(loaded.store, loaded.platform.tables()[0].table).apply()
+    third = _tick(loaded, instance, second.cursor)
+    assert _names(third) == [TABLES_LOAD]
+    loaded.clock.sleep(RENEW_MS / 2000)
+    fourth = _tick(loaded, instance, third.cursor)
+    assert _names(fourth) == [name for name in FREE if name != TABLES_LOAD]
+
+
+FUTURE = json.dumps({name: ["", 1e15] for name in FREE})
+
+
+@pytest.mark.parametrize("cursor", ["", "nonsense", "[]", '{"lag_is_short": 3}', FUTURE])
+def test_a_cursor_that_is_lost_or_wrong_has_everything_written_once_more(
+    loaded: PlatformWorld, instance: dg.DagsterInstance, cursor: str
+) -> None:
+    assert _names(_tick(loaded, instance, cursor)) == list(FREE)
+
+
+def test_what_a_run_wrote_last_is_corrected_when_it_is_over(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    first = _tick(loaded, instance)
+    table = loaded.platform.tables()[0].table
+    operate.propose_park_table(loaded.store, table).apply()
+    assert _failed(loaded.run("load_job", instance).get_asset_check_evaluations()).keys() == {TABLES_LOAD}
+    operate.propose_resume_table(loaded.store, table).apply()
+    second = _tick(loaded, instance, first.cursor)
+    assert _names(second) == [TABLES_LOAD]
+    assert not _failed(second.asset_events)
+
+
+def test_a_narrowed_run_hides_no_stop_elsewhere(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(5)
+    world.produce(1, topic="other.a")
+    world.run("extract_job", instance)
+    world.produce(5)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    result = world.run(
+        "extract_job", instance, config={"ops": {"extract": {"config": {"keys": ["other.*"]}}}}
+    )
+    check = _failed(result.get_asset_check_evaluations())[PARTITIONS_RUN]
+    assert f"kbq accept-gap --topic {TOPIC} --partition 0" in (check.description or "")
+
+
+def test_a_narrowed_run_says_nothing_of_stops_while_the_broker_is_away(
+    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(5)
+    world.run("extract_job", instance)
+    monkeypatch.setattr(checks, "_Broker", Away)
+    result = world.run("extract_job", instance, config={"ops": {"extract": {"config": {"keys": ["nyc.*"]}}}})
+    written = [e.check_name for e in result.get_asset_check_evaluations()]
+    assert (result.success, written) == (True, [CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL])
+
+
+def test_a_broker_that_is_away_leaves_its_checks_as_they_were(
+    loaded: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    loaded.kafka.down = True
+    tick = _tick(loaded, instance)
+    assert _names(tick) == [name for name in FREE if name not in NEED_BROKER]
+    assert "the broker is down" in str(tick.skip_reason)
+    loaded.kafka.down = False
+    assert _names(_tick(loaded, instance, tick.cursor)) == [name for name in FREE if name in NEED_BROKER]
+
+
+def test_checks_can_be_asked_for_one_at_a_time(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    asked = dg.AssetCheckKey(dg.AssetKey("warehouse_tables"), DATA_FRESH)
+    job = dg.define_asset_job("some", selection=dg.AssetSelection.checks(asked))
+    definitions = dg.Definitions.merge(loaded.definitions, dg.Definitions(jobs=[job]))
+    result = definitions.resolve_job_def("some").execute_in_process(instance=instance)
+    assert [e.check_name for e in result.get_asset_check_evaluations()] == [DATA_FRESH]
+
+
+def test_a_run_whose_state_cannot_be_read_afterwards_has_done_its_work(
+    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: object, **options: object) -> object:
+        raise Unavailable("the store does not answer")
+
+    monkeypatch.setattr(checks, "run_checks", away)
+    world.produce(5)
+    assert world.run("extract_and_load", instance).success
+
+
+# Events
+
+
+def _results(count: int, check: str = TABLES_LOAD) -> list[CheckResult]:
+    return [
+        CheckResult(check, f"d.t{n}", "parked", False, (f"kbq resume --table d.t{n}",)) for n in range(count)
+    ]
+
+
+def test_however_many_fail_there_is_one_evaluation_of_bounded_size() -> None:
+    found = check_events.evaluation(dg.AssetKey("warehouse_tables"), TABLES_LOAD, _results(500))
+    assert found.metadata["problems"].value == 500
+    assert len(_records(found)) == SHOWN_LINES
+    assert len((found.description or "").splitlines()) == SHOWN_LINES + 1
+    assert (found.description or "").endswith("…and 450 more")
+
+
+def test_numbers_of_many_topics_are_added_up_or_the_largest_is_told() -> None:
+    results = [
+        CheckResult(DATA_FRESH, f"t{n}", "", numbers={"oldest_waiting_seconds": n, "records": n, "share": 1})
+        for n in (3, 5)
+    ]
+    found = check_events.evaluation(dg.AssetKey("warehouse_tables"), DATA_FRESH, results)
+    values = {name: entry.value for name, entry in found.metadata.items()}
+    assert values == {"problems": 0, "checked": 2, "oldest_waiting_seconds": 5, "records": 8}
+
+
+def test_stops_of_one_topic_are_one_result_with_each_command_once() -> None:
+    stops = [
+        PartitionStop(TopicPartition("t", p), "retention_loss", f"gone {p}", ("kbq reset --topic t",))
+        for p in (0, 1)
+    ]
+    found = check_events.stops_check(dg.AssetKey("staged_files"), stops)
+    assert found.description == (
+        "t: t[0]: retention_loss: gone 0; t[1]: retention_loss: gone 1; next: `kbq reset --topic t`"
+    )
+    assert check_events.stops_check(dg.AssetKey("staged_files"), []).passed

@@ -1,0 +1,447 @@
+"""`kbq catalog`: judged without a network, shown whole, compared and applied with a plan first."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.catalog.changes import LiveTopic
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.contracts.topic_admin import NUMBERS, OTHERS, json_order, order, proto_order
+from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
+
+PLACE = "shop/sales/orders"
+ENTRY = f"consumers: [archiver]\nownership: {{team: sales}}\nkafka: {{name: {TOPIC}, partitions: 2}}\n"
+Write = Callable[[Mapping[str, str]], None]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakePlatform:
+    (tmp_path / "catalog").mkdir()
+    return FakePlatform(tmp_path, environ={"KBQ_SOURCE_TOPICS": str(tmp_path / "catalog")})
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(texts: Mapping[str, str]) -> None:
+        for path, text in texts.items():
+            file = tmp_path / "catalog" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    write({f"{PLACE}/prod/topic.yaml": ENTRY, "catalog.yaml": "names: {dataset: '{company}'}"})
+    return write
+
+
+def test_a_catalogue_drives_extraction(world: FakePlatform, run: Shell, write: Write) -> None:
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    assert {str(table.table): table.loaded_rows for table in world.platform.tables()} == {"shop.orders": 3}
+
+
+def test_an_entry_that_is_added_is_extracted_by_the_next_run(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    platform = world.platform
+    assert [source.pattern for source in platform.sources()] == [TOPIC]
+    world.kafka.create_topic("shop.items", 1)
+    world.kafka.produce(TopicPartition("shop.items", 0), GOOD)
+    write({"shop/sales/items/prod/topic.yaml": "consumers: [archiver]\nkafka: {name: shop.items}"})
+    assert [source.pattern for source in platform.sources()] == ["shop.items", TOPIC]
+    run.done("extract")
+    run.done("load")
+    assert {str(t.table): t.loaded_rows for t in world.reopened().tables()} == {"shop.items": 1}
+
+
+def test_nothing_runs_on_a_catalogue_with_mistakes(run: Shell, write: Write) -> None:
+    write({f"{PLACE}/prod/topic.yaml": "consumer: [archiver]"})
+    result = run("plan")
+    assert result.exit_code == 1
+    assert "shop/sales/orders/prod/topic.yaml:1: consumer: unknown key 'consumer'" in result.stderr
+    assert "next: mend them: kbq catalog validate" in result.stderr
+
+
+def test_validate_lists_every_mistake(run: Shell, write: Write) -> None:
+    assert run.done("catalog", "validate") == "1 entries, environments: prod; no mistake\n"
+    write({f"{PLACE}/prod/topic.yaml": "consumer: [x]\nscope: secret"})
+    result = run("catalog", "validate")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == "0 entries, environments: none; 2 mistakes"
+    found = json.loads(run("catalog", "validate", "--json").stdout)
+    assert [(each["line"], each["key"]) for each in found] == [(1, "consumer"), (2, "scope")]
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (order("a"), None),
+        ("{", "not JSON"),
+        ('{"type": "string"}', "the writer schema is not a record"),
+        (order("_kafka_offset"), "collides with the metadata column '_kafka_offset'"),
+        (order("created_at"), "created_at: is a time by its name, not by its type"),
+    ],
+)
+def test_schemas_are_judged_as_tables_will(
+    run: Shell, write: Write, schema: str, expected: str | None
+) -> None:
+    write({f"{PLACE}/schemas/value.avsc": schema, "catalog.yaml": "rules: {time_fields: '.*_at'}"})
+    result = run("catalog", "validate")
+    assert result.exit_code == (1 if expected else 0)
+    assert expected is None or f"{PLACE}/schemas/value.avsc:1: " in result.stdout
+    assert expected is None or expected in result.stdout
+
+
+JSON_ENTRY = {f"{PLACE}/prod/topic.yaml": ENTRY + "encoding: json-schema\n"}
+PROTO_ENTRY = {f"{PLACE}/prod/topic.yaml": ENTRY + "encoding: protobuf\n"}
+NESTED = proto_order("Line line = 1").replace("message", "message Line { string sent_at = 1; }\nmessage", 1)
+STAMP = 'import "google/protobuf/timestamp.proto";\nmessage'
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (json_order(a="string"), None),
+        ('{\n"type":', ":2: not JSON"),
+        ('{"type": "string"}', ":1: describes no objects, of which rows are made"),
+        (json_order(a="string", sent_at="string"), ":1: sent_at: is a time by its name, not by its type"),
+        ('{"type": "object", "properties": {"sent_at": {"type": "string", "format": "date-time"}}}', None),
+        (
+            '{"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object", "properties":'
+            ' {"sent_at": {"type": "integer"}}}}}}',
+            ":1: a.sent_at: is a time by its name",
+        ),
+    ],
+)
+def test_json_schemas_are_judged_without_a_registry(
+    run: Shell, write: Write, schema: str, expected: str | None
+) -> None:
+    write({**JSON_ENTRY, "catalog.yaml": "rules: {time_fields: '.*_at'}"})
+    write({f"{PLACE}/schemas/value.json": schema})
+    result = run("catalog", "validate")
+    assert (result.exit_code, (expected or "no mistake") in result.stdout) == (1 if expected else 0, True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (proto_order("string a = 1"), None),
+        ("message {", ":1: the schema is no Protobuf"),
+        (proto_order("string a = 1", "int64 sent_at = 2"), ":3: Order.sent_at: is a time by its name"),
+        (proto_order("google.protobuf.Timestamp sent_at = 1").replace("message", STAMP, 1), None),
+        (NESTED, ":2: Line.sent_at: is a time by its name"),
+    ],
+)
+def test_protobuf_schemas_are_compiled_when_they_are_judged(
+    run: Shell, write: Write, schema: str, expected: str | None
+) -> None:
+    write({**PROTO_ENTRY, "catalog.yaml": "rules: {time_fields: '.*_at'}"})
+    write({f"{PLACE}/schemas/value.proto": schema})
+    result = run("catalog", "validate")
+    assert (result.exit_code, (expected or "no mistake") in result.stdout) == (1 if expected else 0, True)
+    run.done("plan")
+
+
+def test_without_protoc_the_rest_is_judged_and_nobody_hears_that_all_is_well(
+    run: Shell, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write({**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": proto_order("string a = 1")})
+    monkeypatch.setitem(sys.modules, "grpc_tools", None)
+    result = run("catalog", "validate")
+    assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
+    assert "no mistake" not in result.stdout
+    write({f"{PLACE}/prod/topic.yaml": "scope: secret"})
+    assert "'secret' is no scope" in run("catalog", "validate").stdout
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "kind"), [(JSON_ENTRY, "value.json", "JSON"), (PROTO_ENTRY, "value.proto", "PROTOBUF")]
+)
+def test_every_kind_of_schema_goes_to_the_registry_as_what_it_is(
+    world: FakePlatform, run: Shell, write: Write, entry: Mapping[str, str], path: str, kind: str
+) -> None:
+    first, second, wrong = OTHERS[kind]
+    write({**entry, f"{PLACE}/schemas/{path}": first})
+    run.done("catalog", "apply", "--yes")
+    assert world.subjects.versions[f"{TOPIC}-value"] == [(first, kind)]
+    write({f"{PLACE}/schemas/{path}": wrong})
+    assert "not compatible with subject" in run("catalog", "validate", "--registry").stdout
+    write({f"{PLACE}/schemas/{path}": second})
+    assert run("catalog", "validate", "--registry").exit_code == 0
+    assert f"register {PLACE}/schemas/{path}" in run("catalog", "diff").stdout
+
+
+def test_a_partition_time_that_the_schema_lacks_is_a_mistake(run: Shell, write: Write) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + "partition_time: ordered_at\n"})
+    write({f"{PLACE}/prod/schemas/value.avsc": order("a")})
+    result = run("catalog", "validate")
+    assert result.exit_code == 1
+    assert f"{PLACE}/prod/schemas/value.avsc:1: " in result.stdout
+    assert "ordered_at" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("orders_{field.b}", "has no field 'b', of which"),
+        ("orders_{field.a}", "name cannot be made of field 'a'"),
+        ("orders_{key}", None),
+    ],
+)
+def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
+    run: Shell, write: Write, template: str, message: str | None
+) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + f'destination: {{table: "{template}"}}\n'})
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "double"}]}
+    write({f"{PLACE}/prod/schemas/value.avsc": json.dumps(schema)})
+    result = run("catalog", "validate")
+    assert result.exit_code == (0 if message is None else 1)
+    assert message is None or f"{PLACE}/prod/schemas/value.avsc:1: " in result.stdout
+    assert message is None or message in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "told"),
+    [
+        ("auto", "eventTime", "eventTime: text, by its name"),
+        ("auto", "note", "the Kafka time: no field tells one"),
+        ("{candidates: [sent, note]}", "note", "note: the first candidate there"),
+    ],
+)
+def test_the_chosen_business_time_is_shown_with_the_reason(
+    run: Shell, write: Write, said: str, field: str, told: str
+) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + f"partition_time: {said}\n"})
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": field, "type": "string"}]})
+    write({f"{PLACE}/prod/schemas/value.avsc": schema})
+    run.done("catalog", "validate")
+    assert f"# business time: {told}" in run("catalog", "show", TOPIC).stdout
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("", "nothing is decided about fields that are tagged as personal data: a"),
+        ("fields: {a: pseudonym}", ""),
+        ("fields: {a: 'generalise:year'}", "cannot be generalised to year"),
+        ("fields: {a: drop, b: drop}", "the field 'b', which the schema does not have"),
+    ],
+)
+def test_personal_data_wants_decisions_that_can_be_carried_out(
+    run: Shell, write: Write, fields: str, expected: str
+) -> None:
+    schema = order("a", "id").replace('"name": "a"', '"name": "a", "pii": "HIGH"')
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + f"pii: {{{fields}}}", f"{PLACE}/schemas/value.avsc": schema})
+    result = run("catalog", "validate")
+    assert (result.exit_code, expected in result.stdout) == (1 if expected else 0, True)
+
+
+def test_the_registry_judges_compatibility_when_it_is_asked(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    write({f"{PLACE}/schemas/value.avsc": NUMBERS})
+    world.subjects.register(f"{TOPIC}-value", order("a"), "AVRO")
+    assert run("catalog", "validate").exit_code == 0
+    result = run("catalog", "validate", "--registry")
+    assert result.exit_code == 1
+    assert f"not compatible with subject {TOPIC}-value: TYPE_MISMATCH: a" in result.stdout
+
+
+def test_show_tells_what_holds_for_a_topic_defaults_included(run: Shell, write: Write) -> None:
+    write({"defaults.yaml": "encoding: json"})
+    assert TOPIC in run.done("catalog", "show")
+    text = run.done("catalog", "show", "orders")
+    assert f"# topic {TOPIC}, rows go to shop.orders" in text
+    assert 'encoding: "json"' in text
+    assert run.json("catalog", "show", TOPIC)["tables"] == "shop.orders"
+    assert "is not in the catalogue" in run("catalog", "show", "other").stderr
+
+
+def test_the_environment_must_be_clear(run: Shell, write: Write, world: FakePlatform) -> None:
+    write({f"{PLACE}/dev/topic.yaml": ""})
+    assert "set KBQ_ENV to one of dev, prod" in run("plan").stderr
+    assert "shop_dev_sales_orders_public_avro" in run.done("catalog", "show", "--env", "dev")
+    assert "no environment 'test'" in run("catalog", "show", "--env", "test").stderr
+
+
+def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write) -> None:
+    write({f"{PLACE}/schemas/value.avsc": order("a")})
+    world.topic_admin.live = {"stranger": LiveTopic(1, 1)}
+    compared = run("catalog", "diff")
+    assert compared.exit_code == 1
+    assert compared.stdout.splitlines() == [
+        f"to do: create {TOPIC}: 2 partitions",
+        f"to do: register {PLACE}/schemas/value.avsc as subject {TOPIC}-value",
+        "by hand: stranger: not catalogued",
+    ]
+    refused = run("catalog", "apply", answer="n\n")
+    assert refused.exit_code == 1
+    assert "nothing was changed" in refused.stdout
+    assert world.topic_admin.live.keys() == {"stranger"}
+    run.done("catalog", "apply", "--yes")
+    assert world.topic_admin.live[TOPIC] == LiveTopic(2, 1)
+    assert world.subjects.is_registered(f"{TOPIC}-value", order("a"), "AVRO")
+    assert run("catalog", "diff").exit_code == 0
+    assert "the broker is as the catalogue says" in run.done("catalog", "apply")
+
+
+#: Names that nobody means, and a schema about whose personal data nothing is decided.
+MISTAKES = [
+    {"catalog.yaml": "name: {topic: '{domain}.{topic}'}"},
+    {f"{PLACE}/schemas/value.avsc": order("a").replace('"name": "a"', '"name": "a", "pii": "HIGH"')},
+    {**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": "message {"},
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("command", [("diff",), ("apply", "--yes")])
+def test_nothing_is_applied_of_a_catalogue_with_mistakes(
+    world: FakePlatform, run: Shell, write: Write, mistake: Mapping[str, str], command: tuple[str, ...]
+) -> None:
+    write(mistake)
+    assert run("catalog", "validate").exit_code == 1
+    result = run("catalog", *command)
+    assert (result.exit_code, "the catalogue has mistakes:" in result.stderr) == (1, True)
+    assert "next: mend them: kbq catalog validate" in result.stderr
+    assert (world.topic_admin.live, world.subjects.versions) == ({}, {})
+
+
+def test_pages_are_of_catalogues_without_mistakes_and_what_is_shown_of_others_says_so(
+    run: Shell, write: Write, tmp_path: Path
+) -> None:
+    write({"shop/sales/items/prod/topic.yaml": "scope: secret"})
+    assert "the catalogue has mistakes:" in run("catalog", "site", str(tmp_path / "site")).stderr
+    assert not (tmp_path / "site").exists()
+    shown = run("catalog", "show")
+    assert (TOPIC in shown.stdout, "has mistakes" in shown.stderr) == (True, True)
+
+
+def test_nothing_is_applied_where_the_registry_would_refuse_a_schema_half_way(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    write({f"{PLACE}/schemas/value.avsc": NUMBERS})
+    world.subjects.register(f"{TOPIC}-value", order("a"), "AVRO")
+    result = run("catalog", "apply", "--yes")
+    assert (result.exit_code, f"not compatible with subject {TOPIC}-value" in result.stderr) == (1, True)
+    assert world.topic_admin.live == {}
+
+
+def test_acls_are_shown_and_added_after_topics(world: FakePlatform, run: Shell, write: Write) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + "producers: [web]\n"})
+    write({"catalog.yaml": "access: {principal: 'User:{name}'}"})
+    assert run("catalog", "diff").stdout.splitlines() == [
+        f"to do: create {TOPIC}: 2 partitions",
+        f"to do: allow User:web WRITE, DESCRIBE on topic {TOPIC}",
+        f"to do: allow User:archiver READ, DESCRIBE on topic {TOPIC}",
+    ]
+    run.done("catalog", "apply", "--yes")
+    assert len(world.topic_admin.acls) == 4
+    assert run("catalog", "diff").exit_code == 0
+
+
+def test_without_an_authorizer_everything_else_is_applied(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    write({"catalog.yaml": "access: {principal: 'User:{name}'}"})
+    world.topic_admin.problem = "the broker has no authorizer"
+    assert "by hand: ACLs: the broker has no authorizer" in run.done("catalog", "apply", "--yes")
+    assert TOPIC in world.topic_admin.live
+
+
+def test_topics_to_be_ignored_are_no_difference(world: FakePlatform, run: Shell, write: Write) -> None:
+    write({"catalog.yaml": "ignore: [tmp.*]"})
+    world.topic_admin.live = {name: LiveTopic(1, 1) for name in ("tmp.a", "_schemas", "stranger")}
+    assert run("catalog", "diff").stdout.splitlines()[1:] == ["by hand: stranger: not catalogued"]
+
+
+def test_init_writes_what_is_there_and_keeps_what_was_written(
+    world: FakePlatform, run: Shell, tmp_path: Path
+) -> None:
+    world.topic_admin.live = {"shop.orders.v1": LiveTopic(3, 1), "clicks": LiveTopic(1, 1)}
+    world.subjects.register("shop.orders.v1-value", order("a"), "AVRO")
+    world.subjects.register("clicks-value", proto_order("string a = 1"), "PROTOBUF")
+    folder = tmp_path / "catalog"
+    run.done("catalog", "init", str(folder), "--company", "shop", "--domain", "found")
+    entry = folder / "shop/found/shop-orders-v1/prod/topic.yaml"
+    assert "encoding: avro" in entry.read_text()
+    assert json.loads((entry.parent / "schemas/value.avsc").read_text()) == json.loads(order("a"))
+    clicks = folder / "shop/found/clicks/prod"
+    assert "encoding: protobuf" in (clicks / "topic.yaml").read_text()
+    assert (clicks / "schemas/value.proto").read_text() == proto_order("string a = 1")
+    assert run.done("catalog", "validate") == "2 entries, environments: prod; no mistake\n"
+    assert run("catalog", "diff").exit_code == 0
+    entry.write_text("description: mine")
+    again = run.done("catalog", "init", str(folder), "--company", "shop", "--domain", "found")
+    assert f"kept {entry}" in again
+    assert entry.read_text() == "description: mine"
+
+
+def test_the_site_tells_what_the_catalogue_and_the_state_know(
+    world: FakePlatform, run: Shell, write: Write, tmp_path: Path
+) -> None:
+    schema = json.loads(order("a"))
+    schema["fields"][0]["doc"] = "The <first> letter."
+    write(
+        {
+            f"{PLACE}/prod/topic.yaml": ENTRY
+            + "description: Orders & more.\npii: {level: LOW, tags: {a: LOW}, fields: {a: keep}}\n",
+            f"{PLACE}/schemas/value.avsc": json.dumps(schema),
+            "shop/sales/clicks/prod/topic.yaml": "description: <script>alert(1)</script>\nkafka: {name: clicks}",
+        }
+    )
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    site = tmp_path / "site"
+    assert "wrote 3 pages" in run.done("catalog", "site", str(site), "--state")
+    index, page = (site / "index.html").read_text(), (site / "topics" / f"{TOPIC}.html").read_text()
+    assert "Orders &amp; more." in index
+    assert "<script>alert" not in index
+    assert "not archived" in index
+    assert "2 topics of the environment prod, 1 archived" in index
+    for words in (
+        "<td>3, 0 to load, ready",
+        "<th>team</th>",
+        "loaded within",
+        '<span class="LOW">LOW</span>',
+    ):
+        assert words in page
+    assert '<span class="soft">keep</span>' in page
+    assert re.search(r"last load</th><td>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}<", page)
+    assert "The &lt;first&gt; letter." in page
+    assert "FROM &#34;shop&#34;.&#34;orders&#34;" in page
+    assert "http" not in index + page, "the pages name no other host"
+
+
+def test_an_entry_is_shown_with_its_columns_and_a_query(run: Shell, write: Write) -> None:
+    schema = json.loads(order("a"))
+    schema["fields"][0]["doc"] = "The first letter."
+    entry = f"{ENTRY}pii: {{tags: {{a: LOW}}}}\n"
+    write({f"{PLACE}/schemas/value.avsc": json.dumps(schema), f"{PLACE}/prod/topic.yaml": entry})
+    shown = run.done("catalog", "show", TOPIC)
+    assert "#   a  STRING  LOW  The first letter.\n" in shown
+    assert '# FROM "shop"."orders"\n' in shown
+    told = json.loads(run.done("catalog", "show", TOPIC, "--json"))
+    assert (told["columns"][0]["name"], told["columns"][0]["pii"]) == ("a", "LOW")
+
+
+def test_what_describes_no_column_is_a_mistake(run: Shell, write: Write) -> None:
+    entry = f"{ENTRY}columns: {{aa: The first letter., _kafka_key: The order's number.}}\n"
+    write({f"{PLACE}/schemas/value.avsc": order("a"), f"{PLACE}/prod/topic.yaml": entry})
+    found = run("catalog", "validate")
+    assert found.exit_code == 1
+    assert f"columns.aa: is no column of {PLACE}/schemas/value.avsc (did you mean 'a'?)" in found.output
+    assert "_kafka_key" not in found.output
+
+
+def test_without_state_the_site_needs_nothing_but_the_catalogue(
+    run: Shell, write: Write, tmp_path: Path
+) -> None:
+    run.done("catalog", "site", str(tmp_path / "site"))
+    assert "last load" not in (tmp_path / "site" / "topics" / f"{TOPIC}.html").read_text()

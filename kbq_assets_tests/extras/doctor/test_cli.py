@@ -1,0 +1,183 @@
+"""`kbq doctor`: each thing that can be wrong is found, and named with how to mend it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.topics.options import parse_source_list
+from kbq_assets.extras.doctor import cli as doctor
+from kbq_assets.extras.doctor.cli import Check, Outcome
+from kbq_assets.local.stack.cli import stack_of
+from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.topic_admin import FakeSubjects
+from kbq_assets_tests.fixtures.local_stack import free_ports
+
+
+def settings_of(home: Path, environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings whose local ports are free."""
+    kafka, controller, registry = free_ports(3)
+    ports = {
+        "KBQ_LOCAL_KAFKA_PORT": str(kafka),
+        "KBQ_LOCAL_CONTROLLER_PORT": str(controller),
+        "KBQ_LOCAL_REGISTRY_PORT": str(registry),
+    }
+    return parse_settings({"KBQ_HOME": str(home), **ports, **(environ or {})})
+
+
+@pytest.mark.parametrize(
+    ("version", "outcome"),
+    [((3, 10), Outcome.FAIL), ((3, 11), Outcome.OK), ((3, 14), Outcome.OK), ((3, 15), Outcome.FAIL)],
+)
+def test_pythons_that_dagster_does_not_run_on_fail(version: tuple[int, int], outcome: Outcome) -> None:
+    assert doctor.python_version(version).outcome is outcome
+
+
+def test_the_installed_packages_are_the_ones_asked_for() -> None:
+    assert {doctor.package_version(name).outcome for name in doctor.CHECKED_PACKAGES} == {Outcome.OK}
+
+
+def test_a_package_of_another_version_fails_with_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "version", lambda name: "4.1.0")
+    check = doctor.package_version("pyspark")
+    assert (check.outcome, check.found) == (Outcome.FAIL, "4.1.0, wanted ==4.3.0")
+    assert "make setup" in check.mend
+
+
+def test_a_package_that_is_missing_fails() -> None:
+    assert doctor.package_version("no-such-package-of-ours").outcome is Outcome.FAIL
+
+
+def test_free_ports_of_a_stopped_stack_are_fine(tmp_path: Path) -> None:
+    checks = list(doctor.ports(stack_of(settings_of(tmp_path))))
+    assert [check.outcome for check in checks] == [Outcome.OK, Outcome.OK]
+
+
+def test_a_port_in_other_hands_fails_naming_the_variable(tmp_path: Path) -> None:
+    stack = stack_of(settings_of(tmp_path))
+    with socket.create_server(("127.0.0.1", stack.registry_port)):
+        kafka, registry = doctor.ports(stack)
+    assert kafka.outcome is Outcome.OK
+    assert (registry.outcome, "KBQ_LOCAL_REGISTRY_PORT" in registry.mend) == (Outcome.FAIL, True)
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "outcome"), [(50.0, Outcome.OK), (3.0, Outcome.WARN), (0.5, Outcome.FAIL)]
+)
+def test_little_disk_warns_and_hardly_any_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gibibytes: float, outcome: Outcome
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=int(gibibytes * doctor.GIB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert doctor.disk_space(tmp_path / "not" / "yet").outcome is outcome
+
+
+def test_a_good_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    staging = tmp_path / "staging"
+    assert {check.outcome for check in doctor.folder(staging)} == {Outcome.OK}
+    assert list(staging.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_fails_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    _, check = doctor.folder(tmp_path / "file" / "staging")
+    assert check.outcome is Outcome.FAIL
+    assert "KBQ_STAGING" in check.mend
+
+
+def test_a_network_file_system_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "file_system_of", lambda path: "nfs4")
+    disk, _ = doctor.folder(tmp_path)
+    assert disk.outcome is Outcome.FAIL
+
+
+def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    assert doctor.file_system_of(Path("/proc/self")) == "proc"
+    assert doctor.file_system_of(tmp_path / "not" / "yet") not in ("", "proc")
+
+
+def test_a_broker_that_answers_is_told_with_its_cluster(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, {"KBQ_KAFKA_BOOTSTRAP_SERVERS": "broker:9092"})
+    kafka = FakeKafka()
+    check = doctor.broker(settings, lambda: kafka)
+    assert check.outcome is Outcome.OK
+    assert kafka.cluster_id() in check.found
+
+
+def test_a_broker_out_of_reach_fails_with_the_adapters_advice(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, {"KBQ_KAFKA_BOOTSTRAP_SERVERS": "broker:9092"})
+
+    def unreachable() -> FakeKafka:
+        raise Unavailable("no answer", next_step="check the network")
+
+    expected = Check("broker", Outcome.FAIL, "broker:9092: no answer", "check the network")
+    assert doctor.broker(settings, unreachable) == expected
+
+
+def test_a_local_broker_that_is_not_up_fails_at_once(tmp_path: Path) -> None:
+    check = doctor.broker(settings_of(tmp_path), FakeKafka)
+    assert (check.outcome, check.mend) == (Outcome.FAIL, "kbq local up")
+
+
+@pytest.mark.parametrize(
+    ("known", "down", "outcome"),
+    [
+        ({}, False, Outcome.OK),
+        ({}, True, Outcome.FAIL),
+        ({doctor.UNUSED_SCHEMA_ID: '"string"'}, False, Outcome.WARN),
+    ],
+)
+def test_a_registry_works_when_it_knows_what_it_does_not_know(
+    tmp_path: Path, known: Mapping[int, str], down: bool, outcome: Outcome
+) -> None:
+    registry = FakeRegistry(known)
+    registry.down = down
+    check = doctor.registry(settings_of(tmp_path), lambda settings: registry)
+    assert check.outcome is outcome
+    assert (check.mend == "kbq local up") == down
+
+
+def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, {"KBQ_REGISTRY_URL": "http://registry:8081"})
+    registry = FakeRegistry({})
+    registry.down = True
+    assert doctor.registry(settings, lambda settings: registry).mend == "start it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("AVRO", {"type": "record", "name": "P", "fields": [{"name": "email", "type": "string"}]}),
+        ("JSON", {"type": "object", "properties": {"email": {"type": "string"}}}),
+    ],
+)
+def test_a_decision_about_no_field_is_told(kind: str, schema: object) -> None:
+    subjects = FakeSubjects()
+    subjects.register("people-value", json.dumps(schema), kind)
+
+    def checks(pii: str, topic: str = "people") -> list[Check]:
+        sources = parse_source_list(f"{topic} dataset=d pii={pii}", "topics")
+        return list(doctor.personal_data(sources, lambda: subjects))
+
+    [found] = checks("email:drop,emial:drop,_key:keep")
+    assert (found.outcome, found.found) == (Outcome.WARN, "people: its latest schema does not have emial")
+    assert checks("email:drop,_key:keep") == []
+    assert checks("emial:drop", "others") == []
+    subjects.versions["people-value"].append(("no schema", kind))
+    assert checks("emial:drop") == []
+
+
+def test_topics_without_decisions_ask_nobody() -> None:
+    def nobody() -> FakeSubjects:
+        raise AssertionError
+
+    sources = parse_source_list("people dataset=d\nkeys dataset=d keys=true pii=_key:keep", "topics")
+    assert list(doctor.personal_data(sources, nobody)) == []

@@ -1,0 +1,134 @@
+"""Dashboard and alerts ask for what there is, and alerts fire for what they are about."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kbq_assets_tests.extras.metrics.http import site
+from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
+from kbq_assets_tests.fakes.platform import POISON, FakePlatform
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
+DASHBOARD = json.loads((DEPLOY / "grafana" / "kbq.json").read_text(encoding="utf-8"))
+RULES = [
+    rule for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+]
+#: Prometheus' own.
+OWN = {"up"}
+
+
+def expressions() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    yield from (rule["expr"] for rule in RULES)
+
+
+def names(expression: str) -> set[str]:
+    """Names of metrics in an expression: words that are followed by no bracket, and are no label or number."""
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\b(?:by|on|group_left) \([^)]*\)", " ", expression)
+    return set(re.findall(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b(?! *\()|\bup\b", bare)) - {"group_left"}
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
+    """What `/metrics` has of a world with a bit of everything."""
+    world = FakePlatform(tmp_path_factory.mktemp("world"))
+    world.produce(3)
+    world.produce(1, value=POISON)
+    world.platform.extract()
+    world.platform.load()
+    with site(world.reopened()) as running:
+        running.observer.look()
+        running.observer.look()
+        text = running.get("/metrics")[2]
+    declared: Scrape = {line.split()[2]: {} for line in text.splitlines() if line.startswith("# TYPE")}
+    return {**declared, **parsed(text)}
+
+
+def test_every_metric_that_is_asked_for_exists(scraped: Scrape) -> None:
+    asked = set().union(*map(names, expressions()))
+    assert len(asked) > 30
+    assert asked - scraped.keys() - OWN == set()
+
+
+def test_names_are_found_in_expressions() -> None:
+    expression = 'sum by (le, topic) (rate(kbq_a_bucket{x="y_z"}[1h])) / on () group_left () kbq_b > up * 2'
+    assert names(expression) == {"kbq_a_bucket", "kbq_b", "up"}
+
+
+def test_every_alert_says_what_to_do_and_is_tested() -> None:
+    tested = yaml.safe_load((ALERTS.parent / "alerts_test.yaml").read_text(encoding="utf-8"))["tests"]
+    alerts = {rule["alert"] for rule in RULES}
+    for case in tested:
+        assert {each["alertname"] for each in case["alert_rule_test"]} == alerts
+    assert all({"summary", "action"} == rule["annotations"].keys() for rule in RULES)
+    assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
+
+
+def test_panels_have_places_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+def promtool(*arguments: str) -> str:
+    """What promtool says; it must agree."""
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not here: sudo apt-get install prometheus")
+    ran = subprocess.run(
+        [found, *arguments], cwd=ALERTS.parent, check=False, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_alerts_fire_for_what_they_are_about_and_for_nothing_else() -> None:
+    assert "SUCCESS" in promtool("test", "rules", "alerts_test.yaml")
+
+
+def test_prometheus_takes_its_configuration() -> None:
+    assert "SUCCESS" in promtool("check", "config", "prometheus.yaml")
+
+
+def test_promtool_finds_nothing_to_say_about_the_metrics(tmp_path: Path) -> None:
+    """Kafka BigQuery Express's names are its own, against the conventions; KBQ's keep to them."""
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is not here: sudo apt-get install prometheus")
+    world = FakePlatform(tmp_path)
+    world.produce(3)
+    world.platform.extract()
+    with site(world.reopened()) as running:
+        running.observer.look()
+        text = running.get("/metrics")[2]
+    ran = subprocess.run(
+        [found, "check", "metrics"], input=text, check=False, capture_output=True, text=True, timeout=300
+    )
+    said = [line for line in ran.stderr.splitlines() if not line.startswith(("gcswriter_", "bqwriter_"))]
+    assert (ran.stdout, said) == ("", [])
+
+
+def test_every_metric_is_documented_and_every_documented_one_exists(scraped: Scrape) -> None:
+    text = (DEPLOY.parent / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    documented = {name for row in rows for name in re.findall(r"`((?:kbq|gcswriter|bqwriter)_\w+)`", row)}
+    suffixes = ("_bucket", "_sum", "_count")
+    histograms = {name.removesuffix(s) for name in scraped for s in suffixes if name.endswith(s)} & documented
+    served = {name for name in scraped if not any(name == h + s for h in histograms for s in suffixes)}
+    assert documented == served

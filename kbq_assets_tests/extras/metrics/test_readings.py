@@ -1,0 +1,160 @@
+"""What is read of broker and runs: how old unread records are, who lives, and what of a dead run is cleared away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.observation.run_totals import RUNS, SignOfLife, WorkerUse, sign_path
+from kbq_assets.core.protocol.names import BACKLOG, TableReference
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.extras.metrics.observe import AGES, FileCount, read_broker
+from kbq_assets.pipelines.extraction.extract import Progress
+from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS, RunLog
+from kbq_assets.pipelines.operate.clean import clean
+from kbq_assets.pipelines.operate.commands import propose_park_table
+from kbq_assets.pipelines.protocol import state
+from kbq_assets_tests.extras.metrics.scrape import looked
+from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
+
+TP = TopicPartition(TOPIC, 0)
+ORDERS = TableReference("shop", "orders")
+ONE = ()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakePlatform:
+    return FakePlatform(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("age", "told"), [(0, 0), (14, 0), (16, 15), (59, 30), (61, 60), (3_700, 3_600), (10_000_000, AGES[-1])]
+)
+def test_the_first_unread_record_is_at_least_as_old_as_is_told(
+    world: FakePlatform, age: int, told: int
+) -> None:
+    now_ms = world.clock.now_ms()
+    world.kafka.produce(TP, GOOD, timestamp=now_ms - 20_000_000_000)  # read already
+    world.kafka.produce(TP, GOOD, timestamp=now_ms - age * 1000)
+    world.kafka.produce(TP, GOOD, timestamp=now_ms)
+    reading = read_broker(world.kafka, world.platform.sources(), {TP: 1}, now_ms)
+    assert reading.ages == {TP: told}
+
+
+def test_nothing_is_asked_about_the_age_of_what_was_read(world: FakePlatform) -> None:
+    world.produce(3)
+    asked: list[str] = []
+
+    def asks(call: Call) -> Outcome:
+        asked.append(call.operation)
+        return Outcome.OK
+
+    world.kafka.faults = asks
+    reading = read_broker(world.kafka.view("service"), world.platform.sources(), {TP: 3}, 0)
+    assert (reading.ages, "offsets_for_time" in asked) == ({}, False)
+
+
+def progress(units: int) -> Progress:
+    return Progress(10, 5, 5, units=units, workers=(WorkerUse(2, 3.0, 100), WorkerUse(1, 1.0, 200)))
+
+
+def test_a_run_that_reads_shows_its_units_and_workers_until_it_ends(world: FakePlatform) -> None:
+    log = RunLog(world.store, world.clock)
+    seen: list[Progress] = []
+    watch = log.watching(seen.append)
+    for units in (3, 2):
+        watch(progress(units))
+        world.clock.seconds += SIGN_SECONDS
+    found = looked(world.platform)
+    assert (found["kbq_running_extractions"][ONE], found["kbq_running_units"][ONE]) == (1, 2)
+    assert found["kbq_worker_memory_bytes"] == {("1",): 100, ("2",): 200}
+    assert found["kbq_worker_busy_seconds"] == {("1",): 3, ("2",): 1}
+    assert found["kbq_worker_skew_ratio"] == {ONE: 1.5}
+    assert seen == [progress(3), progress(2)]
+    log.close()
+    assert looked(world.platform)["kbq_running_extractions"] == {ONE: 0}
+    assert [entry.path for entry in world.store.list(RUNS)] == []
+
+
+def test_signs_of_life_are_seldom_and_none_is_given_with_nothing_to_read(world: FakePlatform) -> None:
+    log = RunLog(world.store, world.clock)
+    watch = log.watching(lambda progress: None)
+    watch(progress(0))
+    assert list(world.store.list(RUNS)) == []
+    for units in (1, 2, 3):
+        watch(progress(units))
+    assert state.read(world.store, SignOfLife, sign_path(log.run)).value.units == 1
+
+
+def test_a_killed_run_counts_for_a_minute_and_is_cleared_away_after_an_hour(world: FakePlatform) -> None:
+    RunLog(world.store, world.clock).watching(lambda progress: None)(progress(4))
+    assert looked(world.platform)["kbq_running_units"] == {ONE: 4}
+    world.store.time_ms += 61_000
+    assert looked(world.platform)["kbq_running_units"] == {ONE: 0}
+    clean(world.store)
+    assert len(list(world.store.list(RUNS))) == 1
+    world.store.time_ms += 3_600_000
+    clean(world.store)
+    assert list(world.store.list(RUNS)) == []
+
+
+def test_after_a_run_its_workers_are_shown(world: FakePlatform) -> None:
+    world.produce(5)
+    world.platform.extract()
+    assert looked(world.platform)["kbq_worker_busy_seconds"] == {("1",): 0}
+
+
+def test_a_worker_s_use_adds_up() -> None:
+    unit = Unit(OffsetRange(TP, 0, 10), 1, TopicSettings())
+    outcome = UnitOutcome(unit, seconds=1.5, memory_bytes=70)
+    assert WorkerUse(1, 1.0, 90).with_outcome(outcome) == WorkerUse(2, 2.5, 90)
+
+
+def park_orders(world: FakePlatform) -> None:
+    """Park the table, of which a row is loaded."""
+    world.produce()
+    world.platform.extract()
+    world.platform.load()
+    propose_park_table(world.store, ORDERS).apply()
+
+
+def test_what_a_parked_table_keeps_waiting_grows_old(world: FakePlatform) -> None:
+    """Extractions move its files out of the commit, to its backlog: they wait all the same."""
+    park_orders(world)
+    for _ in range(7):
+        world.kafka.produce(TP, GOOD, timestamp=world.store.now_ms())
+    for _ in range(2):
+        world.platform.extract()
+        world.store.time_ms += 3_600_000
+    assert list(world.store.list(BACKLOG))
+    found = looked(world.platform)
+    assert found["kbq_backlog_rows"] == {(str(ORDERS),): 7}
+    assert found["kbq_oldest_window_age_seconds"][(str(ORDERS),)] == pytest.approx(7_200, abs=1)
+
+
+def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(world: FakePlatform) -> None:
+    park_orders(world)
+    world.produce(7)
+    for _ in range(2):
+        world.platform.extract()
+    assert looked(world.reopened())["kbq_oldest_window_age_seconds"] == {(str(ORDERS),): 0}
+    for chunk in list(world.store.list(BACKLOG)):
+        world.store.swap(chunk.path, b"{", chunk.generation)
+    found = looked(world.platform)
+    assert found["kbq_up"][("store",)] == 1
+    assert "kbq_oldest_window_age_seconds" not in found
+
+
+def test_files_are_listed_once_a_minute_at_most(world: FakePlatform) -> None:
+    count = FileCount(world.store, world.clock)
+    world.produce(1)
+    world.platform.extract()
+    assert count.now() == (1, 1)
+    world.platform.load()
+    assert count.now() == (1, 1)
+    world.clock.seconds += 60
+    assert count.now() == (0, 1)

@@ -1,0 +1,189 @@
+"""Small data may wait, limits hold from run to run, runs keep what they cost, topics do not stop one another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+
+import pytest
+
+from kbq_assets.core.extraction.cost import Usage
+from kbq_assets.core.extraction.throttle import ReadLimits
+from kbq_assets.core.extraction.turns import SliceLimits
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.pipelines.extraction.extract import ExtractionLimits
+from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench, value
+
+WAITING = dataclasses.replace(SETTINGS, min_records=3, max_wait_seconds=100)
+
+
+def produce(bench: Bench, seconds_ago: float, count: int = 1) -> None:
+    """Records of some age by the clock of the run."""
+    for _ in range(count):
+        timestamp = bench.clock.now_ms() - int(seconds_ago * 1000)
+        bench.kafka.produce(TP, value(1), key=b"k", timestamp=timestamp)
+
+
+def test_little_data_waits_until_there_is_enough() -> None:
+    bench = Bench(settings=WAITING)
+    produce(bench, 0, 2)
+    report = bench.extract()
+    assert ([w.positions for w in report.plan.waiting], report.partitions) == ([2], ())
+    assert bench.paths("staging/") == []
+    produce(bench, 0)
+    assert bench.extract().totals.records == 3
+
+
+def test_little_data_waits_until_its_oldest_record_is_old_enough() -> None:
+    bench = Bench(settings=WAITING)
+    produce(bench, 0)
+    bench.clock.sleep(60)
+    produce(bench, 0)
+    bench.clock.sleep(39)
+    assert bench.extract().totals.records == 0
+    bench.clock.sleep(2)
+    assert bench.extract().totals.records == 2
+
+
+def test_records_that_are_read_do_not_make_the_rest_old() -> None:
+    bench = Bench(settings=WAITING)
+    produce(bench, 1000, 3)
+    bench.extract()
+    produce(bench, 0)
+    assert len(bench.extract().plan.waiting) == 1
+
+
+@pytest.mark.parametrize("seconds_ago", [-3600.0, 1_700_000_000.0])
+def test_nothing_waits_by_a_clock_that_contradicts_the_records(seconds_ago: float) -> None:
+    bench = Bench(settings=WAITING)
+    produce(bench, seconds_ago)
+    assert bench.extract().totals.records == 1
+
+
+def test_positions_without_a_record_need_not_wait_for_one() -> None:
+    bench = Bench(settings=WAITING)
+    bench.kafka.gap(TP, 2)
+    bench.extract()
+    assert bench.commit().partitions[0].next == 2
+
+
+def test_a_limit_of_the_run_is_shared_and_the_next_runs_read_the_rest() -> None:
+    bench = Bench(partitions=3)
+    for partition, count in enumerate((6, 1, 6)):
+        bench.produce(*[1] * count, partition=partition)
+    limits = ExtractionLimits(total=ReadLimits(records=7))
+    assert [p.counts.records for p in bench.extract(limits).partitions] == [3, 1, 3]
+    assert [p.counts.records for p in bench.extract(limits).partitions] == [3, 3]
+    assert bench.extract(limits).partitions == ()
+
+
+def test_a_topic_whose_seconds_are_used_up_goes_on_in_the_next_run() -> None:
+    bench = Bench(settings=dataclasses.replace(SETTINGS, max_seconds=5))
+    bench.produce(*[1] * 9)
+
+    def slow() -> None:
+        bench.clock.sleep(6)
+
+    bench.faults = Script("read", before=slow)
+    limits = ExtractionLimits(slices=SliceLimits(positions=3, ahead=0))
+    report = bench.extract(limits)
+    assert (report.totals.records, report.unfinished) == (2, 1)
+    bench.extract(limits)
+    assert bench.commit().partitions[0].next == 9
+
+
+def test_a_slice_ends_with_the_runs_time_and_what_was_read_is_published() -> None:
+    bench = Bench()
+    bench.produce(*[1] * 9)
+    bench.faults = Script("read", before=lambda: bench.clock.sleep(1000))
+    report = bench.extract(ExtractionLimits(seconds=600, slices=SliceLimits(positions=5, ahead=0)))
+    assert (report.totals.records, report.unfinished, bench.commit().partitions[0].next) == (2, 1, 2)
+    assert bench.extract().totals.records == 7
+
+
+def test_slices_read_ahead_of_one_that_the_runs_time_cut_are_read_again_once() -> None:
+    bench = Bench()
+    bench.produce(*[1] * 9)
+    bench.faults = Script("read", before=lambda: bench.clock.sleep(1000))
+    report = bench.extract(ExtractionLimits(seconds=600, slices=SliceLimits(positions=3, least=1, ahead=2)))
+    assert (report.totals.records, bench.commit().partitions[0].next) == (2, 2)
+    assert bench.extract().totals.records == 7
+    bench.load()
+    assert bench.offsets(A) == list(range(9))
+
+
+def test_a_run_keeps_what_each_topic_cost() -> None:
+    bench = Bench(settings=dataclasses.replace(SETTINGS, owner="sales"))
+    bench.produce(1, 1)
+    bench.faults = Script("read", before=lambda: setattr(bench.clock, "cpu", 2.5))
+    [cost] = bench.extract(cost=lambda usage: usage.core_seconds * 10).costs
+    assert (cost.usage.records, cost.usage.core_seconds, cost.cost) == (2, 2.5, 25.0)
+    [path] = bench.paths("costs/")
+    [line] = bench.store.get(path).data.splitlines()
+    kept = json.loads(line)
+    assert (kept["topic"], kept["owner"], kept["records"], kept["cost"]) == (TOPIC, "sales", 2, 25.0)
+
+
+def test_an_idle_run_costs_nothing() -> None:
+    bench = Bench()
+    assert (bench.extract().costs, bench.paths("costs/")) == ((), [])
+
+
+def test_a_cost_function_that_fails_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.produce(1)
+
+    def broken(usage: Usage) -> float:
+        raise ZeroDivisionError(usage.topic)
+
+    with caplog.at_level(logging.WARNING):
+        report = bench.extract(cost=broken)
+    assert ([c.cost for c in report.costs], bench.commit().partitions[0].next) == ([None], 1)
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf])
+def test_a_cost_that_is_no_number_is_none(said: float, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.produce(1)
+    with caplog.at_level(logging.WARNING):
+        report = bench.extract(cost=lambda usage: said)
+    assert [c.cost for c in report.costs] == [None]
+    [path] = bench.paths("costs/")
+    assert json.loads(bench.store.get(path).data)["cost"] is None
+    assert f"says {said}" in caplog.text
+
+
+def test_costs_that_cannot_be_kept_do_not_fail_the_run() -> None:
+    bench = Bench(faults=Script("create", "costs/", Outcome.UNAVAILABLE))
+    bench.produce(1)
+    assert bench.extract().totals.records == 1
+
+
+def test_topics_that_fail_do_not_stop_the_others() -> None:
+    bench = Bench()
+    bench.produce(1)
+    topics = [f"other-{n}" for n in range(6)]
+    for topic in topics:
+        bench.kafka.create_topic(topic)
+    for topic, payload in zip(
+        topics, [value(99), b"\x01bad", value(1), value(6), value(1), value(1)], strict=True
+    ):
+        bench.kafka.produce(TopicPartition(topic, 0), payload, key=b"k")
+    failing = dataclasses.replace(SETTINGS, errors="fail")
+    bench.faults = Script("read", "other-2", Outcome.UNAVAILABLE)
+    report = bench.extract(
+        sources=[SourceEntry("other-1", failing), SourceEntry("*", SETTINGS)],
+        limits=ExtractionLimits(slices=SliceLimits(packed_units=3)),
+    )
+    stopped = {s.topic_partition.topic: s.reason for s in report.stops}
+    assert stopped == {"other-0": "unknown_schema", "other-1": "bad_record", "other-3": "unstageable_schema"}
+    assert {tp.topic for tp in report.failures} == {"other-2"}
+    assert {p.topic_partition.topic for p in report.partitions} == {TOPIC, "other-4", "other-5"}
+    bench.load()
+    assert len(bench.offsets(A)) == 3

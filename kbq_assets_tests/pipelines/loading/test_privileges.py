@@ -1,0 +1,113 @@
+"""Least privilege: what each side does to the store is what `google_permissions` says it may, and all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from kbq_assets.cli import kbq
+from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Side
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.pipelines.platform import Platform
+from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets_tests.fakes.engine import InProcessEngine
+from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.notifier import FakeNotifier
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+
+SOURCES = f"""
+{TOPIC} dataset=shop table=orders on_incompatible=variant_column
+clicks dataset=shop table=clicks format=json_columns
+"""
+#: On Cloud Storage, replacing an object is deleting it.
+DELETING = ("delete", "swap")
+
+
+class Recorded:
+    """A platform whose two sides have a store each, and what each side did in which folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = FakePlatform(folder, sources=SOURCES)
+        self.world.store.faults = self._record
+        self.creates: dict[str, set[str]] = defaultdict(set)
+        self.deletes: dict[str, set[str]] = defaultdict(set)
+
+    def __call__(self, *arguments: str) -> None:
+        """Run a command on a platform of its own."""
+        CliRunner().invoke(kbq, arguments, obj=self._platform, catch_exceptions=False)
+
+    def _platform(self) -> Platform:
+        extract, load = (self.world.store.view(side) for side in Side)
+        openers = dataclasses.replace(
+            self.world.reopened().openers,
+            store=lambda settings: extract,
+            load_store=lambda settings: load,
+            engine=self._engine,
+        )
+        return Platform(self.world.settings, openers)
+
+    @contextmanager
+    def _engine(self, settings: Settings) -> Iterator[InProcessEngine]:
+        store = self.world.store.view(Side.EXTRACT)
+        yield InProcessEngine(WorkerPorts(store, self.world.kafka, self.world.registry, self.world.clock))
+
+    def _record(self, call: Call) -> Outcome:
+        if call.writes:
+            done = self.deletes if call.operation in DELETING else self.creates
+            done[call.process].add(call.target.partition("/")[0] + "/")
+        return Outcome.OK
+
+
+def _shapes_and_schemas_change(run: Recorded) -> None:
+    """Columns are found in JSON; a schema contradicts its table, whose placement is lost before and after reading."""
+    world = run.world
+    world.kafka.create_topic("clicks", 1)
+    for number in range(2):
+        world.produce(1, topic="clicks", value=b'{"f%d": 1}' % number)
+        run("extract")
+    world.registry.schemas[3] = world.registry.schemas[1].replace("long", "string")
+    for lost in ((), ("before", "after"), ("before",)):
+        if "before" in lost:
+            world.store.delete("placements/shop.orders.json")
+        world.produce(1, value=b"\x00\x00\x00\x00\x03\x02x")
+        run("extract")
+        if "after" in lost:
+            world.store.delete("placements/shop.orders.json")
+        run("load")
+
+
+def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> None:
+    run = Recorded(tmp_path)
+    world = run.world
+    world.produce(3)
+    world.produce(1, value=POISON)
+    for command in ("extract", "load", "clean"):
+        run(command)
+    # A parked table, of which somebody is told, and whose windows go to its backlog.
+    run("park", "--table", "shop.orders", "--yes")
+    world.notifiers = [FakeNotifier()]
+    run("notify")
+    for _ in range(2):
+        world.produce(2)
+        run("extract")
+    run("resume", "--table", "shop.orders", "--yes")
+    # A file that no job accepts.
+    world.produce(1, partition=1)
+    run("extract")
+    staged = [entry.path for entry in world.store.list("staging/") if f"/{TOPIC}.1." in entry.path]
+    world.warehouse.bad_paths.update(staged)
+    run("load")
+    world.warehouse.bad_paths.clear()
+    _shapes_and_schemas_change(run)
+    # An orphan of a dead run, and an operator who begins anew.
+    world.store.create(f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro", b"")
+    run("clean")
+    run("reset", "--topic", TOPIC, "--yes")
+
+    assert {side: tuple(sorted(run.creates[side])) for side in Side} == CREATES_IN
+    assert {side: tuple(sorted(run.deletes[side])) for side in Side} == DELETES_IN

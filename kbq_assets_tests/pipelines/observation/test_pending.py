@@ -1,0 +1,127 @@
+"""What waits, in pages: whatever is staged, a look is short; wherever it starts, nothing is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.observation import pending
+from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
+
+TOPICS = [TOPIC, "shop.a", "shop.b"]
+#: A page of one state object each.
+ONE = 1
+
+
+@given(st.dictionaries(st.text(), st.integers(0, 100)), st.text(), st.integers(0, 200))
+def test_pages_hold_every_name_once_wherever_they_start(sizes: dict[str, int], start: str, room: int) -> None:
+    found = list(pending.pages(sizes, start, room))
+    names = [name for page in found for name in page]
+    assert sorted(names) == sorted(sizes)
+    assert all(len(page) == 1 or sum(sizes[name] for name in page) <= room for page in found)
+    later = [name for name in sorted(sizes) if name >= start]
+    assert names == [*later, *(name for name in sorted(sizes) if name < start)]
+
+
+def seconds(*times: float) -> Callable[[], float]:
+    remaining = iter(times)
+    return lambda: next(remaining)
+
+
+def ask_length(page: frozenset[str] | None) -> int:
+    return -1 if page is None else len(page)
+
+
+def test_a_single_page_is_everything() -> None:
+    found = pending.look([("a", "b")], ask_length, bool, seconds())
+    assert found == pending.Look((-1,), "", True)
+
+
+def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> None:
+    asked: list[frozenset[str] | None] = []
+
+    def ask(page: frozenset[str] | None) -> bool:
+        asked.append(page)
+        return page == frozenset("b")
+
+    found = pending.look([("a",), ("b",), ("c",)], ask, bool, lambda: 0.0)
+    assert found == pending.Look((False, True), "b", False)
+    assert asked == [frozenset("a"), frozenset("b")]
+
+
+def test_a_look_that_runs_out_of_time_goes_on_where_it_ended() -> None:
+    late = pending.LOOK_SECONDS + 1
+    found = pending.look([("a",), ("b",), ("c",)], lambda page: 0, bool, seconds(0, 0, late))
+    assert found == pending.Look((0, 0), "c", False)
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> FakePlatform:
+    """Three topics with committed files in a table each."""
+    world = FakePlatform(tmp_path, sources="shop.* dataset=shop\n")
+    for topic in TOPICS[1:]:
+        world.kafka.create_topic(topic, 1)
+    for topic in TOPICS:
+        world.produce(topic=topic)
+    world.platform.extract()
+    return world
+
+
+def look_for_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> pending.PendingLoads:
+    cache = StateCache(world.store)
+    limits = world.warehouse.limits
+    return pending.look_for_loads(cache, limits, world.clock.monotonic, start=start, page_bytes=page_bytes)
+
+
+def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> None:
+    planned = sorted(file.path for batch in staged.platform.plan_load() for file in batch.files)
+    assert list(look_for_loads(staged, page_bytes=pending.PAGE_BYTES).names) == planned
+    starts = [f"commits/{topic}.json" for topic in TOPICS]
+    by_page = [look_for_loads(staged, start).names for start in starts]
+    assert [len(names) for names in by_page] == [1, 1, 1]
+    assert sorted(name for names in by_page for name in names) == planned
+
+
+@pytest.mark.parametrize("start", ["", "commits/shop.b.json", "zzz", "\x00"])
+def test_wherever_a_look_starts_it_finds_the_only_file(staged: FakePlatform, start: str) -> None:
+    staged.platform.load()
+    staged.produce(topic="shop.a")
+    staged.platform.extract()
+    assert len(look_for_loads(staged, start).names) == 1
+    staged.platform.load()
+    found = look_for_loads(staged, start)
+    assert (found.names, found.complete) == ((), True)
+
+
+def test_a_backlog_is_found_on_its_page(staged: FakePlatform) -> None:
+    staged.platform.load()
+    staged.produce(topic="shop.a")
+    staged.platform.extract()
+    table = TableReference("shop", "shop_a")
+    operate.propose_park_table(staged.store, table).apply()
+    assert look_for_loads(staged).names == ()
+    staged.platform.extract()  # moves the files of parked tables to their backlogs
+    operate.propose_resume_table(staged.store, table).apply()
+    assert len(look_for_loads(staged).names) == 1
+
+
+@pytest.mark.parametrize("start", ["", "shop.b", "zzz"])
+def test_new_records_are_found_wherever_a_look_starts(staged: FakePlatform, start: str) -> None:
+    def look() -> pending.Look[ExtractionPlan]:
+        plan = staged.platform.plan_extraction
+        clock = staged.clock.monotonic
+        return pending.look_for_records(staged.store, TOPICS, plan, clock, start=start, page_bytes=ONE)
+
+    assert (look().complete, len(look().answers)) == (True, 3)
+    staged.produce(topic="shop.a")
+    found = look()
+    assert pending.has_work(found.answers[-1])
+    assert found.start == "shop.a"

@@ -1,0 +1,244 @@
+"""An operator's command says what it gives up before it does it, and refuses what would double data."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate.clean import clean
+from kbq_assets_tests.fakes.faults import Outcome
+from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.pipelines.bench import ERRORS, TOPIC, TP, A, Bench, value
+
+
+def _next(bench: Bench) -> int:
+    return bench.commit().partitions[0].next
+
+
+def test_a_gap_is_accepted_with_its_range_shown_and_counted() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.extract()
+    bench.produce(1, 1, 1)
+    bench.kafka.delete_before(TP, 4)
+    assert [s.reason for s in bench.extract().stops] == ["retention_loss"]
+    proposal = operate.propose_accept_gap(bench.store, bench.kafka, TP)
+    assert proposal.lines == (f"gives up {TOPIC}[0] [2, 4): 2 positions",)
+    assert _next(bench) == 2
+    proposal.apply()
+    bench.extract()
+    bench.load()
+    assert (_next(bench), bench.offsets(A), bench.commit().partitions[0].totals.lost) == (5, [0, 1, 4], 2)
+    assert bench.reconcile().accounted
+
+
+def test_there_is_nothing_to_accept_without_a_gap() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    with pytest.raises(Refused, match="no gap"):
+        operate.propose_accept_gap(bench.store, bench.kafka, TP)
+
+
+def test_a_confirmed_gap_is_refused_when_the_partition_moved_meanwhile() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.extract()
+    bench.produce(1)
+    bench.kafka.delete_before(TP, 3)
+    first = operate.propose_accept_gap(bench.store, bench.kafka, TP)
+    operate.propose_accept_gap(bench.store, bench.kafka, TP).apply()
+    with pytest.raises(Refused):
+        first.apply()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST_REPLY, Outcome.OWN_RETRY])
+def test_a_reset_whose_reply_is_lost_bumps_the_epoch_once(outcome: Outcome) -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    bench.extract()
+    bench.faults = Script("swap", "commits/shop", outcome)
+    operate.propose_reset(bench.store.view("operator"), bench.kafka, TOPIC).apply()
+    assert bench.commit().epoch == 2
+
+
+def test_a_reset_reads_a_topic_again_under_a_new_epoch() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.extract()
+    bench.load()
+    bench.extract()
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC)
+    assert proposal.lines == ("epoch 1 -> 2", f"{TOPIC}[0]: position 2 -> 0")
+    proposal.apply()
+    assert bench.paths("done/") == []
+    bench.extract()
+    bench.load()
+    assert [(row.epoch, row.offset) for row in bench.warehouse.rows(A)] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert bench.reconcile().accounted
+
+
+def test_a_reset_refuses_while_rows_are_pending_unless_told_to_give_them_up() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.extract()
+    with pytest.raises(Refused, match="wait to be loaded"):
+        operate.propose_reset(bench.store, bench.kafka, TOPIC)
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, at="latest", give_up_pending=True)
+    assert "gives up 2 staged rows that are not loaded yet" in proposal.lines
+    proposal.apply()
+    assert clean(bench.store).orphans == 1
+    bench.extract()
+    assert (bench.load().rows, _next(bench)) == (0, 2)
+
+
+def test_a_recreated_topic_stops_and_goes_on_after_a_reset() -> None:
+    bench = Bench()
+    bench.produce(1, 1)
+    bench.extract()
+    bench.load()
+    bench.kafka.recreate_topic(TOPIC)
+    bench.produce(1)
+    assert [s.reason for s in bench.extract().stops] == ["recreated"]
+    operate.propose_reset(bench.store, bench.kafka, TOPIC).apply()
+    bench.extract()
+    bench.load()
+    assert [(row.epoch, row.offset) for row in bench.warehouse.rows(A)] == [(1, 0), (1, 1), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"at": "earliest"}, 1),
+        ({"at": "latest"}, 4),
+        ({"at": "offset", "offset": 2}, 2),
+        ({"at": "timestamp", "timestamp_ms": 3000}, 3),
+    ],
+)
+def test_a_bootstrap_writes_the_first_commit(options: dict[str, object], first: int) -> None:
+    bench = Bench()
+    for timestamp in (0, 1000, 2000, 3000):
+        bench.kafka.produce(TP, b"\x01", timestamp=timestamp)
+    bench.kafka.delete_before(TP, 1)
+    operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, **options).apply()  # type: ignore[arg-type]
+    assert _next(bench) == first
+    with pytest.raises(Refused, match="has a commit already"):
+        operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="earliest")
+
+
+def test_a_bootstrap_refuses_an_offset_the_broker_does_not_have() -> None:
+    bench = Bench()
+    bench.produce(1)
+    with pytest.raises(Refused, match="outside"):
+        operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=7)
+    with pytest.raises(NotFound):
+        operate.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest")
+
+
+def test_done_files_say_where_each_partition_goes_on() -> None:
+    bench = Bench(partitions=3)
+    for partition in range(3):
+        bench.produce(1, 1, 1, partition=partition)
+    for name in (
+        f"{TOPIC}.0.d.A.7.0.0",
+        f"{TOPIC}.0.d.A.7.1.1",
+        f"{TOPIC}.1.d.A.0.1",
+        "junk",
+        "other.0.d.A.1.0.9",
+    ):
+        bench.store.create(f"done/{name}.done", b"")
+    assert [s.reason for s in bench.extract().stops] == ["not_bootstrapped"]
+    [proposal] = operate.propose_bootstrap_from_done_files(bench.store, bench.kafka)
+    proposal.apply()
+    assert {p: s.next for p, s in bench.commit().partitions.items()} == {0: 2, 1: 2, 2: 0}
+    assert bench.extract().totals.records == 5
+
+
+def test_a_bootstrap_waits_for_the_old_loader_to_drain() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.store.create(f"done/{TOPIC}.0.d.A.7.0.0.done", b"")
+    bench.store.create(f"done/{TOPIC}.0.d.A.7.0.avro", b"")
+    with pytest.raises(Refused, match="not loaded yet"):
+        operate.propose_bootstrap_from_done_files(bench.store, bench.kafka)
+
+
+def test_a_stopped_partition_resumes_after_the_cause_is_mended() -> None:
+    bench = Bench()
+    bench.produce(1, 99)
+    bench.extract()
+    bench.registry.schemas[99] = bench.registry.schemas[1]
+    bench.kafka.log(TP).records[1] = (
+        bench.kafka.log(TP).records[0]._replace(value=b"\x00\x00\x00\x00\x63\x02", offset=1)
+    )
+    operate.propose_resume(bench.store, TOPIC).apply()
+    assert bench.extract().totals.staged == 2
+
+
+def test_a_stopped_partition_resumes_with_its_bad_records_as_error_rows() -> None:
+    bench = Bench()
+    bench.produce(1, 99, 99)
+    bench.extract()
+    proposal = operate.propose_resume(bench.store, TOPIC, 0, as_errors=True)
+    assert "become error rows" in proposal.lines[0]
+    proposal.apply()
+    bench.extract()
+    bench.load()
+    assert (bench.offsets(A), bench.offsets(ERRORS)) == ([0], [1, 2])
+    assert bench.reconcile().accounted
+
+
+def test_nothing_stopped_is_nothing_to_resume() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    with pytest.raises(Refused):
+        operate.propose_resume(bench.store, TOPIC)
+    with pytest.raises(Refused):
+        operate.propose_resume_table(bench.store, A)
+    operate.propose_park_table(bench.store, A).apply()
+    with pytest.raises(Refused):
+        operate.propose_park_table(bench.store, A)
+    with pytest.raises(NotFound):
+        operate.propose_accept_gap(bench.store, bench.kafka, TopicPartition(TOPIC, 9))
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "line"),
+    [
+        ({"at": "offset", "offset": 1}, 1, "position 3 -> 1"),
+        ({"at": "timestamp", "timestamp_ms": 2000}, 2, "position 3 -> 2"),
+        ({"at": "latest"}, 4, "position 3 -> 4 gives up 1 positions unread"),
+    ],
+)
+def test_a_range_is_read_again_in_a_new_epoch(options: dict[str, object], first: int, line: str) -> None:
+    bench = Bench()
+    for timestamp in (0, 1000, 2000):
+        bench.kafka.produce(TP, value(1), timestamp=timestamp)
+    bench.extract()
+    bench.load()
+    bench.extract()
+    bench.kafka.produce(TP, value(1), timestamp=3000)
+    proposal = operate.propose_reset(bench.store, bench.kafka, TOPIC, **options)  # type: ignore[arg-type]
+    assert proposal.lines == ("epoch 1 -> 2", f"{TOPIC}[0]: {line}")
+    proposal.apply()
+    bench.extract()
+    bench.load()
+    again = [(2, offset) for offset in range(first, 4)]
+    assert [(row.epoch, row.offset) for row in bench.warehouse.rows(A)] == [(1, 0), (1, 1), (1, 2), *again]
+    assert bench.reconcile().accounted
+
+
+def test_a_range_is_refused_where_the_broker_has_none() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    with pytest.raises(Refused, match="outside"):
+        operate.propose_reset(bench.store, bench.kafka, TOPIC, at="offset", offset=2)
+    assert bench.commit().epoch == 1
