@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
@@ -118,7 +118,7 @@ def _open_duckdb(path: Path, settings: Settings) -> Warehouse:
     return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
 
 
-def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
+def _check_staging(settings: Settings, side: Role) -> tuple[str, ...]:
     place = settings.staging
     if not isinstance(place, Bucket):
         return ()
@@ -127,7 +127,7 @@ def _check_staging(settings: Settings, side: Side) -> tuple[str, ...]:
     from kbq_assets.adapters.google.clients import storage_client
 
     google = settings.google
-    credentials = google.extract_credentials if side is Side.EXTRACT else google.load_credentials
+    credentials = google.extract_credentials if side is Role.EXTRACT else google.load_credentials
     client = storage_client(GoogleAccess(credentials, google.gcs_endpoint))
     report = check_bucket(client, place.name, place.prefix)
     if report.problems:

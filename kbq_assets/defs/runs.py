@@ -17,7 +17,7 @@ from typing import TypeVar
 import dagster as dg
 
 from kbq_assets.core.catalog.datasets import Dataset
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import InvalidName, KbqError
 from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.core.protocol.names import TableReference
@@ -116,9 +116,9 @@ class Steps:
         yield dg.AssetObservation(key, metadata=extraction_metadata.extraction_metadata(report, now_ms))
         if chosen is None:
             yield check_events.stops_check(key, report.stops)
-            yield from self._state_checks(context, Side.EXTRACT)
+            yield from self._state_checks(context, Role.EXTRACT)
         else:  # what is stopped elsewhere, the run has not looked at
-            yield from self._state_checks(context, Side.EXTRACT, PARTITIONS_RUN)
+            yield from self._state_checks(context, Role.EXTRACT, PARTITIONS_RUN)
         context.log.info(extraction_metadata.extraction_headline(report))
 
     @property
@@ -173,11 +173,11 @@ class Steps:
         dataset_events = self._dataset_events(report, tables, pages)
         yield from in_batches(context, itertools.chain(table_events, dataset_events))
         yield dg.AssetObservation(key, metadata=metadata.load_metadata(report))
-        yield from self._state_checks(context, Side.LOAD)
+        yield from self._state_checks(context, Role.LOAD)
         context.log.info(metadata.load_headline(report))
 
     def _state_checks(
-        self, context: StepContext, side: Side, *of_broker: str
+        self, context: StepContext, side: Role, *of_broker: str
     ) -> list[dg.AssetCheckEvaluation]:
         """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
         The run is over: none of them fails it."""

@@ -46,7 +46,7 @@ def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         shown, _, start = (context.cursor or "").partition(" ")
         asked_ms = platform.openers.clock.now_ms()
         try:
-            look = platform.look_for_records(start)
+            look = platform.poll_records(start)
         except TransientError as error:
             return _skip(context, error.message)
         stops = [stop for plan in look.answers for stop in plan.stops]
@@ -78,7 +78,7 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         if busy := find_run(context.instance, LOAD_TAG, key):
             return _skip(context, f"a load is under way: {busy}")
         try:
-            pending = platform.look_for_loads(context.cursor or "")
+            pending = platform.poll_loads(context.cursor or "")
         except TransientError as error:
             return _skip(context, error.message)
         if not pending.names:

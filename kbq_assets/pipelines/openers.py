@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.catalog import CatalogFiles
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -73,7 +73,7 @@ class Openers:
     expected: Callable[[Settings], Callable[[TopicPartition], Expected | None]]
     orchestrator: Callable[[Settings], Orchestrator] = _no_orchestrator
     load_store: Callable[[Settings], ObjectStore] | None = None
-    check_staging: Callable[[Settings, Side], Iterable[str]] = lambda settings, side: ()
+    check_staging: Callable[[Settings, Role], Iterable[str]] = lambda settings, side: ()
     notifiers: Callable[[Settings], Sequence[Notifier]] = lambda settings: ()
     catalog: Callable[[Path], Callable[[], CatalogFiles]] = _no_catalog
     topic_admin: Callable[[Settings], TopicAdmin] = _no_topic_admin

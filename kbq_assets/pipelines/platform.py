@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import DuckDbFile
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, KbqError
@@ -93,10 +93,10 @@ class Platform:
         return StateCache(self.load_store)
 
     @cached_property
-    def _checked(self) -> set[Side]:
+    def _checked(self) -> set[Role]:
         return set()
 
-    def check_staging(self, side: Side) -> None:
+    def check_staging(self, side: Role) -> None:
         """Refuse a staging area in which data would not be safe (ConfigurationError), and log what else is not as it
         should be: once per process and side."""
         if side not in self._checked:
@@ -198,7 +198,7 @@ class Platform:
             with ExitStack() as stack:
                 lazy = OnDemandEngine(lambda: stack.enter_context(self.openers.engine(self.settings)))
                 return self.extract(lazy, only=only, on_progress=on_progress)
-        self.check_staging(Side.EXTRACT)
+        self.check_staging(Role.EXTRACT)
         ports = extraction.ExtractionPorts(
             self.store,
             self.offsets,
@@ -224,13 +224,11 @@ class Platform:
         """Whether a parked table with files of these topics is tried again by itself. Raises ConfigurationError."""
         return all(s.restart == "auto" for s in select_topics(self.sources(), topics).values())
 
-    def look_for_records(self, start: str = "") -> pending.Look[ExtractionPlan]:
+    def poll_records(self, start: str = "") -> pending.Poll[ExtractionPlan]:
         """Whether an extraction would do anything, in pages where very much is staged."""
         topics = select_topics(self.sources(), self.offsets.topics())
         clock = self.openers.clock
-        return pending.look_for_records(
-            self.store, topics, self.plan_extraction, clock.monotonic, start=start
-        )
+        return pending.poll_records(self.store, topics, self.plan_extraction, clock.monotonic, start=start)
 
     def mark_ends(self, plans: Iterable[ExtractionPlan], asked_ms: int) -> None:
         """Note which partitions were read to the ends that the broker told at ``asked_ms``: hours become complete where
@@ -238,9 +236,9 @@ class Platform:
         ends = {tp: end for planned in plans for tp, end in planned.log_ends.items()}
         mark_idle(self.store, self.openers.clock, ends, asked_ms, seconds=MARK_SECONDS)
 
-    def look_for_loads(self, start: str = "") -> pending.PendingLoads:
+    def poll_loads(self, start: str = "") -> pending.PendingLoads:
         """Whether a load would do anything, in pages likewise."""
-        return pending.look_for_loads(
+        return pending.poll_loads(
             self.load_cache,
             self.warehouse.limits,
             self.openers.clock.monotonic,
@@ -260,7 +258,7 @@ class Platform:
         on_table: Callable[[loading.TableReport], None] = lambda report: None,
     ) -> loading.LoadReport:
         """Load committed files."""
-        self.check_staging(Side.LOAD)
+        self.check_staging(Role.LOAD)
         ports = loading.LoadPorts(self.load_store, self.warehouse, self.openers.clock)
         run = self.settings.run
         options = loading.LoadOptions(
@@ -298,7 +296,7 @@ class Platform:
     def advance_hours(self) -> None:
         """Note which hours are complete now, as a load does at its end. Loads nothing. Where very much is staged, it is
         left to the load."""
-        self.check_staging(Side.LOAD)
+        self.check_staging(Role.LOAD)
         if not pending.is_quick(self.load_store):
             return
         advance_tables(self.load_store, read_view(self.load_cache, self.holds), self._extracted)
@@ -331,9 +329,9 @@ class Platform:
         report = checking.run_checks(self._check_ports(self.load_cache))
         return checking.with_counts(report, self.reconcile_counts()) if counts else report
 
-    def state_checks(self, side: Side, *, broker: bool = False) -> checking.CheckReport:
+    def state_checks(self, side: Role, *, broker: bool = False) -> checking.CheckReport:
         """What state alone tells, and where asked for the ``broker``, read with the credentials of one side."""
-        is_loader = side is Side.LOAD or self.openers.load_store is None
+        is_loader = side is Role.LOAD or self.openers.load_store is None
         cache = self.load_cache if is_loader else self._extract_cache
         return checking.run_checks(self._check_ports(cache), broker=broker)
 

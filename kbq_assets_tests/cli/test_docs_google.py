@@ -18,7 +18,7 @@ from kbq_assets.core.config.google_permissions import (
     LIST_TABLES,
     RUN_JOBS,
     TABLE_PERMISSIONS,
-    Side,
+    Role,
 )
 
 PAGE = (Path(__file__).parents[2] / "docs" / "google-cloud.md").read_text(encoding="utf-8")
@@ -37,8 +37,8 @@ def test_the_roles_are_the_doctors() -> None:
     ) | {"`roles/storage.legacyBucketReader`"}
 
 
-@pytest.mark.parametrize("side", Side)
-def test_each_sides_folders_are_in_its_row_and_its_condition(side: Side) -> None:
+@pytest.mark.parametrize("side", Role)
+def test_each_sides_folders_are_in_its_row_and_its_condition(side: Role) -> None:
     (row,) = re.findall(rf"^\| {side} \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
     assert [tuple(re.findall(r"`([a-z]+/)`", cell)) for cell in row] == [CREATES_IN[side], DELETES_IN[side]]
     (condition,) = re.findall(rf"^title: kbq-{side}\n(.*?)^END$", PAGE, re.MULTILINE | re.DOTALL)

@@ -128,7 +128,7 @@ class Automation:
         def is_settled() -> bool:
             platform = self.world.platform
             plan = platform.plan_extraction()
-            return not plan.units and not platform.look_for_loads().names and not self.under_way()
+            return not plan.units and not platform.poll_loads().names and not self.under_way()
 
         wait_for(is_settled)
         assert self.world.reconciled().accounted

@@ -15,7 +15,7 @@ from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.gcs import GcsObjectStore
 from kbq_assets.adapters.google.auth import GoogleAccess
 from kbq_assets.adapters.google.clients import storage_client
-from kbq_assets.core.loading.table_state import Flight, TableState
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, prune, publish
 from kbq_assets.core.protocol.names import (
@@ -152,11 +152,11 @@ class LoadWorld:
         """The table's load state."""
         return state.read(self.store, TableState, table_state_path(self.table)).value
 
-    def flight(self) -> Flight:
+    def in_flight(self) -> JobInFlight:
         """The job the table waits for."""
-        flight = self.state().flight
-        assert flight is not None
-        return flight
+        in_flight = self.state().in_flight
+        assert in_flight is not None
+        return in_flight
 
     def rows(self) -> dict[int, int]:
         """Rows per offset, read back from BigQuery."""

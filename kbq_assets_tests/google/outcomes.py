@@ -105,7 +105,7 @@ def _fly_stuck(world: WatchedWorld) -> None:
     """A job that a loader left behind runs for six hours, and does not end."""
     world.bigquery.faults.add(Fault("jobs.insert", "job_stuck"))
     world.load(wait_seconds=0)
-    key = world.key(world.flight().job_id)
+    key = world.key(world.in_flight().job_id)
     created = int(world.job(key.job_id)["statistics"]["creationTime"]) - _SIX_HOURS_MS - 60_000
     world.bigquery.judge.ledger.update(key, statistics={"creationTime": str(created)})
 
@@ -117,8 +117,10 @@ def _taken_by_another(world: WatchedWorld) -> None:
     world.bigquery.faults.clear()
     other = TableReference(world.table.dataset, f"{world.table.table}_other")
     world.warehouse.create_table(other, columns_of(SCHEMA), OPTIONS)
-    flight, uri = world.flight(), world.uri(world.files[0])
-    job = LoadJob(flight.job_id, flight.project, flight.location, other, (uri,), SCHEMA, OPTIONS.labels)
+    in_flight, uri = world.in_flight(), world.uri(world.files[0])
+    job = LoadJob(
+        in_flight.job_id, in_flight.project, in_flight.location, other, (uri,), SCHEMA, OPTIONS.labels
+    )
     world.warehouse.insert_job(job)
     while world.job(job.job_id)["status"]["state"] != "DONE":
         time.sleep(0.02)
@@ -176,7 +178,7 @@ def wrongs(case: Case, world: LoadWorld) -> list[str]:
         "quarantined": ({bad.file.path for bad in current.quarantined}, quarantined),
         "copies": (world.quarantined(), quarantined),
         "files left": (world.staged(), left),
-        "flight": (current.flight is not None, case.parked == "foreign_job"),
+        "flight": (current.in_flight is not None, case.parked == "foreign_job"),
         "marks": ([file.path for file in world.files if not current.is_loaded(file)], sorted(left)),
         "deleted before loaded": (world.early, []),
     }

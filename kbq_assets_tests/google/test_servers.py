@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import platform
@@ -69,4 +69,4 @@ def test_servers_started_by_hand_are_found_by_their_settings_and_keep_their_data
     with served_by_hand(tmp_path) as found:
         assert [entry.path for entry in found.store.list("commits/")] == ["commits/a.json"]
         assert found.warehouse.tables() == (table,)
-        assert found.openers.check_staging(found.settings, Side.LOAD) == ()  # no warnings
+        assert found.openers.check_staging(found.settings, Role.LOAD) == ()  # no warnings

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.errors import KbqError
-from kbq_assets.core.loading.table_state import Flight
+from kbq_assets.core.loading.table_state import JobInFlight
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.loading.ports import Turn
 from kbq_assets.pipelines.loading.table_loader import TableLoader
@@ -112,7 +112,7 @@ def test_two_loaders_started_at_once_load_every_row_once(world: WatchedWorld, se
     _settle(world)
     assert world.rows() == _wanted(world)
     current = world.state()
-    assert (current.parked, current.flight, current.mismatches) == (None, None, ())
+    assert (current.parked, current.in_flight, current.mismatches) == (None, None, ())
     assert world.early == []
     assert objections(world.bigquery.requests[said:]) == []
 
@@ -125,11 +125,11 @@ class _IdsOfItsOwn(TableLoader):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._own: dict[str, Flight] = {}
+        self._own: dict[str, JobInFlight] = {}
 
-    def _settle(self, current: Any, flight: Flight) -> Turn:
-        own = Flight(f"kbq-{uuid.uuid4().hex}", flight.project, flight.location, flight.files)
-        return super()._settle(current, self._own.setdefault(flight.job_id, own))
+    def _settle(self, current: Any, in_flight: JobInFlight) -> Turn:
+        own = JobInFlight(f"kbq-{uuid.uuid4().hex}", in_flight.project, in_flight.location, in_flight.files)
+        return super()._settle(current, self._own.setdefault(in_flight.job_id, own))
 
 
 WITHOUT_INTENT = Mutant("ids of its own", "L2", ((load, "TableLoader", _IdsOfItsOwn),))

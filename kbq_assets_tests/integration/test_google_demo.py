@@ -187,9 +187,9 @@ def test_records_have_arrived_as_they_were_sent(google: GoogleDemo) -> None:
     assert (penguin["date_egg"], penguin["event_date"]) == (date(2007, 11, 11), date(2007, 11, 11))
     assert penguin["_event_time"].isoformat() == "2007-11-11T00:00:00+00:00"
     assert (penguin["bill_length_mm"], penguin["study"], penguin["_kafka_key"]) == (39.1, None, b"N1A1")
-    flight = google.first_row("nyc.flights")
-    assert flight["time_hour"].replace(minute=0) == flight["_kafka_timestamp"].replace(minute=0)
-    assert flight["time_hour"] > datetime(2013, 1, 1, tzinfo=UTC)
+    in_flight = google.first_row("nyc.flights")
+    assert in_flight["time_hour"].replace(minute=0) == in_flight["_kafka_timestamp"].replace(minute=0)
+    assert in_flight["time_hour"] > datetime(2013, 1, 1, tzinfo=UTC)
     assert google.first_row("palmer.penguins_raw")["payload"]["studyName"] == "PAL0708"
     assert google.first_row("nyc.planes")["type"] in ("MULTI_ENGINE", "SINGLE_ENGINE", "ROTORCRAFT")
 

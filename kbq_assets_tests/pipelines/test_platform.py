@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, TransientError
 from kbq_assets.core.loading.table_state import TableState
@@ -22,7 +22,7 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.platform import FakePlatform
 
 ORDERS = TableReference("shop", "orders")
-CheckStaging = Callable[[Settings, Side], Iterable[str]]
+CheckStaging = Callable[[Settings, Role], Iterable[str]]
 
 
 def platform_of(world: FakePlatform, check: CheckStaging) -> Platform:
@@ -30,7 +30,7 @@ def platform_of(world: FakePlatform, check: CheckStaging) -> Platform:
 
 
 def test_an_unsafe_staging_area_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    def unsafe(settings: Settings, side: Side) -> Iterable[str]:
+    def unsafe(settings: Settings, side: Role) -> Iterable[str]:
         raise ConfigurationError(f"public, says {side}")
 
     world = FakePlatform(tmp_path)
@@ -84,9 +84,9 @@ def _loaded_rows(store: FaultyMemoryStore) -> int:
 
 
 def test_what_cannot_be_asked_now_is_asked_again(tmp_path: Path) -> None:
-    asked: list[Side] = []
+    asked: list[Role] = []
 
-    def down_once(settings: Settings, side: Side) -> Iterable[str]:
+    def down_once(settings: Settings, side: Role) -> Iterable[str]:
         asked.append(side)
         if len(asked) == 1:
             raise ConfigurationError("down")
@@ -96,4 +96,4 @@ def test_what_cannot_be_asked_now_is_asked_again(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         platform.load()
     platform.load()
-    assert asked == [Side.LOAD, Side.LOAD]
+    assert asked == [Role.LOAD, Role.LOAD]

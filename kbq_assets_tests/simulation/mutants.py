@@ -98,9 +98,9 @@ files_in_use = state.files_in_use
 
 
 class _NewIdAfterUnknown(TableLoader):
-    def _submit(self, current: Any, flight: Any) -> Turn:
+    def _submit(self, current: Any, in_flight: Any) -> Turn:
         try:
-            self._ports.warehouse.insert_job(self._job(flight, flight.files))
+            self._ports.warehouse.insert_job(self._job(in_flight, in_flight.files))
         except UnknownOutcome:
             self._swap(current, loading.give_up(current.value))
         except JobAlreadyExists:
@@ -109,34 +109,36 @@ class _NewIdAfterUnknown(TableLoader):
 
 
 class _LandsFailedJobs(TableLoader):
-    def _recover(self, current: Any, flight: Any, error: Any) -> Turn:
-        self._swap(current, loading.land(current.value, flight.rows))
+    def _recover(self, current: Any, in_flight: Any, error: Any) -> Turn:
+        self._swap(current, loading.land(current.value, in_flight.rows))
         return GO_ON
 
 
 class _DeletesBeforeRecording(TableLoader):
-    def _settle(self, current: Any, flight: Any) -> Turn:
-        self._ports.store.delete_many([f.path for f in flight.files])
-        turn: Turn = super()._settle(current, flight)
+    def _settle(self, current: Any, in_flight: Any) -> Turn:
+        self._ports.store.delete_many([f.path for f in in_flight.files])
+        turn: Turn = super()._settle(current, in_flight)
         return turn
 
 
 def _isolate_with_the_mark(current: Any, bad: Any) -> Any:
     isolated = loading_isolate(current, bad)
-    if isolated.flight is None:
+    if isolated.in_flight is None:
         return isolated
     marks = dict(isolated.marks)
     for quarantined in bad:
         marks[loading.mark_key(quarantined.file)] = quarantined.file.until
-    return dataclasses.replace(isolated, flight=None, marks=marks, quarantined=(*current.quarantined, *bad))
+    return dataclasses.replace(
+        isolated, in_flight=None, marks=marks, quarantined=(*current.quarantined, *bad)
+    )
 
 
 loading_isolate = loading.isolate
 
 
-def _same_sequence(current: Any, flight: Any) -> Any:
-    flight = dataclasses.replace(flight, job_id=f"kbq-{current.uuid}-1")
-    return dataclasses.replace(current, flight=flight)
+def _same_sequence(current: Any, in_flight: Any) -> Any:
+    in_flight = dataclasses.replace(in_flight, job_id=f"kbq-{current.uuid}-1")
+    return dataclasses.replace(current, in_flight=in_flight)
 
 
 def _publish_listed_as_lost(commit: Any, outcomes: Any, now_ms: int, asked_ms: int) -> Any:

@@ -89,8 +89,8 @@ def check_progress(world: World) -> None:
             if position.windows:
                 problems.append(f"[{partition}] has pending windows {position.windows}")
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
-        if found.value.flight or found.value.parked:
-            problems.append(f"{table}: flight {found.value.flight}, parked {found.value.parked}")
+        if found.value.in_flight or found.value.parked:
+            problems.append(f"{table}: flight {found.value.in_flight}, parked {found.value.parked}")
     problems += [e.path for prefix in (STAGING, BACKLOG) for e in world.store.list(prefix)]
     if problems:
         raise PromiseBroken("PROGRESS: " + "; ".join(problems))

@@ -130,7 +130,9 @@ def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
     """Park a table as a load does whose jobs fail: a later load tries it again by itself."""
 
     def park(now: TableState) -> TableState:
-        return now if now.flight or now.parked else loading.park(now, "load_failed", "no job", store.now_ms())
+        return (
+            now if now.in_flight or now.parked else loading.park(now, "load_failed", "no job", store.now_ms())
+        )
 
     state.change(store, TableState, table_state_path(table), park)
 

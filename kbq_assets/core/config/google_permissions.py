@@ -28,7 +28,7 @@ from kbq_assets.core.topics.evolution import PLACEMENTS
 from kbq_assets.core.topics.json.inference import SHAPES
 
 
-class Side(StrEnum):
+class Role(StrEnum):
     """Whose credentials: `KBQ_EXTRACT_CREDENTIALS` or `KBQ_LOAD_CREDENTIALS`."""
 
     EXTRACT = "extract"
@@ -36,14 +36,14 @@ class Side(StrEnum):
 
 
 #: Folders of the staging area in which a side creates objects.
-CREATES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
-    Side.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, PLACEMENTS, SCHEMAS, SHAPES, STAGING),
-    Side.LOAD: (COMPLETENESS, METRICS, NOTICES, PLACEMENTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
+CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
+    Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, PLACEMENTS, SCHEMAS, SHAPES, STAGING),
+    Role.LOAD: (COMPLETENESS, METRICS, NOTICES, PLACEMENTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
 }
 #: Folders in which it deletes or replaces them; Cloud Storage asks for the same permission.
-DELETES_IN: Final[Mapping[Side, tuple[str, ...]]] = {
-    Side.EXTRACT: (COMMITS, DONE, METRICS, PLACEMENTS, SHAPES),
-    Side.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, PLACEMENTS, STAGING, TABLES),
+DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
+    Role.EXTRACT: (COMMITS, DONE, METRICS, PLACEMENTS, SHAPES),
+    Role.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, PLACEMENTS, STAGING, TABLES),
 }
 
 CREATE_OBJECTS: Final = "storage.objects.create"

@@ -25,7 +25,7 @@ _NAMED: Final = 30
 
 
 @dataclass(frozen=True)
-class ShapeChange:
+class SchemaChange:
     """A change. ``added`` are ``name TYPE``, ``relaxed`` names; ``more`` were left out. ``columns`` are a created
     table's. ``schema_id`` is the writer's that asked for it; ``at_ms``, by the store, is 0 until it is settled."""
 
@@ -50,14 +50,14 @@ def note_change(state: TableState, change: TableChange, schema_id: int) -> Table
     """Note what is about to be done to a table. What was noted before and not settled stays in the note."""
     if not (change.create or change.added or change.relaxed):
         return state
-    before = state.changing or ShapeChange(schema_id)
+    before = state.changing or SchemaChange(schema_id)
     types = dict(_types(change.columns))
     added = [*before.added, *(f"{name} {types.get(name, '')}".strip() for name in change.added)]
     relaxed = [*before.relaxed, *change.relaxed]
     named, loosened = list(dict.fromkeys(added))[:_NAMED], list(dict.fromkeys(relaxed))[:_NAMED]
     left_out = len(dict.fromkeys(added)) - len(named) + len(dict.fromkeys(relaxed)) - len(loosened)
     created = before.created or change.create
-    noted = ShapeChange(
+    noted = SchemaChange(
         schema_id,
         created,
         len(change.columns) if created else 0,

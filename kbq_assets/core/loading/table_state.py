@@ -17,14 +17,15 @@ from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.quota import JobCounts
-from kbq_assets.core.loading.schema_changes import ShapeChange
+from kbq_assets.core.loading.schema_changes import SchemaChange
+from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.totals import JobTotals
 
 
 @dataclass(frozen=True)
-class Flight:
+class JobInFlight:
     """The job a table waits for. ``location`` and ``project`` are where it was submitted.
 
     ``quarantined`` are bad files found by bisection; they leave the flight for the error area in the swap that
@@ -92,7 +93,7 @@ class TableState:
     sequence: int = 0
     marks: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
-    flight: Flight | None = None
+    in_flight: JobInFlight | None = field(default=None, metadata=codec.stored_as("flight"))
     parked: Parked | None = None
     restarting: Parked | None = None
     quarantined: tuple[QuarantinedFile, ...] = ()
@@ -103,8 +104,8 @@ class TableState:
     jobs: JobCounts = field(default_factory=JobCounts)
     hours: TableHours = field(default_factory=TableHours)
     ended: JobTotals = field(default_factory=JobTotals)
-    changing: ShapeChange | None = None
-    changes: tuple[ShapeChange, ...] = ()
+    changing: SchemaChange | None = None
+    changes: tuple[SchemaChange, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -308,9 +309,9 @@ def _merge(queues: Mapping[Any, Sequence[list[StagedFile]]], fingerprint: str) -
             heapq.heappush(heap, following)
 
 
-def take_off(state: TableState, batch: LoadBatch, project: str, location: str) -> TableState:
+def begin_job(state: TableState, batch: LoadBatch, project: str, location: str) -> TableState:
     """Enter a batch as the flight under a fresh job id (L2)."""
-    return _fly(state, Flight("", project, location, batch.files))
+    return _fly(state, JobInFlight("", project, location, batch.files))
 
 
 def with_failure(state: TableState) -> TableState:
@@ -318,9 +319,11 @@ def with_failure(state: TableState) -> TableState:
     return dataclasses.replace(state, ended=state.ended.with_failure())
 
 
-def with_landing(state: TableState, flight: Flight, now_ms: int) -> TableState:
+def with_landing(state: TableState, in_flight: JobInFlight, now_ms: int) -> TableState:
     """Count what a flight loaded and set aside, in the swap that records it (L4)."""
-    return dataclasses.replace(state, ended=state.ended.landed(flight.files, len(flight.quarantined), now_ms))
+    return dataclasses.replace(
+        state, ended=state.ended.landed(in_flight.files, len(in_flight.quarantined), now_ms)
+    )
 
 
 def count_job(state: TableState, now_ms: int) -> TableState:
@@ -330,47 +333,51 @@ def count_job(state: TableState, now_ms: int) -> TableState:
 
 def retry(state: TableState) -> TableState:
     """After a transient job error: the same files under a new id (L5)."""
-    assert state.flight is not None
-    return dataclasses.replace(_fly(state, state.flight), failures=state.failures + 1)
+    assert state.in_flight is not None
+    return dataclasses.replace(_fly(state, state.in_flight), failures=state.failures + 1)
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
     """After bisection: the flight without its bad files, under a new id; nothing left means it has landed (L5)."""
-    assert state.flight is not None
+    assert state.in_flight is not None
     paths = {q.file.path for q in bad}
-    good = tuple(f for f in state.flight.files if f.path not in paths)
-    flight = dataclasses.replace(state.flight, files=good, quarantined=(*state.flight.quarantined, *bad))
+    good = tuple(f for f in state.in_flight.files if f.path not in paths)
+    in_flight = dataclasses.replace(
+        state.in_flight, files=good, quarantined=(*state.in_flight.quarantined, *bad)
+    )
     if not good:
-        return land(dataclasses.replace(state, flight=flight), 0)
-    return _fly(state, flight)
+        return land(dataclasses.replace(state, in_flight=in_flight), 0)
+    return _fly(state, in_flight)
 
 
-def _fly(state: TableState, flight: Flight) -> TableState:
+def _fly(state: TableState, in_flight: JobInFlight) -> TableState:
     sequence = state.sequence + 1
-    flight = dataclasses.replace(flight, job_id=f"kbq-{state.uuid}-{sequence}")
-    return dataclasses.replace(state, sequence=sequence, flight=flight)
+    in_flight = dataclasses.replace(in_flight, job_id=f"kbq-{state.uuid}-{sequence}")
+    return dataclasses.replace(state, sequence=sequence, in_flight=in_flight)
 
 
 def land(state: TableState, output_rows: int) -> TableState:
     """Record a successful flight: marks, rows, hours and quarantine move in one swap (L4)."""
-    flight = state.flight
-    assert flight is not None
+    in_flight = state.in_flight
+    assert in_flight is not None
     marks, rows = dict(state.marks), dict(state.rows)
-    for file in (*flight.files, *(q.file for q in flight.quarantined)):
+    for file in (*in_flight.files, *(q.file for q in in_flight.quarantined)):
         marks[mark_key(file)] = max(marks.get(mark_key(file), 0), file.until)
-    for file in flight.files:
+    for file in in_flight.files:
         rows[rows_key(file)] = rows.get(rows_key(file), 0) + file.rows
-    mismatch = () if output_rows == flight.rows else (RowMismatch(flight.job_id, flight.rows, output_rows),)
+    mismatch = (
+        () if output_rows == in_flight.rows else (RowMismatch(in_flight.job_id, in_flight.rows, output_rows),)
+    )
     return dataclasses.replace(
         state,
         marks=marks,
         rows=rows,
-        flight=None,
-        quarantined=(*state.quarantined, *flight.quarantined),
+        in_flight=None,
+        quarantined=(*state.quarantined, *in_flight.quarantined),
         mismatches=(*state.mismatches, *mismatch),
         failures=0,
         restarting=None,
-        hours=completeness.with_rows(state.hours, flight.files),
+        hours=completeness.with_rows(state.hours, in_flight.files),
     )
 
 
@@ -395,13 +402,13 @@ def end_restart(state: TableState) -> TableState:
 
 def burn(state: TableState) -> TableState:
     """Mark the flight's id as one to give up (L3)."""
-    assert state.flight is not None
-    return dataclasses.replace(state, flight=dataclasses.replace(state.flight, burning=True))
+    assert state.in_flight is not None
+    return dataclasses.replace(state, in_flight=dataclasses.replace(state.in_flight, burning=True))
 
 
 def give_up(state: TableState) -> TableState:
     """Drop a flight whose id can no longer be inserted: its files are pending again."""
-    return dataclasses.replace(state, flight=None)
+    return dataclasses.replace(state, in_flight=None)
 
 
 def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableState:

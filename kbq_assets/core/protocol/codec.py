@@ -3,6 +3,7 @@
 Field types allowed: int, str, bool, float, ``X | None``, ``tuple[X, ...]``, ``Mapping[str | int, X]``, TableReference
 and dataclasses of these. A dataclass with a field ``extra: Mapping[str, Any]`` keeps fields it does not know, so that
 an older version passes on what a newer one wrote (PROTOCOL, Objects). Fields equal to their default are left out.
+A field whose stored key differs from its name is declared with ``stored_as``.
 """
 
 from __future__ import annotations
@@ -86,6 +87,15 @@ class _NoCollection:
 no_collection = _NoCollection()
 
 
+def stored_as(key: str) -> dict[str, str]:
+    """Metadata of a dataclass field that is stored under ``key``: a stored key outlives the field's name."""
+    return {"key": key}
+
+
+def _key(field: dataclasses.Field[Any]) -> str:
+    return str(field.metadata.get("key", field.name))
+
+
 def encode(value: Any) -> Any:
     """Return the JSON form of a value."""
     if isinstance(value, TableReference):
@@ -106,21 +116,21 @@ def decode(cls: type[T], document: Any) -> T:
 
 def _encode_dataclass(value: Any) -> dict[str, Any]:
     document = dict(getattr(value, "extra", {}))
-    for name, default in _defaults(cast(Hashable, type(value))):
+    for name, key, default in _defaults(cast(Hashable, type(value))):
         item = getattr(value, name)
         if item != default:
-            document[name] = encode(item)
+            document[key] = encode(item)
     return document
 
 
 @functools.cache
-def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
+def _defaults(cls: Any) -> tuple[tuple[str, str, Any], ...]:
     def default(field: dataclasses.Field[Any]) -> Any:
         if field.default_factory is not dataclasses.MISSING:
             return field.default_factory()
         return field.default
 
-    return tuple((f.name, default(f)) for f in dataclasses.fields(cls) if f.name != "extra")
+    return tuple((f.name, _key(f), default(f)) for f in dataclasses.fields(cls) if f.name != "extra")
 
 
 @functools.cache
@@ -159,15 +169,18 @@ class _DataclassDecoder:
         hints = typing.get_type_hints(cls)
         fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
         self._cls = cls
-        self._scalars = {f.name: hints[f.name] for f in fields if hints[f.name] in _SCALARS}
-        self._others = {f.name: hints[f.name] for f in fields if f.name not in self._scalars}
-        self._known = frozenset(f.name for f in fields)
+        self._scalars = {_key(f): hints[f.name] for f in fields if hints[f.name] in _SCALARS}
+        self._others = {_key(f): hints[f.name] for f in fields if _key(f) not in self._scalars}
+        self._known = frozenset(_key(f) for f in fields)
+        self._renamed = {_key(f): f.name for f in fields if _key(f) != f.name}
         self._keeps_extra = "extra" in hints
         self._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
         self._factories = {
             f.name: f.default_factory for f in fields if f.default_factory is not dataclasses.MISSING
         }
-        self._required = self._known - self._defaults.keys() - self._factories.keys()
+        self._required = frozenset(
+            _key(f) for f in fields if f.name not in self._defaults and f.name not in self._factories
+        )
 
     @functools.cached_property
     def _decoders(self) -> dict[str, Callable[[Any], Any]]:
@@ -183,6 +196,9 @@ class _DataclassDecoder:
                 values[name] = item if item.__class__ is kind else _checked(kind, item)
             elif (decoder := self._decoders.get(name)) is not None:
                 values[name] = decoder(item)
+        for key, name in self._renamed.items():
+            if key in values:
+                values[name] = values.pop(key)
         if self._keeps_extra:
             values["extra"] = {name: document[name] for name in document.keys() - self._known}
         # A frozen dataclass's own constructor makes a call per field: a cycle reads a million of them.

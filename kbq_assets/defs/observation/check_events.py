@@ -11,7 +11,7 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.config.google_permissions import Side
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.observation.check_names import (
     CHECKS,
@@ -39,9 +39,9 @@ _OF_ONE: Final = frozenset({"share"})
 
 
 #: What runs of each side write: checks of their own asset that state alone decides.
-OF_RUNS: Final[Mapping[Side, tuple[str, ...]]] = {
-    Side.EXTRACT: (CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL),
-    Side.LOAD: (ROWS_MATCH, TABLES_LOAD),
+OF_RUNS: Final[Mapping[Role, tuple[str, ...]]] = {
+    Role.EXTRACT: (CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL),
+    Role.LOAD: (ROWS_MATCH, TABLES_LOAD),
 }
 
 

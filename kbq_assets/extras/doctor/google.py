@@ -20,7 +20,7 @@ from kbq_assets.core.config.google_permissions import (
     SET_CATEGORY,
     TABLE_PERMISSIONS,
     Grant,
-    Side,
+    Role,
     bucket_grant,
     can_load,
     dataset_grant,
@@ -87,25 +87,25 @@ def examine_google(
         yield Check("staging", Outcome.FAIL, f"{settings.staging_url} is not a bucket", mend)
         return
     answered = False
-    for side in Side:
+    for side in Role:
         answered |= yield from examine_bucket(side, place, partial(_ask_bucket, settings, place, side))
     if not answered:
         return  # every other question would fail in the same way, and take its time
-    yield from examine_safety(lambda: _ask_bucket(settings, place, Side.LOAD))
+    yield from examine_safety(lambda: _ask_bucket(settings, place, Role.LOAD))
     yield examine_clock(lambda: open_load_store(settings).now_ms(), now_ms)
     warehouse = settings.warehouse
     if isinstance(warehouse, BigQueryProject):
         yield from examine_warehouse(
             warehouse,
             datasets,
-            lambda: _ask_bucket(settings, place, Side.LOAD),
+            lambda: _ask_bucket(settings, place, Role.LOAD),
             lambda: _ask_warehouse(settings, warehouse),
             TABLE_PERMISSIONS + ((SET_CATEGORY,) if policy_tags else ()),
         )
 
 
 def examine_bucket(
-    side: Side, place: Bucket, open_questions: Callable[[], BucketQuestions]
+    side: Role, place: Bucket, open_questions: Callable[[], BucketQuestions]
 ) -> Generator[Check, None, bool]:
     """Whose credentials a side has, and what they may do in the staging area; returns whether that could be asked."""
     name = f"{side} bucket"
@@ -191,12 +191,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _ask_bucket(settings: Settings, place: Bucket, side: Side) -> BucketQuestions:
+def _ask_bucket(settings: Settings, place: Bucket, side: Role) -> BucketQuestions:
     from kbq_assets.adapters.google.auth import GoogleAccess
     from kbq_assets.extras.doctor import google_questions as google_doctor
 
     google = settings.google
-    credentials = google.extract_credentials if side is Side.EXTRACT else google.load_credentials
+    credentials = google.extract_credentials if side is Role.EXTRACT else google.load_credentials
     return google_doctor.BucketQuestions(GoogleAccess(credentials, google.gcs_endpoint), place)
 
 
@@ -210,7 +210,7 @@ def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuest
     )
 
 
-def _missing(side: Side, questions: BucketQuestions) -> Iterator[tuple[str, str]]:
+def _missing(side: Role, questions: BucketQuestions) -> Iterator[tuple[str, str]]:
     """Permissions a side lacks, and where: everywhere ("") or in folders."""
     granted = questions.granted(BUCKET_PERMISSIONS)
     for permission in (p for p in BUCKET_PERMISSIONS if p not in granted):

@@ -90,7 +90,7 @@ def _bq_writer(state: StateReading) -> Iterator[Family]:
     submitted, failed = sum(table.sequence for table in tables), sum(table.ended.failed for table in tables)
     yield single("bqwriter_submittedjobstobq", COUNTER, "Number of load jobs submitted", submitted)
     yield single("bqwriter_failed_bqjobs", COUNTER, "Number of load jobs that failed", failed)
-    running = sum(table.flight is not None for table in tables)
+    running = sum(table.in_flight is not None for table in tables)
     yield single("bqwriter_bqjobs_count", GAUGE, "Number of running load jobs", running)
     yield single(
         "bqwriter_stagingfiles",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.loading.schema_changes import NEWS_MS, ShapeChange
+from kbq_assets.core.loading.schema_changes import NEWS_MS, SchemaChange
 from kbq_assets.core.observation.check_names import WARN
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.evolution import PLACEMENTS, Evolution, Placement, evolutions
@@ -34,7 +34,7 @@ def table_news(tables: Iterable[TableStatus], now_ms: int) -> Iterator[Condition
                 yield _of_table(table.table, change)
 
 
-def _of_table(table: TableReference, change: ShapeChange) -> Condition:
+def _of_table(table: TableReference, change: SchemaChange) -> Condition:
     kind = notices.NEW_TABLE if change.created else notices.NEW_COLUMNS
     return Condition(kind, str(table), str(change), INFO, lasts=False, mark=str(change.at_ms))
 

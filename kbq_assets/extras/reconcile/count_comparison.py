@@ -175,7 +175,7 @@ def count_table(
     warehouse drops old rows."""
     before, after = map(loaded_rows, states)
     flying: Counter[KafkaRange] = Counter()
-    for file in states[1].flight.files if states[1].flight else ():
+    for file in states[1].in_flight.files if states[1].in_flight else ():
         flying[range_of(file)] += file.rows
     counts = []
     for range_ in sorted({*summary, *((*after, *flying) if whole else ())}, key=_order):

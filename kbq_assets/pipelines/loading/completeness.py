@@ -95,7 +95,7 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder])
     except KbqError as error:
         return Verdict(table, _hours_of(view, table).until, why=error.message)
     waiting = loading.pending_files(current, (f for f in files if f.path not in view.given_up))
-    waiting.extend(current.flight.files if current.flight else ())
+    waiting.extend(current.in_flight.files if current.in_flight else ())
     topics = {key.partition("/")[0] for key in current.rows}
     topics.update(file.name.topic_partition.topic for file in waiting)
     topics.update(bad.file.name.topic_partition.topic for bad in current.quarantined)
@@ -120,7 +120,7 @@ def _blocked(table: TableReference, current: TableState) -> str:
 def _refused(current: TableState) -> list[StagedFile]:
     """Files that no load job accepts, until an operator has seen them: the marks pass them, and their rows are in no
     table. Those of a flight are set aside when it lands."""
-    in_flight = current.flight.quarantined if current.flight else ()
+    in_flight = current.in_flight.quarantined if current.in_flight else ()
     return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 
 

@@ -95,7 +95,7 @@ def _next_batch(
 ) -> LoadBatch | None:
     try:
         current = view.state_of(table)
-        if current.flight is not None:
+        if current.in_flight is not None:
             return None
         if current.parked is not None and not (
             parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
@@ -260,6 +260,6 @@ class _Cycle:
             self.deleted_done_files = len(superseded) - len(failed)
 
     def _loaded(self) -> Iterator[StagedFile]:
-        for flight in (flight for loader in self._loaders.values() for flight in loader.landed):
-            yield from flight.files
-            yield from (quarantined.file for quarantined in flight.quarantined)
+        for in_flight in (in_flight for loader in self._loaders.values() for in_flight in loader.landed):
+            yield from in_flight.files
+            yield from (quarantined.file for quarantined in in_flight.quarantined)

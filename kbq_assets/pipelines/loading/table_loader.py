@@ -32,7 +32,7 @@ from kbq_assets.core.loading.quota import next_job_ms
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
 from kbq_assets.core.loading.table_notes import StoredTable, needs_notes
 from kbq_assets.core.loading.table_notes import noted as with_notes
-from kbq_assets.core.loading.table_state import Flight, LoadBatch, Parked, QuarantinedFile, TableState
+from kbq_assets.core.loading.table_state import JobInFlight, LoadBatch, Parked, QuarantinedFile, TableState
 from kbq_assets.core.loading.tables import (
     Column,
     IncompatibleColumn,
@@ -82,7 +82,7 @@ class TableLoader:
         self._retries = 0
         self._cancelled = ""
         self._outcome = TableReport(table, "idle")
-        self.landed: list[Flight] = []
+        self.landed: list[JobInFlight] = []
         self._columns: tuple[Column, ...] = ()
 
     def report(self) -> TableReport:
@@ -121,9 +121,9 @@ class TableLoader:
         current = self._state_in(view) if is_new else self._read_state()
         if current.value.parked is not None:
             return self._leave_or_restart(view, current, current.value.parked)
-        if current.value.flight is not None:
-            return self._settle(current, current.value.flight)
-        return self._take_off(view, current) if is_new else NEXT_VIEW
+        if current.value.in_flight is not None:
+            return self._settle(current, current.value.in_flight)
+        return self._begin_job(view, current) if is_new else NEXT_VIEW
 
     def _leave_or_restart(self, view: LoadView, current: Versioned[TableState], parked: Parked) -> Turn:
         """A parked table stays so until its pause is over. Then it flies again, from the next view."""
@@ -147,7 +147,7 @@ class TableLoader:
 
     # Planning and taking off ------------------------------------------------------------------------------------
 
-    def _take_off(self, view: LoadView, current: Versioned[TableState]) -> Turn:
+    def _begin_job(self, view: LoadView, current: Versioned[TableState]) -> Turn:
         warehouse, files = self._ports.warehouse, view.files(self._table)
         batch = loading.plan_batch(
             self._table, current.value, files, warehouse.limits, view.given_up, view.holds
@@ -164,7 +164,7 @@ class TableLoader:
             return wait
         if (found := self._mend_table(current, batch)) is not None:
             mended, batch = found
-            flying = loading.take_off(
+            flying = loading.begin_job(
                 self._settled(mended.value), batch, warehouse.project, warehouse.location
             )
             self._swap(mended, self._counted(flying))
@@ -184,7 +184,7 @@ class TableLoader:
 
     def _counted(self, flying: TableState) -> TableState:
         """A state with a new flight, counted where there is a quota (L2)."""
-        if flying.flight is None or not self._ports.warehouse.limits.jobs_per_day:
+        if flying.in_flight is None or not self._ports.warehouse.limits.jobs_per_day:
             return flying
         return loading.count_job(flying, self._ports.store.now_ms())
 
@@ -249,32 +249,32 @@ class TableLoader:
 
     # Settling a flight ------------------------------------------------------------------------------------------
 
-    def _settle(self, current: Versioned[TableState], flight: Flight) -> Turn:
-        job = self._ports.warehouse.get_job(flight.job_id, flight.project, flight.location)
+    def _settle(self, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
+        job = self._ports.warehouse.get_job(in_flight.job_id, in_flight.project, in_flight.location)
         if job is None:
-            return self._submit(current, flight)
+            return self._submit(current, in_flight)
         if job.state != "DONE":
-            return self._wait(job, flight)
-        if flight.burning and not job.source_uris:
+            return self._wait(job, in_flight)
+        if in_flight.burning and not job.source_uris:
             self._swap(current, loading.give_up(current.value))
             return GO_ON
-        if set(job.source_uris) != set(self._uris(flight.files)):
+        if set(job.source_uris) != set(self._uris(in_flight.files)):
             return self._park(current, "foreign_job", f"job {job.job_id} loads other files than its flight")
         if job.error is None:
             return self._land(current, job)
-        return self._recover(current, flight, job.error)
+        return self._recover(current, in_flight, job.error)
 
-    def _submit(self, current: Versioned[TableState], flight: Flight) -> Turn:
+    def _submit(self, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
         warehouse, age = self._ports.warehouse, self._ports.store.now_ms() - current.updated_ms
         try:
-            if flight.burning:
-                warehouse.burn_job(flight.job_id, flight.project, flight.location)
+            if in_flight.burning:
+                warehouse.burn_job(in_flight.job_id, in_flight.project, in_flight.location)
             elif age > MAX_FLIGHT_AGE_MS:
                 # Whether it ever ran can no longer be told from "not found".
                 planned = f"planned {age // 86_400_000} days ago, then lost"
-                return self._park(current, "old_flight", f"job {flight.job_id} was {planned}")
+                return self._park(current, "old_flight", f"job {in_flight.job_id} was {planned}")
             else:
-                warehouse.insert_job(self._job(flight, flight.files))
+                warehouse.insert_job(self._job(in_flight, in_flight.files))
         except (JobAlreadyExists, UnknownOutcome):
             # The next step gets the job; not found means not started, and the same id is submitted again (L3).
             return self._try_again("the warehouse does not answer")
@@ -284,13 +284,13 @@ class TableLoader:
             return self._try_again(error.message)
         return GO_ON
 
-    def _wait(self, job: JobStatus, flight: Flight) -> Turn:
-        stuck = self._cancel_stuck(job, flight)
+    def _wait(self, job: JobStatus, in_flight: JobInFlight) -> Turn:
+        stuck = self._cancel_stuck(job, in_flight)
         if self._ports.clock.monotonic() >= self._deadline:
             return self._end("waiting", f"job {job.job_id} is {job.state}{stuck}")
         return Turn("later", self._options.poll_seconds)
 
-    def _cancel_stuck(self, job: JobStatus, flight: Flight) -> str:
+    def _cancel_stuck(self, job: JobStatus, in_flight: JobInFlight) -> str:
         """Cancel a job that does not end, once a run. What it ends with decides (L5)."""
         age = (self._ports.store.now_ms() - job.created_ms) / 1000 if job.created_ms else 0.0
         if not 0 < self._options.stuck_seconds < age:
@@ -298,47 +298,49 @@ class TableLoader:
         if self._cancelled != job.job_id:
             self._cancelled = job.job_id
             with contextlib.suppress(UnknownOutcome):  # it is asked again in the next run
-                self._ports.warehouse.cancel_job(flight.job_id, flight.project, flight.location)
+                self._ports.warehouse.cancel_job(in_flight.job_id, in_flight.project, in_flight.location)
         stuck = f"{age / 3600:.1f} hours after it was inserted: cancelled"
         self._outcome = TableReport(self._table, "idle", message=f"job {job.job_id} was {job.state} {stuck}")
         return f", {stuck}"
 
     def _land(self, current: Versioned[TableState], job: JobStatus) -> Turn:
-        flight = current.value.flight
-        assert flight is not None
+        in_flight = current.value.in_flight
+        assert in_flight is not None
         landed = loading.land(current.value, job.output_rows)
-        if self._swap(current, loading.with_landing(landed, flight, self._ports.clock.now_ms())):
-            self._finish(flight)
+        if self._swap(current, loading.with_landing(landed, in_flight, self._ports.clock.now_ms())):
+            self._finish(in_flight)
         return GO_ON
 
-    def _finish(self, flight: Flight) -> None:
+    def _finish(self, in_flight: JobInFlight) -> None:
         """Delete loaded files (L4). The sweep mends what fails here."""
-        self.landed.append(flight)
+        self.landed.append(in_flight)
         self._ports.store.delete_many(
-            [file.path for file in (*flight.files, *(q.file for q in flight.quarantined))]
+            [file.path for file in (*in_flight.files, *(q.file for q in in_flight.quarantined))]
         )
 
-    def _recover(self, current: Versioned[TableState], flight: Flight, error: JobError) -> Turn:
+    def _recover(self, current: Versioned[TableState], in_flight: JobInFlight, error: JobError) -> Turn:
         """A job that ended with an error loaded nothing (L5)."""
         if (wait := self._quota_wait(current.value, retry=True)) is not None:
             return wait
         current = dataclasses.replace(current, value=loading.with_failure(current.value))
         if error.transient:
             return self._retry(current, error)
-        if missing := self._missing(flight):
+        if missing := self._missing(in_flight):
             return self._replan(current, missing)
-        bad = find_bad_files(self._ports.warehouse, flight.files, lambda files: self._job(flight, files))
+        bad = find_bad_files(
+            self._ports.warehouse, in_flight.files, lambda files: self._job(in_flight, files)
+        )
         if not bad and current.value.failures < MAX_RETRIES:
             # The files load into a scratch table: perhaps the error has passed.
             self._swap(current, self._counted(loading.retry(current.value)))
             return GO_ON
         if not bad or len(bad) > MAX_BAD_FILES:
             found = f"{len(bad)} bad files" if bad else "no bad file found"
-            failed = dataclasses.replace(current.value, flight=None)  # its id is DONE and loaded nothing
+            failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
             why, now_ms = f"{error.reason}: {error.message} ({found})", self._ports.store.now_ms()
             self._swap(current, loading.park(failed, "load_failed", why, now_ms))
             return GO_ON
-        return self._isolate(current, flight, bad)
+        return self._isolate(current, in_flight, bad)
 
     def _retry(self, current: Versioned[TableState], error: JobError) -> Turn:
         """The same files under a new id, after a while."""
@@ -346,21 +348,23 @@ class TableLoader:
         turn, pause = self._try_again(error.message), min(60.0, 2.0 ** (self._retries - 1))
         return Turn("later", pause) if turn is GO_ON else turn
 
-    def _isolate(self, current: Versioned[TableState], flight: Flight, bad: list[QuarantinedFile]) -> Turn:
+    def _isolate(
+        self, current: Versioned[TableState], in_flight: JobInFlight, bad: list[QuarantinedFile]
+    ) -> Turn:
         """Keep copies of bad files; the rest flies again, and takes them out of the table's way (L5)."""
         for quarantined in bad:
             self._ports.store.copy(quarantined.file.path, quarantine_path(quarantined.file.path))
         isolated = self._counted(loading.isolate(current.value, bad))
-        nothing = dataclasses.replace(flight, files=(), quarantined=(*flight.quarantined, *bad))
-        if isolated.flight is None:
+        nothing = dataclasses.replace(in_flight, files=(), quarantined=(*in_flight.quarantined, *bad))
+        if isolated.in_flight is None:
             isolated = loading.with_landing(isolated, nothing, self._ports.clock.now_ms())
-        if self._swap(current, isolated) and isolated.flight is None:
+        if self._swap(current, isolated) and isolated.in_flight is None:
             self._finish(nothing)
         return GO_ON
 
-    def _missing(self, flight: Flight) -> list[str]:
+    def _missing(self, in_flight: JobInFlight) -> list[str]:
         """Files of the flight that are not in the store any more."""
-        paths = {file.path for file in flight.files}
+        paths = {file.path for file in in_flight.files}
         folders = sorted({path.rpartition("/")[0] for path in paths})
         listings = state.parallel(lambda folder: list(self._ports.store.list(f"{folder}/")), folders)
         return sorted(paths - {entry.path for listing in listings for entry in listing})
@@ -369,7 +373,7 @@ class TableLoader:
         """The job failed for files that are gone: given up by a reset since the batch was planned, or lost."""
         store = self._ports.store
         commits = state.read_commits(store, state.topic_registry(store))
-        landed_nothing = dataclasses.replace(current.value, flight=None)  # its id is DONE, without a row
+        landed_nothing = dataclasses.replace(current.value, in_flight=None)  # its id is DONE, without a row
         lost = {path for path in missing if not is_copy(path)}
         if lost <= {path for commit in commits for path in commit.value.given_up}:
             self._swap(current, landed_nothing)
@@ -378,10 +382,16 @@ class TableLoader:
         self._swap(current, loading.park(landed_nothing, "missing_files", gone))
         return GO_ON
 
-    def _job(self, flight: Flight, files: tuple[StagedFile, ...]) -> LoadJob:
+    def _job(self, in_flight: JobInFlight, files: tuple[StagedFile, ...]) -> LoadJob:
         schema, labels = self._schema(files[0].fingerprint), self._table_options(files).labels
         return LoadJob(
-            flight.job_id, flight.project, flight.location, self._table, self._uris(files), schema, labels
+            in_flight.job_id,
+            in_flight.project,
+            in_flight.location,
+            self._table,
+            self._uris(files),
+            schema,
+            labels,
         )
 
     def _uris(self, files: Iterable[StagedFile]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ LOOK_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
-class Look(Generic[T]):
+class Poll(Generic[T]):
     """Answers of the pages that were asked, the last of which may have work. ``start`` is where the next look
     begins, "" for anywhere; ``complete``: every page was asked."""
 
@@ -48,7 +48,7 @@ def is_quick(store: ObjectStore) -> bool:
 
 @dataclass(frozen=True)
 class PendingLoads:
-    """``names`` of files to load and of flights that a dead run left; the rest as in `Look`."""
+    """``names`` of files to load and of flights that a dead run left; the rest as in `Poll`."""
 
     names: tuple[str, ...]
     start: str
@@ -81,22 +81,22 @@ def look(
     ask: Callable[[frozenset[str] | None], T],
     has_work: Callable[[T], bool],
     monotonic: Callable[[], float],
-) -> Look[T]:
+) -> Poll[T]:
     """Ask page after page until one has work, all were asked or time is up. A single page is asked as None: all."""
     if len(found) <= 1:
-        return Look((ask(None),), "", True)
+        return Poll((ask(None),), "", True)
     deadline = monotonic() + LOOK_SECONDS
     answers: list[T] = []
     for number, page in enumerate(found):
         if answers and monotonic() > deadline:
-            return Look(tuple(answers), page[0], False)
+            return Poll(tuple(answers), page[0], False)
         answers.append(ask(frozenset(page)))
         if has_work(answers[-1]):
-            return Look(tuple(answers), page[0], number == len(found) - 1)
-    return Look(tuple(answers), "", True)
+            return Poll(tuple(answers), page[0], number == len(found) - 1)
+    return Poll(tuple(answers), "", True)
 
 
-def look_for_loads(
+def poll_loads(
     cache: StateCache,
     limits: LoadLimits,
     monotonic: Callable[[], float],
@@ -121,7 +121,7 @@ def look_for_loads(
     return PendingLoads((*flights, *looked.answers[-1]), looked.start, looked.complete)
 
 
-def look_for_records(
+def poll_records(
     store: ObjectStore,
     topics: Iterable[str],
     plan: Callable[[frozenset[str] | None], ExtractionPlan],
@@ -129,7 +129,7 @@ def look_for_records(
     *,
     start: str = "",
     page_bytes: int = PAGE_BYTES,
-) -> Look[ExtractionPlan]:
+) -> Poll[ExtractionPlan]:
     """What an extraction would do. ``topics`` are those of the broker; ``plan`` is asked for some of them."""
     held: Counter[str] = Counter()
     for entry in store.list(COMMITS):
@@ -148,8 +148,8 @@ def _flights(cache: StateCache) -> Iterator[str]:
     listed = cache.listing(TABLES)
     paths = sorted(listed.keys() - {TABLE_REGISTRY})
     for found in cache.read(TableState, paths, listed):
-        if isinstance(found, Versioned) and found.value.flight and not found.value.parked:
-            yield f"flight {found.value.flight.job_id}"
+        if isinstance(found, Versioned) and found.value.in_flight and not found.value.parked:
+            yield f"flight {found.value.in_flight.job_id}"
 
 
 def _topic(path: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop, plan_extraction
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
-from kbq_assets.core.loading.schema_changes import ShapeChange
+from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState, held_files, pending_files
 from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
 from kbq_assets.core.protocol.names import TableReference
@@ -60,7 +60,7 @@ class TableStatus:
     tries: int = 0
     next_try_ms: int = 0
     held_rows: int = 0
-    changes: tuple[ShapeChange, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
     complete_until: int = 0
     late_rows: int = 0
     loaded_ms: int = 0
@@ -149,7 +149,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
     parked = current.parked
     next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
     held = held_files(current, files, view.given_up, view.holds)
-    kind = "parked" if parked else "flying" if current.flight else "held" if held else "ready"
+    kind = "parked" if parked else "flying" if current.in_flight else "held" if held else "ready"
     return TableStatus(
         table,
         kind,

@@ -230,7 +230,7 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     files.extend(file for chunk in _read_chunks(store, BACKLOG) for file in chunk.value.files)
     for state in read_table_states(store, table_registry(store)).values():
-        files.extend(state.value.flight.files if state.value.flight else ())
+        files.extend(state.value.in_flight.files if state.value.in_flight else ())
     return {file.path: file for file in files}
 
 

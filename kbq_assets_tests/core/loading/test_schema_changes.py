@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kbq_assets.core.loading.schema_changes import NEWS_MS, ShapeChange, note_change, settle_change
+from kbq_assets.core.loading.schema_changes import NEWS_MS, SchemaChange, note_change, settle_change
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableChange, columns_of, plan_table_change
 from kbq_assets.core.protocol import codec
@@ -26,7 +26,7 @@ def altered(wanted: str, existing: tuple[Column, ...] | None = None, schema_id: 
 
 def test_a_table_that_is_created_is_news_with_its_schema() -> None:
     state = altered(schema(("x", "long"), ("n", "string")))
-    assert state.changes == (ShapeChange(7, created=True, columns=2, at_ms=NOW),)
+    assert state.changes == (SchemaChange(7, created=True, columns=2, at_ms=NOW),)
     assert str(state.changes[0]) == "2 columns; schema id 7"
 
 
@@ -47,7 +47,7 @@ def test_a_note_that_was_not_settled_stays_and_is_settled_by_the_next_loader() -
     assert died.changes == ()
     unchanged = note_change(died, TableChange(False, (X,)), 8)
     assert unchanged is died
-    assert settle_change(unchanged, NOW).changes == (ShapeChange(7, added=("x INT64",), at_ms=NOW),)
+    assert settle_change(unchanged, NOW).changes == (SchemaChange(7, added=("x INT64",), at_ms=NOW),)
 
 
 def test_two_notes_before_one_is_settled_are_one_and_name_nothing_twice() -> None:
@@ -57,7 +57,7 @@ def test_two_notes_before_one_is_settled_are_one_and_name_nothing_twice() -> Non
         note_change(died, TableChange(False, (X, y), added=("y",)), 8), TableChange(True, (X, y)), 8
     )
     assert settle_change(again, NOW).changes == (
-        ShapeChange(8, created=True, columns=2, added=("y STRING",), at_ms=NOW),
+        SchemaChange(8, created=True, columns=2, added=("y STRING",), at_ms=NOW),
     )
 
 

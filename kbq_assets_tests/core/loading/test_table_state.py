@@ -36,7 +36,7 @@ def _plan(
 
 def _landed(state: TableState, files: list[StagedFile], output_rows: int | None = None) -> TableState:
     batch = loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), tuple(files))
-    flying = loading.take_off(state, batch, "p", "l")
+    flying = loading.begin_job(state, batch, "p", "l")
     return loading.land(flying, batch.rows if output_rows is None else output_rows)
 
 
@@ -135,7 +135,7 @@ def test_loading_batch_after_batch_loads_everything_once_and_in_order(
     while batch := plan_batch(TABLE, state, files, LoadLimits(files=most)):
         assert len({(f.name.schema_id, f.fingerprint) for f in batch.files}) == 1
         loaded.extend(batch.files)
-        state = loading.land(loading.take_off(state, batch, "p", "l"), batch.rows)
+        state = loading.land(loading.begin_job(state, batch, "p", "l"), batch.rows)
     assert sorted(f.path for f in loaded) == sorted(f.path for f in files)
     by_key: dict[str, list[int]] = {}
     for file in loaded:
@@ -145,17 +145,17 @@ def test_loading_batch_after_batch_loads_everything_once_and_in_order(
 
 def test_every_intent_has_an_id_that_was_never_used() -> None:
     batch = loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (staged_file(0, 5), staged_file(5, 9)))
-    first = loading.take_off(FRESH, batch, "p", "l")
+    first = loading.begin_job(FRESH, batch, "p", "l")
     second = loading.retry(first)
     third = loading.isolate(second, [QuarantinedFile(batch.files[0], "broken")])
-    fourth = loading.take_off(loading.land(third, 4), batch, "p", "l")
-    flights = [s.flight.job_id for s in (first, second, third, fourth) if s.flight]
+    fourth = loading.begin_job(loading.land(third, 4), batch, "p", "l")
+    flights = [s.in_flight.job_id for s in (first, second, third, fourth) if s.in_flight]
     assert flights == [f"kbq-u-{n}" for n in (1, 2, 3, 4)]
 
 
 def test_a_bad_file_moves_the_mark_only_together_with_the_rest_of_its_batch() -> None:
     good, bad = staged_file(0, 5), staged_file(5, 9)
-    flying = loading.take_off(
+    flying = loading.begin_job(
         FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (good, bad)), "p", "l"
     )
     isolated = loading.isolate(flying, [QuarantinedFile(bad, "broken")])
@@ -168,9 +168,9 @@ def test_a_bad_file_moves_the_mark_only_together_with_the_rest_of_its_batch() ->
 
 def test_a_batch_of_bad_files_alone_lands_at_once() -> None:
     bad = staged_file(0, 5)
-    flying = loading.take_off(FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (bad,)), "p", "l")
+    flying = loading.begin_job(FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (bad,)), "p", "l")
     landed = loading.isolate(flying, [QuarantinedFile(bad, "broken")])
-    assert (landed.flight, landed.is_loaded(bad), dict(landed.rows)) == (None, True, {})
+    assert (landed.in_flight, landed.is_loaded(bad), dict(landed.rows)) == (None, True, {})
 
 
 def test_other_output_rows_are_recorded_as_loaded_and_as_a_mismatch() -> None:
@@ -181,11 +181,11 @@ def test_other_output_rows_are_recorded_as_loaded_and_as_a_mismatch() -> None:
 
 
 def test_parking_keeps_a_flight_whose_id_may_have_run() -> None:
-    flying = loading.take_off(
+    flying = loading.begin_job(
         FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (staged_file(0, 5),)), "p", "l"
     )
     parked = loading.park(flying, "old_flight", "lost")
-    assert parked.flight == flying.flight
+    assert parked.in_flight == flying.in_flight
     assert loading.unpark(parked) == flying
 
 
@@ -200,8 +200,8 @@ def test_a_registered_table_keeps_the_uuid_of_its_first_announcement() -> None:
 @pytest.mark.parametrize("change", [loading.burn, loading.give_up, loading.retry])
 def test_what_becomes_of_a_flight_never_moves_a_mark(change: object) -> None:
     assert callable(change)
-    flying = loading.take_off(
+    flying = loading.begin_job(
         FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (staged_file(0, 5),)), "p", "l"
     )
     changed = change(flying)
-    assert dataclasses.replace(changed, flight=None, sequence=0, failures=0) == FRESH
+    assert dataclasses.replace(changed, in_flight=None, sequence=0, failures=0) == FRESH

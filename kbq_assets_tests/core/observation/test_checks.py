@@ -111,7 +111,7 @@ def test_a_damaged_commit_is_not_contiguous(commit: Commit, finding: str) -> Non
 
 
 def _loaded(*files: StagedFile) -> TableState:
-    flying = loading.take_off(
+    flying = loading.begin_job(
         TableState("u"), loading.LoadBatch(TABLE, loading.SchemaKey(1, "f"), files), "p", "l"
     )
     return loading.land(flying, sum(f.rows for f in files))

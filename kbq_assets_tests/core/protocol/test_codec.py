@@ -9,7 +9,7 @@ import pytest
 
 from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.loading.table_state import (
-    Flight,
+    JobInFlight,
     Parked,
     QuarantinedFile,
     RowMismatch,
@@ -38,7 +38,9 @@ _VALUES = [
         7,
         marks={"t/0/1/1": 5},
         rows={"t/0/1": 5},
-        flight=Flight("kbq-u-7", "p", "l", (_FILE,), (QuarantinedFile(_FILE, "broken"),), burning=True),
+        in_flight=JobInFlight(
+            "kbq-u-7", "p", "l", (_FILE,), (QuarantinedFile(_FILE, "broken"),), burning=True
+        ),
         parked=Parked("load_failed", "no"),
         mismatches=(RowMismatch("kbq-u-6", 5, 4),),
     ),
@@ -48,6 +50,13 @@ _VALUES = [
 @pytest.mark.parametrize("value", _VALUES, ids=lambda v: type(v).__name__)
 def test_a_state_object_decodes_to_itself(value: object) -> None:
     assert codec.loads(type(value), codec.dumps(value), "x") == value
+
+
+def test_a_job_in_flight_is_stored_under_the_key_that_older_loaders_read() -> None:
+    """An older loader that sees no ``flight`` would start a second job."""
+    document = json.loads(codec.dumps(_VALUES[3]))
+    assert document["flight"]["job_id"] == "kbq-u-7"
+    assert "in_flight" not in document
 
 
 def test_fields_of_a_newer_version_are_passed_on() -> None:

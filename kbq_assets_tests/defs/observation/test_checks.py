@@ -136,9 +136,9 @@ def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
     assert "its files are not loaded until this passes" in (check.description or "")
     assert check.metadata["held_topics"].value == 1
     assert f"- `kbq reconcile --topic {TOPIC}`" in str(check.metadata["next"].value)
-    assert loaded.platform.look_for_loads().names == ()
+    assert loaded.platform.poll_loads().names == ()
     _miscount(loaded, -1)
-    assert len(loaded.platform.look_for_loads().names) == 1
+    assert len(loaded.platform.poll_loads().names) == 1
     loaded.run("load_job", instance)
     assert loaded.platform.checks().failures == ()
 

@@ -15,7 +15,7 @@ from kbq_assets.core.config.google_permissions import (
     DELETES_IN,
     SET_CATEGORY,
     TABLE_PERMISSIONS,
-    Side,
+    Role,
 )
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.config.settings import parse_settings
@@ -89,7 +89,7 @@ def answer(prepared: Answer | KbqError) -> Answer:
     return prepared
 
 
-def bucket_checks(side: Side, bucket: FakeBucket) -> list[Check]:
+def bucket_checks(side: Role, bucket: FakeBucket) -> list[Check]:
     return list(examine_bucket(side, PLACE, lambda: bucket))
 
 
@@ -101,16 +101,16 @@ def outcomes(checks: Collection[Check]) -> set[Outcome]:
     return {check.outcome for check in checks}
 
 
-@pytest.mark.parametrize("side", Side)
-def test_an_identity_that_may_do_everything_is_fine(side: Side) -> None:
+@pytest.mark.parametrize("side", Role)
+def test_an_identity_that_may_do_everything_is_fine(side: Role) -> None:
     checks = bucket_checks(side, FakeBucket())
     assert outcomes(checks) == {Outcome.OK}
     assert checks[0] == Check(f"{side} identity", Outcome.OK, EMAIL)
 
 
-@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("side", Role)
 @pytest.mark.parametrize("permission", BUCKET_PERMISSIONS)
-def test_each_missing_permission_is_named_with_its_role_and_grant(side: Side, permission: str) -> None:
+def test_each_missing_permission_is_named_with_its_role_and_grant(side: Role, permission: str) -> None:
     failed = [
         c for c in bucket_checks(side, FakeBucket(frozenset({permission}))) if c.outcome is Outcome.FAIL
     ]
@@ -122,12 +122,12 @@ def test_each_missing_permission_is_named_with_its_role_and_grant(side: Side, pe
 
 def test_what_a_condition_grants_in_a_sides_own_folders_is_enough() -> None:
     conditions = {
-        "storage.objects.create": CREATES_IN[Side.LOAD],
-        "storage.objects.delete": DELETES_IN[Side.LOAD],
+        "storage.objects.create": CREATES_IN[Role.LOAD],
+        "storage.objects.delete": DELETES_IN[Role.LOAD],
     }
     bucket = FakeBucket(frozenset(conditions), conditions)
-    assert outcomes(bucket_checks(Side.LOAD, bucket)) == {Outcome.OK}
-    assert [c.found for c in bucket_checks(Side.EXTRACT, bucket) if c.outcome is Outcome.FAIL] == [
+    assert outcomes(bucket_checks(Role.LOAD, bucket)) == {Outcome.OK}
+    assert [c.found for c in bucket_checks(Role.EXTRACT, bucket) if c.outcome is Outcome.FAIL] == [
         "no storage.objects.create on gs://kbq-bucket in backlog/ commits/ costs/ done/ shapes/",
         "no storage.objects.delete on gs://kbq-bucket in commits/ shapes/",
     ]
@@ -138,7 +138,7 @@ def test_credentials_that_cannot_be_had_are_told_with_the_adapters_advice() -> N
         raise ConfigurationError("no file", next_step="make one")
 
     expected = Check("load bucket", Outcome.FAIL, "no file", "make one")
-    assert list(examine_bucket(Side.LOAD, PLACE, no_credentials)) == [expected]
+    assert list(examine_bucket(Role.LOAD, PLACE, no_credentials)) == [expected]
 
 
 def test_where_nothing_answers_nothing_more_is_asked() -> None:

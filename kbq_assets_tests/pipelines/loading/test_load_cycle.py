@@ -318,7 +318,7 @@ def test_a_table_whose_files_cannot_be_tried_fails_for_now_and_keeps_its_flight(
     bench.faults = Script("probe", outcome=Outcome.UNAVAILABLE)
     [report] = bench.load().tables
     assert (report.state, report.transient) == ("failed", True)
-    assert _table(bench).flight is not None
+    assert _table(bench).in_flight is not None
     assert bench.paths("staging/") != []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from kbq_assets.cli import kbq
-from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Side
+from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.worker.unit import WorkerPorts
@@ -42,7 +42,7 @@ class Recorded:
         CliRunner().invoke(kbq, arguments, obj=self._platform, catch_exceptions=False)
 
     def _platform(self) -> Platform:
-        extract, load = (self.world.store.view(side) for side in Side)
+        extract, load = (self.world.store.view(side) for side in Role)
         openers = dataclasses.replace(
             self.world.reopened().openers,
             store=lambda settings: extract,
@@ -53,7 +53,7 @@ class Recorded:
 
     @contextmanager
     def _engine(self, settings: Settings) -> Iterator[InProcessEngine]:
-        store = self.world.store.view(Side.EXTRACT)
+        store = self.world.store.view(Role.EXTRACT)
         yield InProcessEngine(WorkerPorts(store, self.world.kafka, self.world.registry, self.world.clock))
 
     def _record(self, call: Call) -> Outcome:
@@ -109,5 +109,5 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
     run("clean")
     run("reset", "--topic", TOPIC, "--yes")
 
-    assert {side: tuple(sorted(run.creates[side])) for side in Side} == CREATES_IN
-    assert {side: tuple(sorted(run.deletes[side])) for side in Side} == DELETES_IN
+    assert {side: tuple(sorted(run.creates[side])) for side in Role} == CREATES_IN
+    assert {side: tuple(sorted(run.deletes[side])) for side in Role} == DELETES_IN

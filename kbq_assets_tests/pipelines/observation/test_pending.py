@@ -42,7 +42,7 @@ def ask_length(page: frozenset[str] | None) -> int:
 
 def test_a_single_page_is_everything() -> None:
     found = pending.look([("a", "b")], ask_length, bool, seconds())
-    assert found == pending.Look((-1,), "", True)
+    assert found == pending.Poll((-1,), "", True)
 
 
 def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> None:
@@ -53,14 +53,14 @@ def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> Non
         return page == frozenset("b")
 
     found = pending.look([("a",), ("b",), ("c",)], ask, bool, lambda: 0.0)
-    assert found == pending.Look((False, True), "b", False)
+    assert found == pending.Poll((False, True), "b", False)
     assert asked == [frozenset("a"), frozenset("b")]
 
 
 def test_a_look_that_runs_out_of_time_goes_on_where_it_ended() -> None:
     late = pending.LOOK_SECONDS + 1
     found = pending.look([("a",), ("b",), ("c",)], lambda page: 0, bool, seconds(0, 0, late))
-    assert found == pending.Look((0, 0), "c", False)
+    assert found == pending.Poll((0, 0), "c", False)
 
 
 @pytest.fixture
@@ -75,17 +75,17 @@ def staged(tmp_path: Path) -> FakePlatform:
     return world
 
 
-def look_for_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> pending.PendingLoads:
+def poll_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> pending.PendingLoads:
     cache = StateCache(world.store)
     limits = world.warehouse.limits
-    return pending.look_for_loads(cache, limits, world.clock.monotonic, start=start, page_bytes=page_bytes)
+    return pending.poll_loads(cache, limits, world.clock.monotonic, start=start, page_bytes=page_bytes)
 
 
 def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> None:
     planned = sorted(file.path for batch in staged.platform.plan_load() for file in batch.files)
-    assert list(look_for_loads(staged, page_bytes=pending.PAGE_BYTES).names) == planned
+    assert list(poll_loads(staged, page_bytes=pending.PAGE_BYTES).names) == planned
     starts = [f"commits/{topic}.json" for topic in TOPICS]
-    by_page = [look_for_loads(staged, start).names for start in starts]
+    by_page = [poll_loads(staged, start).names for start in starts]
     assert [len(names) for names in by_page] == [1, 1, 1]
     assert sorted(name for names in by_page for name in names) == planned
 
@@ -95,9 +95,9 @@ def test_wherever_a_look_starts_it_finds_the_only_file(staged: FakePlatform, sta
     staged.platform.load()
     staged.produce(topic="shop.a")
     staged.platform.extract()
-    assert len(look_for_loads(staged, start).names) == 1
+    assert len(poll_loads(staged, start).names) == 1
     staged.platform.load()
-    found = look_for_loads(staged, start)
+    found = poll_loads(staged, start)
     assert (found.names, found.complete) == ((), True)
 
 
@@ -107,18 +107,18 @@ def test_a_backlog_is_found_on_its_page(staged: FakePlatform) -> None:
     staged.platform.extract()
     table = TableReference("shop", "shop_a")
     operate.propose_park_table(staged.store, table).apply()
-    assert look_for_loads(staged).names == ()
+    assert poll_loads(staged).names == ()
     staged.platform.extract()  # moves the files of parked tables to their backlogs
     operate.propose_resume_table(staged.store, table).apply()
-    assert len(look_for_loads(staged).names) == 1
+    assert len(poll_loads(staged).names) == 1
 
 
 @pytest.mark.parametrize("start", ["", "shop.b", "zzz"])
 def test_new_records_are_found_wherever_a_look_starts(staged: FakePlatform, start: str) -> None:
-    def look() -> pending.Look[ExtractionPlan]:
+    def look() -> pending.Poll[ExtractionPlan]:
         plan = staged.platform.plan_extraction
         clock = staged.clock.monotonic
-        return pending.look_for_records(staged.store, TOPICS, plan, clock, start=start, page_bytes=ONE)
+        return pending.poll_records(staged.store, TOPICS, plan, clock, start=start, page_bytes=ONE)
 
     assert (look().complete, len(look().answers)) == (True, 3)
     staged.produce(topic="shop.a")
