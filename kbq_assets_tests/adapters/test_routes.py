@@ -15,13 +15,13 @@ from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets_tests.pipelines.bench import TP, Bench, value
 
 MODULE = """
-from kbq_assets.core.topics.destinations import Record, inputs
+from kbq_assets.core.topics.destinations import RoutedRecord, inputs
 
 @inputs("key")
-def by_key(record: Record) -> str | None:
+def by_key(record: RoutedRecord) -> str | None:
     return f"of_{record.key.decode()}" if record.key else None
 
-def plain(record: Record) -> str | None:
+def plain(record: RoutedRecord) -> str | None:
     return "x"
 """
 METADATA = "Metadata-Version: 2.1\nName: Somebodys_Routes\nVersion: 1.0\nRequires-Dist: kbq-assets\n"

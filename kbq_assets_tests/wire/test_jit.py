@@ -79,7 +79,7 @@ def test_schemas_are_understood_without_numba() -> None:
 
 def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
     script = (
-        "from kbq_assets.wire.warm import warm_up; from kbq_assets.wire import validate; warm_up();"
+        "from kbq_assets.wire.warm import warm_up; from kbq_assets.wire.records import validate; warm_up();"
         "print(sum(validate._validate_avro.stats.cache_hits.values()))"
     )
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
@@ -89,9 +89,10 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
 
 _WARM_AND_ENCODE = """
 from kbq_assets.wire.warm import warm_up
-from kbq_assets.wire import assemble, event_time, validate
-from kbq_assets.wire.chunk import Chunk, Message
+from kbq_assets.wire.chunk import Chunk, RawRecord
+from kbq_assets.wire.files import assemble
 from kbq_assets.wire.files.encode import ValueFormat
+from kbq_assets.wire.records import event_time, validate
 from kbq_assets.wire.records.schema import MetadataColumns, json_staged_schema
 from kbq_assets_tests.wire.samples import MILLIS, Sinks, staged, texts, window
 
@@ -102,7 +103,7 @@ kernels = [
 warm_up()
 print(*(len(kernel.signatures) for kernel in kernels))
 metadata = MetadataColumns(key=True, headers=True, event_date="text")
-messages = [Message(value, n, MILLIS, b"k", [("h", b"1")]) for n, value in enumerate(texts(100))]
+messages = [RawRecord(value, n, MILLIS, b"k", [("h", b"1")]) for n, value in enumerate(texts(100))]
 chunk = Chunk.from_messages(messages, keys=True, headers=True)
 avro = window(Sinks(), {1: staged(("text", "string"), metadata=metadata)})
 json = window(Sinks(), {0: json_staged_schema(metadata)}, value_format=ValueFormat.JSON)

@@ -37,7 +37,7 @@ time.sleep(600)
 START_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from kbq_assets.local.stack import daemons
+from kbq_assets.adapters.processes import daemons
 daemons._write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 home = Path(sys.argv[1])
 daemons.start_daemon(daemons.Daemon("kafka", home, (sys.argv[2],), 1234))
