@@ -8,6 +8,7 @@ from functools import partial
 from kbq_assets.core.avro.tree import load_schema
 from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, UnstageableSchema
 from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.core.protocol.names import TableReference, check_fits
 from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.core.topics.personal import parse_decisions
 from kbq_assets.ports.registry import SchemaRegistry
@@ -86,6 +87,7 @@ class Routes:
         """The route of a (table, schema) pair, asked for when the pair first comes up in a window. A table may be known
         by its first record only: what depends on table and schema together is decided here."""
         route = Route(table, schema) if self._placements is None else self._placements.route(table, schema)
+        check_fits(self._topic, TableReference.parse(route.table))
         self.schemas[route.schema.fingerprint] = route.schema.json
         return route
 

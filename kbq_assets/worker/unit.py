@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange, Unavailable
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
@@ -35,6 +36,8 @@ from kbq_assets.worker.window import StopWindow, WindowWriter
 
 if TYPE_CHECKING:
     from kbq_assets.wire.privacy.sealing import SealKey
+
+LOGGER: Final = logging.getLogger("kbq.staging")
 
 
 def random_attempt() -> str:
@@ -87,8 +90,8 @@ def _seconds_waited(unit: Unit, now_ms: int) -> float:
 def extract_unit(
     unit: Unit, ports: WorkerPorts, seconds: float = math.inf, *, is_patient: bool = True
 ) -> UnitOutcome:
-    """Read a unit, at most so long. Never raises a KbqError: what went wrong is in the outcome, with the windows
-    finished before."""
+    """Read a unit, for at most ``seconds``. Raises no Exception: the outcome has the failure, and the windows finished
+    before it."""
     started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
     read = _Read()
     stop: Stop | None = None
@@ -101,6 +104,11 @@ def extract_unit(
         stop = stopped.stop
     except KbqError as error:
         failure, is_unavailable = f"{type(error).__name__}: {error}", isinstance(error, Unavailable)
+    except (
+        Exception
+    ) as error:  # a defect in KBQ or a library: it fails this unit, never its neighbors in the task
+        LOGGER.exception("%s failed", unit.range)
+        failure = f"{type(error).__name__}: {error}\n  next: report a bug with the log of this task"
     return UnitOutcome(
         unit,
         tuple(read.windows),

@@ -11,10 +11,9 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.message import DecodeError
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError
-
-_MAIN = "schema.proto"
 
 
 @dataclass(frozen=True)
@@ -36,27 +35,52 @@ class MessageTypes:
 
 
 def compile_types(schema: str, references: Mapping[str, str]) -> MessageTypes:
-    """Compile a schema; ``references`` are the texts of what it imports, by import path. Raises EncodingError for one
-    that is none, ConfigurationError where protoc is not installed."""
+    """Compile a schema. ``references`` are the texts of its imports, by import path.
+
+    Raises EncodingError if the schema or one of its imports is no Protobuf or has no usable name, ConfigurationError if
+    protoc is not installed.
+    """
+    main = _free_name(references)
     with tempfile.TemporaryDirectory() as folder:
-        _write(Path(folder), {**references, _MAIN: schema})
-        compiled = descriptor_pb2.FileDescriptorSet.FromString(_compiled(Path(folder)))
+        roots = [
+            _root(Path(folder) / str(number), name, text)
+            for number, (name, text) in enumerate({main: schema, **references}.items())
+        ]
+        compiled = _compiled(roots, main, Path(folder) / "compiled")
     pool = descriptor_pool.DescriptorPool()
-    for file in compiled.file:
-        pool.Add(file)
-    return MessageTypes(pool.FindFileByName(_MAIN))
+    try:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+            pool.Add(file)
+        return MessageTypes(pool.FindFileByName(main))
+    except (TypeError, KeyError, DecodeError) as error:
+        raise EncodingError(f"the schema's types do not fit together: {error}") from error
 
 
-def _write(folder: Path, texts: Mapping[str, str]) -> None:
-    for name, text in texts.items():
+def _free_name(references: Mapping[str, str]) -> str:
+    """A name for the schema itself that none of its imports has."""
+    candidates = ("schema.proto", *(f"schema-{number}.proto" for number in range(len(references))))
+    return next(name for name in candidates if name not in references)
+
+
+def _root(folder: Path, name: str, text: str) -> Path:
+    """Write one file below a folder of its own: an import may be called `a`, and another `a/b.proto`."""
+    try:
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()):
-            raise EncodingError(f"a schema imports {name!r}", next_step="import paths below the registry's")
-        path.parent.mkdir(parents=True, exist_ok=True)
+            raise EncodingError(
+                f"a schema imports {name!r}", next_step="use import paths below the registry's"
+            )
+        path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:  # a NUL, a lone surrogate, a name longer than a file's may be
+        raise EncodingError(
+            f"a schema imports {name[:100]!r}, which cannot be compiled: {error}",
+            next_step="give the import another name",
+        ) from error
+    return folder
 
 
-def _compiled(folder: Path) -> bytes:
+def _compiled(roots: Sequence[Path], main: str, target: Path) -> bytes:
     try:
         from grpc_tools import protoc
     except ImportError as error:
@@ -64,17 +88,15 @@ def _compiled(folder: Path) -> bytes:
             "format=protobuf needs protoc",
             next_step="pip install 'kbq-assets[protobuf]', on Spark's workers too",
         ) from error
-    target = folder / ".compiled"
     compiler: Any = protoc
     with as_file(files("grpc_tools").joinpath("_proto")) as common:
         arguments = [
-            f"-I{folder}",
-            f"-I{common}",
+            *(f"-I{root}" for root in (*roots, common)),
             f"--descriptor_set_out={target}",
             "--include_imports",
-            _MAIN,
+            main,
         ]
-        # It tells what is wrong on standard error, which is the worker's log.
+        # protoc explains a syntax error on standard error, which is the worker's log.
         if compiler.main(["protoc", *arguments]) != 0:
             raise EncodingError("the schema is no Protobuf", next_step="look at it in the registry")
     return target.read_bytes()

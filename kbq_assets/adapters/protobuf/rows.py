@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from kbq_assets.core.errors import EncodingError
 from kbq_assets.wire.chunk import encode_bytes, encode_long
@@ -47,7 +47,7 @@ def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | None]:
         try:
             message.ParseFromString(data)
             return encode(message)
-        except (DecodeError, UnicodeDecodeError, OverflowError, ValueError):
+        except Exception:  # whatever a message does to the library is that message's error row
             return None
 
     return row

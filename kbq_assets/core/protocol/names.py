@@ -38,6 +38,10 @@ PARTITIONS_PER_SHARD: Final = 64
 #: The longest base name a local file system takes, in bytes; GCS takes 1,024 for the whole path.
 MAX_BASE_NAME: Final = 255
 
+#: The largest partition or schema id, and the largest offset, that a file's name must hold one day.
+_LARGEST_ID: Final = 2**31 - 1
+_LARGEST_OFFSET: Final = 2**63 - 1
+
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery takes 1,024; a file name must hold it
 _TABLE = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -190,6 +194,24 @@ class DoneFileName:
             return cls.parse_short(path, known_topics)
         except InvalidName:
             return name
+
+
+def check_fits(topic: str, table: TableReference) -> TableReference:
+    """Return ``table`` if the names of its records' files fit, however large their numbers grow.
+
+    Decide this before anything is committed: a done file's name is longer than its staged file's, and both grow with
+    the offsets. Raises InvalidName.
+    """
+    partition = TopicPartition(topic, _LARGEST_ID)
+    longest = DoneFileName(partition, table, _LARGEST_ID, _LARGEST_OFFSET, _LARGEST_OFFSET)
+    try:
+        longest.format()
+    except InvalidName as error:
+        raise InvalidName(
+            f"the names of {topic}'s files for table {table} can grow beyond {MAX_BASE_NAME} bytes",
+            next_step="give the topic a shorter table or dataset (options `table` and `dataset`)",
+        ) from error
+    return table
 
 
 @functools.lru_cache(maxsize=16384)

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kbq_assets.core.errors import ConfigurationError, InvalidName
-from kbq_assets.core.protocol.names import DoneFileName, TableReference, sanitise_table
-from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.names import TableReference, check_fits, sanitise_table
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 
 #: Tables of KBQ's own begin so, such as that of error rows, or with an underscore before.
@@ -35,8 +34,6 @@ _INPUT: Final = re.compile(r"topic(\.[1-9][0-9]*)?|record|key|header\..+|field\.
 _SEPARATORS: Final = re.compile(r"[._-]")
 #: BigQuery's tables and ours: see `TableReference`.
 _MOST_CHARACTERS: Final = 200
-_LAST_OFFSET: Final = 2**63 - 1
-_LAST_ID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -289,7 +286,7 @@ def _no_name(what: str, value: str) -> str:
 def _fits(topic: str, table: TableReference) -> bool:
     """Whether the longest file name of the table's records is one."""
     try:
-        DoneFileName(TopicPartition(topic, _LAST_ID), table, _LAST_ID, _LAST_OFFSET, _LAST_OFFSET).format()
+        check_fits(topic, table)
     except InvalidName:
         return False
     return True

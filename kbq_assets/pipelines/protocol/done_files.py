@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from kbq_assets.core.errors import InvalidName, PreconditionFailed
 from kbq_assets.core.protocol.names import DONE, DoneFileName
 from kbq_assets.pipelines.protocol.state import parallel
 from kbq_assets.ports.object_store import ObjectStore
+
+LOGGER: Final = logging.getLogger("kbq.staging")
 
 
 def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
@@ -32,12 +36,15 @@ def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> boo
 
 
 def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:
-    """Create done files; one that exists is fine."""
+    """Create done files; one that exists is fine. A name that does not fit is logged and skipped: done files are hints,
+    and one that cannot be written stops no run."""
 
     def write(name: DoneFileName) -> None:
         try:
             store.create(name.format(), b"")
         except PreconditionFailed:
             return
+        except InvalidName as error:
+            LOGGER.warning("no done file for %s: %s", name.topic_partition, error.message)
 
     parallel(write, names)

@@ -87,6 +87,17 @@ def test_what_is_no_message_is_none(data: bytes) -> None:
     assert row_encoder(type_)(data) is None
 
 
+def test_a_proto2_string_that_is_not_utf_8_spoils_its_message_alone() -> None:
+    """The library hands out bytes for it, where everything else is text."""
+    schema = 'syntax = "proto2"; message A { optional string s = 1; map<string, string> m = 2; }'
+    type_ = compile_types(schema, {}).at([0])
+    assert type_ is not None
+    encode = row_encoder(type_)
+    assert encode(b"\x0a\x01\xff") is None
+    assert encode(b"\x12\x06\x0a\x01\xff\x12\x01a") is None
+    assert encode(b"\x0a\x01a") == b"\x02\x02a\x00"
+
+
 def test_a_type_is_found_by_its_path() -> None:
     found = TYPES.at([2, 0])
     assert found is not None and found.full_name == "shop.Refund.Reason"
@@ -117,6 +128,29 @@ def test_what_is_no_schema_is_refused(schema: str) -> None:
             compile_types(schema, {})
     else:
         assert compile_types(schema, {}).at([0]) is None
+
+
+@pytest.mark.parametrize("name", ["a\0.proto", "\ud800.proto", "x" * 300 + ".proto", ""])
+def test_an_import_that_no_file_can_be_called_is_refused(name: str) -> None:
+    with pytest.raises(EncodingError, match="cannot be compiled"):
+        compile_types('syntax = "proto3"; message A { int32 x = 1; }', {name: 'syntax = "proto3";'})
+
+
+def test_imports_may_be_called_like_each_other_s_folders_and_like_the_schema_itself() -> None:
+    texts = {
+        name: f'syntax = "proto3"; package {package}; message M {{ int32 x = 1; }}'
+        for name, package in (("a", "p"), ("a/b.proto", "q"), ("schema.proto", "r"))
+    }
+    main = "".join(
+        [
+            'syntax = "proto3";',
+            *(f'import "{name}";' for name in texts),
+            "message A { p.M x = 1; q.M y = 2; r.M z = 3; }",
+        ]
+    )
+    found = compile_types(main, texts).at([0])
+    assert found is not None
+    assert [field.message_type.full_name for field in found.fields] == ["p.M", "q.M", "r.M"]
 
 
 def test_an_import_does_not_leave_its_folder() -> None:
