@@ -2,15 +2,24 @@
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
+import logging
 import warnings
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import dagster as dg
 
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.options import SourceEntry
 from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.defs.loading.complete_hours import complete_hours_spec
 from kbq_assets.defs.loading.datasets import dataset_specs
 from kbq_assets.defs.runs import StepEvents, Steps
+from kbq_assets.pipelines.catalog.datasets import Datasets
+
+Read = TypeVar("Read")
+_LOGGER: Final = logging.getLogger("kbq.dagster")
 
 #: Pools hold one slot each (dagster.yaml): one extraction and one load at a time, however they were started.
 EXTRACT_POOL = "kbq_extract"
@@ -18,8 +27,12 @@ LOAD_POOL = "kbq_load"
 
 
 def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Topics and tables (external), staged files, and what materialises tables. Raises ConfigurationError."""
-    sources = steps.platform.sources()
+    """Topics and tables (external), staged files, and what materialises tables.
+
+    If the catalog cannot be read, topics and tables have no pages, and every run names what is wrong: Dagster still
+    loads the code location, with its jobs, history and sensors.
+    """
+    sources: tuple[SourceEntry, ...] = _readable(steps.platform.sources, ())
     topics = steps.translator.topic_specs(sources)
     with warnings.catch_warnings():
         # A single run for any selection is what the design stands on; its API is called beta.
@@ -27,12 +40,22 @@ def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
         translator, settings = steps.translator, steps.platform.settings
         return [
             *topics,
-            *dataset_specs(translator, settings, steps.platform.datasets().tables, sources),
+            *dataset_specs(
+                translator, settings, _readable(steps.platform.datasets, Datasets({})).tables, sources
+            ),
             _staged_files(steps, topics),
             _tables(steps, translator.tables_spec(settings)),
             _tables(steps, translator.errors_spec(settings)),
             complete_hours_spec(translator),
         ]
+
+
+def _readable(read: Callable[[], Read], otherwise: Read) -> Read:
+    try:
+        return read()
+    except ConfigurationError as error:
+        _LOGGER.warning("the assets of topics and tables are missing: %s", error)
+        return otherwise
 
 
 def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefinition:

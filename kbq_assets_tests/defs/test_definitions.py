@@ -13,6 +13,7 @@ import pytest
 from dagster._daemon.monitoring.run_monitoring import check_run_timeout
 
 import kbq_assets.defs
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
@@ -112,8 +113,22 @@ def test_a_run_of_which_nobody_hears_holds_its_place_for_six_hours_or_what_its_j
 
 
 @pytest.mark.parametrize("name", ["dagster.yaml", "workspace.yaml"])
-def test_what_lies_in_the_repository_is_what_ships(name: str) -> None:
-    assert (REPOSITORY / name).read_text() == (HOME / name).read_text()
+def test_the_files_at_the_root_are_copies_of_what_ships(name: str) -> None:
+    assert not (REPOSITORY / name).is_symlink(), "zip archives and Windows lose links"
+    assert (REPOSITORY / name).read_bytes() == (HOME / name).read_bytes()
+
+
+def test_a_missing_catalog_fails_runs_with_its_name_and_leaves_the_code_location_whole(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    world = PlatformWorld(tmp_path)
+    (tmp_path / "topics.txt").unlink()
+    world = world.reopened()
+    definitions = world.definitions
+    assert definitions.resolve_asset_graph().get(dg.AssetKey("staged_files")).parent_keys == set()
+    dg.Definitions.validate_loadable(definitions)
+    with pytest.raises(ConfigurationError, match=r"topics\.txt cannot be read.*\n?.*KBQ_SOURCE_TOPICS"):
+        definitions.resolve_job_def("extract_job").execute_in_process(instance=instance)
 
 
 def test_jobs_carry_the_tags_that_are_limited(world: PlatformWorld) -> None:
