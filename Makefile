@@ -21,7 +21,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test lint types demo ui stop clean google model fuzz bench bench-full bench-plan bench-idle bench-events lock
+.PHONY: help setup test lint types reference demo ui stop clean google model fuzz bench bench-full bench-plan bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ types: $(VENV)/.development ## mypy --strict
 
 google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
 	@$(BIN)/python -m kbq_assets_tests.google
+
+reference: $(VENV)/.development ## Write the tables of docs/ that come from declarations of settings and options
+	@$(BIN)/python -m kbq_assets_tests.reference
 
 model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
 	@$(BIN)/python -m kbq_assets_tests.model all

@@ -10,9 +10,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kbq_assets.core.config.notices import NotifySettings
-from kbq_assets.core.config.service import ServiceSettings
-from kbq_assets.core.config.settings import DagsterSettings, Settings, SparkSettings
+from kbq_assets.core.config.parts import RegistrySettings
+from kbq_assets.core.config.references import is_reference
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.config.variables import declared_in
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
@@ -31,15 +32,7 @@ class UnitTask:
     settings: Settings
 
     def __post_init__(self) -> None:
-        # What tasks have no use for does not leave this machine: they tell nobody, know no Dagster, start no Spark.
-        needed = dataclasses.replace(
-            self.settings,
-            notify=NotifySettings(),
-            service=ServiceSettings(),
-            dagster=DagsterSettings(),
-            spark=SparkSettings(self.settings.spark.master),
-        )
-        object.__setattr__(self, "settings", needed)
+        object.__setattr__(self, "settings", self.settings.for_tasks)
         if not self.settings.spark.master.startswith("local"):
             _refuse_plain_secrets(self.settings)
 
@@ -60,15 +53,12 @@ def _signed(outcome: UnitOutcome) -> UnitOutcome:
 
 def _refuse_plain_secrets(settings: Settings) -> None:
     from kbq_assets.adapters.kafka.options import plain_secrets
-    from kbq_assets.core.config.references import is_reference
 
     registry = settings.registry
-    of_registry = {
-        "KBQ_REGISTRY_PASSWORD": registry.password,
-        "KBQ_REGISTRY_TOKEN": registry.token,
-        "KBQ_REGISTRY_KEY_PASSWORD": registry.key_password,
+    secrets = {
+        each.name: getattr(registry, field) for field, each in declared_in(RegistrySettings) if each.secret
     }
-    plain = [name for name, value in of_registry.items() if value and not is_reference(value)]
+    plain = [name for name, value in secrets.items() if value and not is_reference(value)]
     addresses = {
         "KBQ_REGISTRY_URL": registry.url,
         "KBQ_KAFKA_BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,

@@ -15,6 +15,7 @@ from kbq_assets.cli import kbq
 from kbq_assets.core.config.settings import VARIABLES
 from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets_tests.cli.test_commands import commands
+from kbq_assets_tests.reference import references
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -123,9 +124,9 @@ def test_every_command_is_documented(path: tuple[str, ...]) -> None:
     assert f"kbq {' '.join(path)}" in "\n".join(command_lines(ALL))
 
 
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_every_variable_is_documented_with_its_meaning(variable: str) -> None:
-    assert f"| `{variable}` | {VARIABLES[variable]} |" in CONFIGURATION
+@pytest.mark.parametrize(("path", "text"), list(references()), ids=lambda value: getattr(value, "name", ""))
+def test_tables_are_what_is_declared(path: Path, text: str) -> None:
+    assert TEXT[path] == text, "make reference"
 
 
 def test_no_document_names_a_variable_that_does_not_exist() -> None:

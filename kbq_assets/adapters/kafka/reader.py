@@ -17,7 +17,7 @@ from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.options import LOGGER
 from kbq_assets.adapters.kafka.source import KafkaSource
-from kbq_assets.core.config.settings import KafkaReader
+from kbq_assets.core.config.parts import KafkaReader
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import RecordBatch, RecordSource

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kbq_assets.adapters.spark.session import QUICK_JVM, prepare_environment, spark_config
-from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.config.parts import SparkSettings
 
 
 def main(archive: str, folder: str) -> int:

@@ -15,7 +15,7 @@ from pyspark import SparkConf, SparkContext
 from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.spark.classes import archive_options
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
-from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.config.parts import SparkSettings
 
 _LOOPBACK = "127.0.0.1"
 #: No record passes through a JVM: it lives shortly and does little, so the quick compiler and the plain collector suit

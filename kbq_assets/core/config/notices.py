@@ -1,14 +1,14 @@
-"""Who is told, and how: `KBQ_NOTIFY` and what its notifiers need."""
+"""Settings of notices: who receives them, and how."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from kbq_assets.core.config.variables import choice, url, variable, whole
 from kbq_assets.core.errors import ConfigurationError
 
 #: How the SMTP connection is protected: upgraded after it is opened, from the first byte, or not at all.
@@ -21,53 +21,25 @@ _URL = re.compile(r"https?://\S+")
 
 @dataclass(frozen=True)
 class NotifierSpec:
-    """One word of `KBQ_NOTIFY`, ``kind:target``. A target may hold a secret: it is in no repr, log or message."""
+    """One word of `KBQ_NOTIFY`, ``kind:target``. A target may hold a secret: no repr, log or message shows it."""
 
     kind: str
     target: str = field(repr=False)
 
     @property
     def name(self) -> str:
-        """A name that says nothing secret, and that its ledger goes by: another target is another name."""
+        """A name without secrets, under which its ledger is kept: another target has another name."""
         return f"{self.kind}-{hashlib.sha256(self.target.encode()).hexdigest()[:8]}"
 
     @property
     def shown(self) -> str:
-        """What may be shown: references and addresses of people as they are, of a URL the host alone."""
+        """Text without secrets: references and e-mail addresses as they are; only the host of a URL."""
         if _URL.fullmatch(self.target):
             parts = urlsplit(self.target)
             return f"{self.kind}:{parts.scheme}://{parts.hostname}/***"
         if _REFERENCE.fullmatch(self.target) or self.kind == "email":
             return f"{self.kind}:{self.target}"
         return f"{self.kind}:***"
-
-
-@dataclass(frozen=True)
-class SmtpSettings:
-    """The mail server. User and password may be `env:NAME` or `file:PATH`."""
-
-    host: str = ""
-    port: int = 587
-    security: str = SECURITY[0]
-    username: str = ""
-    password: str = field(default="", repr=False)
-    sender: str = ""
-    ca_file: str = ""
-
-
-@dataclass(frozen=True)
-class NotifySettings:
-    """Who is told (nobody by default), how often what lasts is repeated, and how often Dagster looks.
-
-    ``webhook_secret`` signs what webhooks get. ``ui_url`` is where Dagster's UI is reached, for links.
-    """
-
-    notifiers: tuple[NotifierSpec, ...] = ()
-    repeat_hours: int = 24
-    every_seconds: int = 60
-    webhook_secret: str = field(default="", repr=False)
-    ui_url: str = ""
-    smtp: SmtpSettings = field(default_factory=SmtpSettings)
 
 
 def parse_notifiers(text: str) -> tuple[NotifierSpec, ...]:
@@ -78,11 +50,85 @@ def parse_notifiers(text: str) -> tuple[NotifierSpec, ...]:
     return specs
 
 
+@dataclass(frozen=True)
+class SmtpSettings:
+    """The mail server. User and password may be `env:NAME` or `file:PATH`."""
+
+    host: str = variable("KBQ_SMTP_HOST", "mail server, needed for e-mail", "")
+    port: int = variable("KBQ_SMTP_PORT", "its port", 587, whole(1, 65535))
+    security: str = variable(
+        "KBQ_SMTP_SECURITY",
+        "starttls, tls, or none: without a password only",
+        SECURITY[0],
+        choice(*SECURITY),
+    )
+    username: str = variable(
+        "KBQ_SMTP_USERNAME", "user of the mail server; env:NAME or file:PATH allowed", ""
+    )
+    password: str = variable("KBQ_SMTP_PASSWORD", "password; env:NAME or file:PATH allowed", "", secret=True)
+    sender: str = variable("KBQ_SMTP_FROM", "sender's address of notices, needed for e-mail", "")
+    ca_file: str = variable(
+        "KBQ_SMTP_CA_FILE", "certificate authorities that sign the mail server's certificate", ""
+    )
+
+    def __post_init__(self) -> None:
+        if self.security == "none" and self.password:
+            raise ConfigurationError(
+                "KBQ_SMTP_SECURITY=none would send the password in clear",
+                next_step="use starttls or tls, or unset KBQ_SMTP_USERNAME and KBQ_SMTP_PASSWORD",
+            )
+
+
+@dataclass(frozen=True)
+class NotifySettings:
+    """Who receives notices (nobody by default), how often lasting conditions are repeated, how often Dagster checks.
+
+    ``webhook_secret`` signs what webhooks get. ``ui_url`` is the address of Dagster's UI, for links.
+    """
+
+    notifiers: tuple[NotifierSpec, ...] = variable(
+        "KBQ_NOTIFY",
+        "failure notification targets: slack:env:NAME, email:ADDRESS, webhook:URL, …, with commas",
+        (),
+        lambda _, value: parse_notifiers(value),
+        shown_default="nobody",
+        show=lambda specs: ",".join(spec.shown for spec in specs),
+    )
+    repeat_hours: int = variable(
+        "KBQ_NOTIFY_REPEAT_HOURS", "hours after which a lasting condition is reported again", 24, whole(1)
+    )
+    every_seconds: int = variable(
+        "KBQ_NOTIFY_SECONDS",
+        "seconds between checks for something to report, by Dagster's daemon; at least 10",
+        60,
+        whole(10),
+    )
+    webhook_secret: str = variable(
+        "KBQ_WEBHOOK_SECRET",
+        "key that signs what webhooks get; env:NAME or file:PATH allowed",
+        "",
+        secret=True,
+        shown_default="unsigned",
+    )
+    ui_url: str = variable(
+        "KBQ_UI_URL", "address of Dagster's UI, for links in notices", "", url, shown_default="no links"
+    )
+    smtp: SmtpSettings = field(default_factory=SmtpSettings)
+
+    def __post_init__(self) -> None:
+        mails = any(spec.kind == "email" for spec in self.notifiers)
+        if mails and not (self.smtp.host and _ADDRESS.fullmatch(self.smtp.sender)):
+            raise ConfigurationError(
+                "KBQ_NOTIFY has an e-mail address, but no mail server",
+                next_step="set KBQ_SMTP_HOST, and KBQ_SMTP_FROM to the sender's address",
+            )
+
+
 def _spec(word: str, number: int) -> NotifierSpec:
     kind, colon, target = word.partition(":")
     if not (colon and target and _KIND.fullmatch(kind)):
         raise ConfigurationError(
-            f"entry {number} of KBQ_NOTIFY is no notifier",
+            f"entry {number} of KBQ_NOTIFY is not a notifier",
             next_step="write kind:target, such as email:a@b.org",
         )
     _check_target(kind, target, number)
@@ -103,30 +149,3 @@ def _check_target(kind: str, target: str, number: int) -> None:
 
 def _refused(number: int, why: str, next_step: str) -> ConfigurationError:
     return ConfigurationError(f"entry {number} of KBQ_NOTIFY: {why}", next_step=f"write {next_step}")
-
-
-def parse_smtp(environ: Mapping[str, str], port: int, notifiers: Iterable[NotifierSpec]) -> SmtpSettings:
-    """The mail server's variables. Raises ConfigurationError where an e-mail could not be sent."""
-    smtp = SmtpSettings(
-        host=environ.get("KBQ_SMTP_HOST", ""),
-        port=port,
-        security=environ.get("KBQ_SMTP_SECURITY", SECURITY[0]),
-        username=environ.get("KBQ_SMTP_USERNAME", ""),
-        password=environ.get("KBQ_SMTP_PASSWORD", ""),
-        sender=environ.get("KBQ_SMTP_FROM", ""),
-        ca_file=environ.get("KBQ_SMTP_CA_FILE", ""),
-    )
-    if smtp.security not in SECURITY:
-        raise ConfigurationError("KBQ_SMTP_SECURITY is unknown", next_step=f"one of {', '.join(SECURITY)}")
-    if smtp.security == "none" and smtp.password:
-        raise ConfigurationError(
-            "KBQ_SMTP_SECURITY=none would send the password in clear",
-            next_step="use starttls or tls, or leave KBQ_SMTP_USERNAME and KBQ_SMTP_PASSWORD out",
-        )
-    mails = any(spec.kind == "email" for spec in notifiers)
-    if mails and not (smtp.host and _ADDRESS.fullmatch(smtp.sender)):
-        raise ConfigurationError(
-            "KBQ_NOTIFY has an e-mail address, but no mail server",
-            next_step="set KBQ_SMTP_HOST, and KBQ_SMTP_FROM to the sender's address",
-        )
-    return smtp

@@ -1,9 +1,9 @@
-"""References to secrets: what settings hold in a secret's place, resolved where it is used.
+"""References to secrets: settings hold them in a secret's place; they are resolved where the secret is used.
 
 env:NAME        a variable of the environment
 file:PATH       a file's text
 gsm:NAME        Google Secret Manager: projects/P/secrets/S/versions/V
-plugin:NAME:…   what another package knows, under a name of its own
+plugin:NAME:…   a secret from another package, by an entry point's name
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ FORMS: Final = "env:NAME, file:PATH, gsm:projects/P/secrets/S/versions/V or plug
 
 
 def is_reference(value: str) -> bool:
-    """Whether a value refers to a secret, and is none."""
+    """Whether the value is a reference to a secret, not a secret."""
     kind, colon, target = value.partition(":")
     return kind in KINDS and bool(colon and target)

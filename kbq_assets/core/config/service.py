@@ -1,4 +1,4 @@
-"""What `kbq serve` is told: how often it looks, and who gets its metrics."""
+"""Settings of `kbq serve`: how often it polls, and who gets its metrics."""
 
 from __future__ import annotations
 
@@ -6,35 +6,21 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from kbq_assets.core.config.variables import choice, variable, whole
 from kbq_assets.core.errors import ConfigurationError
 
 PROMETHEUS: Final = "prometheus"
-#: What lag is told per.
+#: What a lag metric is labeled by.
 LAG_LABELS: Final = ("topic", "partition")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
 class ReporterChoice:
-    """One word of `KBQ_REPORTERS`, ``name`` or ``name:target``. A target may hold a secret: it is in no repr or log."""
+    """One word of `KBQ_REPORTERS`, ``name`` or ``name:target``. A target may hold a secret: no repr or log shows it."""
 
     name: str
     target: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True)
-class ServiceSettings:
-    """``look_seconds`` lie between two looks at a dependency, ``report_seconds`` between two reports."""
-
-    reporters: tuple[ReporterChoice, ...] = (ReporterChoice(PROMETHEUS),)
-    look_seconds: int = 15
-    report_seconds: int = 60
-    lag_label: str = LAG_LABELS[0]
-
-    @property
-    def has_prometheus(self) -> bool:
-        """Whether `/metrics` is served."""
-        return any(choice.name == PROMETHEUS for choice in self.reporters)
 
 
 def parse_reporters(text: str) -> tuple[ReporterChoice, ...]:
@@ -44,7 +30,7 @@ def parse_reporters(text: str) -> tuple[ReporterChoice, ...]:
         name, _, target = word.strip().partition(":")
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
-                f"entry {number} of KBQ_REPORTERS names no reporter",
+                f"entry {number} of KBQ_REPORTERS does not name a reporter",
                 next_step="write prometheus, log, webhook:URL or a plug-in's name, with commas between them",
             )
         if name == "webhook" and not target:
@@ -54,3 +40,40 @@ def parse_reporters(text: str) -> tuple[ReporterChoice, ...]:
             )
         choices.append(ReporterChoice(name, target))
     return tuple(choices)
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """``look_seconds`` pass between two polls of a dependency, ``report_seconds`` between two reports."""
+
+    reporters: tuple[ReporterChoice, ...] = variable(
+        "KBQ_REPORTERS",
+        "who gets metrics: prometheus, log, webhook:URL or a plug-in, with commas",
+        (ReporterChoice(PROMETHEUS),),
+        lambda _, value: parse_reporters(value),
+        shown_default=PROMETHEUS,
+        show=lambda choices: ",".join(choice.name for choice in choices),
+    )
+    look_seconds: int = variable(
+        "KBQ_SERVE_SECONDS",
+        "seconds between the service's polls of state and broker; at least 5",
+        15,
+        whole(5),
+    )
+    report_seconds: int = variable(
+        "KBQ_REPORT_SECONDS",
+        "seconds between reports of log, webhook and plug-ins; at least 5",
+        60,
+        whole(5),
+    )
+    lag_label: str = variable(
+        "KBQ_LAG_LABEL",
+        "label granularity of lag metrics: topic or partition",
+        LAG_LABELS[0],
+        choice(*LAG_LABELS),
+    )
+
+    @property
+    def has_prometheus(self) -> bool:
+        """Whether `/metrics` is served."""
+        return any(choice.name == PROMETHEUS for choice in self.reporters)

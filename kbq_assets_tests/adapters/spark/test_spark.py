@@ -21,7 +21,7 @@ import kbq_assets
 from kbq_assets.adapters.spark import environment
 from kbq_assets.adapters.spark.engine import SparkEngine
 from kbq_assets.adapters.spark.session import prepare_environment, spark_config
-from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -215,7 +215,7 @@ import sys
 from pathlib import Path
 from kbq_assets.adapters.spark.session import spark_context
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.config.settings import SparkSettings
+from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 with spark_context(SparkSettings("local[1]"), Path(sys.argv[1])) as context:

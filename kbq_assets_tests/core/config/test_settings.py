@@ -108,7 +108,7 @@ def test_google_credentials_are_references(value: str) -> None:
     "value", ['{"private_key": "hunter2"}', "hunter2", "env:hunter2", "file:", "anonymous:hunter2"]
 )
 def test_google_credentials_themselves_are_refused_without_echoing_them(value: str) -> None:
-    with pytest.raises(ConfigurationError, match="KBQ_LOAD_CREDENTIALS is no reference") as caught:
+    with pytest.raises(ConfigurationError, match="KBQ_LOAD_CREDENTIALS is not a reference") as caught:
         parse_settings({"KBQ_LOAD_CREDENTIALS": value})
     assert "hunter2" not in str(caught.value)
 

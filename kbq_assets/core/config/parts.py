@@ -1,0 +1,214 @@
+"""The parts of the settings. Each is declared here with its variables; an adapter takes its own part.
+
+The parts of extras have modules of their own: core/config/notices.py, core/config/service.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
+
+from kbq_assets.core.config.variables import choice, credentials, url, variable, whole
+
+KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
+_SECRETS: Final = "env:NAME or file:PATH allowed"
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """The broker. ``options`` are librdkafka's, by their own names; values may be `env:NAME` or `file:PATH`."""
+
+    bootstrap_servers: str = variable(
+        "KBQ_KAFKA_BOOTSTRAP_SERVERS", "host:port,…", shown_default="the local stack's"
+    )
+    options: Mapping[str, str] = field(default_factory=dict)
+    reader: KafkaReader = variable(
+        "KBQ_READER",
+        "Kafka reader: fetch, librdkafka, or auto, which is fetch where possible",
+        "auto",
+        choice(*get_args(KafkaReader)),
+    )
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """The schema registry. User, passwords and token may be `env:NAME` or `file:PATH`."""
+
+    url: str = variable(
+        "KBQ_REGISTRY_URL",
+        "URL of the Confluent-compatible registry; several with commas",
+        shown_default="the local stack's",
+    )
+    username: str = variable("KBQ_REGISTRY_USERNAME", f"user for basic authentication; {_SECRETS}", "")
+    password: str = variable("KBQ_REGISTRY_PASSWORD", f"password; {_SECRETS}", "", secret=True)
+    token: str = variable("KBQ_REGISTRY_TOKEN", f"bearer token; {_SECRETS}", "", secret=True)
+    ca_file: str = variable(
+        "KBQ_REGISTRY_CA_FILE", "certificate authorities that sign the registry's certificate", ""
+    )
+    certificate_file: str = variable(
+        "KBQ_REGISTRY_CERTIFICATE_FILE", "client certificate for the registry", ""
+    )
+    key_file: str = variable("KBQ_REGISTRY_KEY_FILE", "key of the client certificate", "")
+    key_password: str = variable(
+        "KBQ_REGISTRY_KEY_PASSWORD", f"password of that key; {_SECRETS}", "", secret=True
+    )
+    timeout_seconds: float = variable(
+        "KBQ_REGISTRY_TIMEOUT_SECONDS", "seconds to wait for the registry", 10, whole()
+    )
+
+
+@dataclass(frozen=True)
+class GoogleSettings:
+    """References to the credentials of extraction and of loading (see adapters/google/auth.py), and endpoints that
+    replace Google's. Loading is everything that touches the warehouse, and clean-up."""
+
+    extract_credentials: str = variable(
+        "KBQ_EXTRACT_CREDENTIALS",
+        "Google credentials of extraction: file:PATH, impersonate:EMAIL, anonymous",
+        "",
+        credentials,
+        shown_default="ADC",
+        reference=True,
+    )
+    load_credentials: str = variable(
+        "KBQ_LOAD_CREDENTIALS",
+        "Google credentials of loading and clean-up: as above",
+        "",
+        credentials,
+        shown_default="ADC",
+        reference=True,
+    )
+    gcs_endpoint: str = variable(
+        "KBQ_GCS_ENDPOINT",
+        "URL of another Cloud Storage API: a private endpoint or a local server",
+        "",
+        url,
+        shown_default="Google's",
+    )
+    bigquery_endpoint: str = variable(
+        "KBQ_BIGQUERY_ENDPOINT", "URL of another BigQuery API", "", url, shown_default="Google's"
+    )
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """The Spark session. ``options`` are Spark's, by their own names."""
+
+    master: str = variable("KBQ_SPARK_MASTER", "local[*], spark://host:port, k8s://…, yarn", "local[*]")
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """Ports of the local stack."""
+
+    kafka_port: int = variable("KBQ_LOCAL_KAFKA_PORT", "port of the local broker", 39092, whole())
+    controller_port: int = variable(
+        "KBQ_LOCAL_CONTROLLER_PORT", "port of the local controller", 39093, whole()
+    )
+    registry_port: int = variable("KBQ_LOCAL_REGISTRY_PORT", "port of the local registry", 38081, whole())
+
+
+#: What a partition of Dagster's `staged_files` stands for. Keys are labels: nothing else depends on them.
+PARTITION_KEYS: Final = ("topic_partition_table", "topic_table")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), how often a load polls
+    its jobs (``poll_seconds``), and how often Dagster checks for work (the others).
+
+    A load job of BigQuery takes a minute or so and counts against a quota of 1,500 a day and table: hence its own
+    defaults, which are Kafka BigQuery Express's.
+    """
+
+    run_seconds: float = variable(
+        "KBQ_RUN_SECONDS",
+        "after this many seconds of a run no task starts, and running ones stop reading",
+        600,
+        whole(),
+    )
+    run_records: int = variable(
+        "KBQ_RUN_RECORDS",
+        "most records that a run reads, counted in positions, shared out fairly",
+        0,
+        whole(1),
+        shown_default="no limit",
+        show=lambda value: str(value or ""),
+    )
+    run_bytes: int = variable(
+        "KBQ_RUN_BYTES",
+        "most bytes of values that a run reads, by average size; at least 10485760",
+        0,
+        whole(10 * 1024 * 1024),
+        shown_default="no limit",
+        show=lambda value: str(value or ""),
+    )
+    cost_function: str = variable(
+        "KBQ_COST_FUNCTION",
+        "module:function from a topic's usage to its cost",
+        "",
+        shown_default="core seconds of its tasks",
+    )
+    window_seconds: float = variable(
+        "KBQ_WINDOW_SECONDS", "a window ends after this many seconds", 300, whole()
+    )
+    window_records: int = variable(
+        "KBQ_WINDOW_RECORDS", "a window ends after this many records", 5_000_000, whole()
+    )
+    window_bytes: int = variable(
+        "KBQ_WINDOW_BYTES", "a window ends after this many staged bytes", 512 * 1024 * 1024, whole()
+    )
+    file_bytes: int = variable(
+        "KBQ_FILE_BYTES", "a staged file ends after this many bytes", 256 * 1024 * 1024, whole()
+    )
+    load_wait_seconds: float = variable(
+        "KBQ_LOAD_WAIT_SECONDS", "how long a load run waits for its jobs", 600, whole()
+    )
+    poll_seconds: float = variable(
+        "KBQ_POLL_SECONDS", "seconds between a load run's polls of its jobs", 2, whole(1), on_bigquery=120
+    )
+    extract_seconds: int = variable(
+        "KBQ_EXTRACT_SECONDS",
+        "seconds between checks for new records on the broker, by Dagster's daemon",
+        300,
+        whole(),
+    )
+    load_seconds: int = variable(
+        "KBQ_LOAD_SECONDS",
+        "seconds between checks for committed files, by Dagster's daemon",
+        120,
+        whole(),
+        on_bigquery=900,
+    )
+    clean_minutes: int = variable(
+        "KBQ_CLEAN_MINUTES", "minutes between clean-ups, by Dagster's daemon; 1 to 59", 9, whole(1, 59)
+    )
+    reconcile_days: int = variable(
+        "KBQ_RECONCILE_DAYS", "days of event dates that Dagster's counts read; 0 reads all", 0, whole()
+    )
+    partition_keys: str = variable(
+        "KBQ_PARTITION_KEYS",
+        f"keys of Dagster's staged files: {' or '.join(PARTITION_KEYS)}",
+        PARTITION_KEYS[0],
+        choice(*PARTITION_KEYS),
+        shown_default="the first",
+    )
+
+
+@dataclass(frozen=True)
+class DagsterSettings:
+    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), and for how many days
+    it keeps finished runs (0: forever)."""
+
+    postgres_url: str = variable(
+        "KBQ_DAGSTER_POSTGRES_URL",
+        f"Postgres of Dagster's runs and events; {_SECRETS}",
+        "",
+        shown_default="SQLite",
+        repr=False,
+    )
+    run_days: int = variable(
+        "KBQ_DAGSTER_RUN_DAYS", "days that Dagster keeps finished runs; 0 keeps all", 30, whole()
+    )

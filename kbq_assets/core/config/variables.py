@@ -1,0 +1,147 @@
+"""Declares `KBQ_*` variables on the dataclass fields they set.
+
+A field's declaration carries everything about its variable: name, type, default, help text, and whether it is secret.
+Parsing, `kbq settings` and the tables of docs/configuration.md all read these declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kbq_assets.core.config.references import FORMS, is_reference
+from kbq_assets.core.errors import ConfigurationError
+
+T = TypeVar("T")
+_KEY: Final = "variable"
+_URL: Final = re.compile(r"https?://[\w.:\[\]-]+(/[\w./-]*)?")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One `KBQ_*` variable. ``help`` describes it without its default."""
+
+    name: str
+    help: str
+    default: Any
+    parse: Parser
+    #: The default in words, where the value itself would not tell.
+    shown_default: str = ""
+    #: The default where the warehouse is BigQuery; None: the same one.
+    on_bigquery: Any = None
+    #: Hide the value, unless it is a reference to a secret.
+    secret: bool = False
+    #: The value is a reference, or parsing refuses it: always safe to show.
+    reference: bool = False
+    #: How a parsed value is shown.
+    show: Callable[[Any], str] = str
+
+    @property
+    def meaning(self) -> str:
+        """Help text with the default in parentheses."""
+        default = self.shown_default or ("" if self.default is dataclasses.MISSING else str(self.default))
+        if self.on_bigquery is not None:
+            default += f"; BigQuery: {self.on_bigquery}"
+        return f"{self.help} ({default})" if default else self.help
+
+
+#: From a variable and its text to a value. Raises ConfigurationError, which never shows a value that may be secret.
+Parser: TypeAlias = Callable[[Variable, str], Any]
+
+
+def text(variable: Variable, value: str) -> str:
+    """Parse text: the value as it is."""
+    return value
+
+
+def variable(
+    name: str,
+    help: str,
+    default: Any = dataclasses.MISSING,
+    parse: Parser = text,
+    *,
+    repr: bool = True,
+    **more: Any,
+) -> Any:
+    """Declare the variable that sets a dataclass field. ``more``: see `Variable`. Without a default, the caller of
+    `parse_part` gives one."""
+    declared = Variable(name, help, default, parse, **more)
+    shown = repr and not declared.secret
+    return dataclasses.field(default=default, repr=shown, metadata={_KEY: declared})
+
+
+def whole(least: int = 0, most: int = sys.maxsize) -> Parser:
+    """Parse a whole number within bounds."""
+
+    def parse(variable: Variable, value: str) -> int:
+        if not value.isascii() or not value.isdigit():
+            raise _refused(variable, "is not a whole number")
+        if not least <= int(value) <= most:
+            expected = f"{least} or more" if most == sys.maxsize else f"{least} to {most}"
+            raise _refused(variable, f"is out of bounds: expected {expected}")
+        return int(value)
+
+    return parse
+
+
+def choice(*choices: str) -> Parser:
+    """Parse one of the choices."""
+
+    def parse(variable: Variable, value: str) -> str:
+        if value not in choices:
+            raise ConfigurationError(
+                f"{variable.name}: unknown value {value!r}", next_step=f"use {_or(choices)}"
+            )
+        return value
+
+    return parse
+
+
+def url(variable: Variable, value: str) -> str:
+    """Parse an http or https URL without user and query; "" for none."""
+    if value and not _URL.fullmatch(value):
+        raise _refused(variable, "is not an http or https URL")
+    return value.rstrip("/")
+
+
+def reference(variable: Variable, value: str) -> str:
+    """Parse a reference to a secret; "" for none."""
+    if value and not is_reference(value):
+        raise ConfigurationError(f"{variable.name} is not a reference", next_step=f"use {FORMS}")
+    return value
+
+
+def credentials(variable: Variable, value: str) -> str:
+    """Parse a reference to Google credentials; "" for the machine's own."""
+    kind, _, target = value.partition(":")
+    if value in ("", "anonymous") or (kind in ("file", "impersonate") and target):
+        return value
+    raise _refused(variable, "is not a reference to credentials")
+
+
+def parse_part(kind: type[T], environ: Mapping[str, str], **defaults: Any) -> T:
+    """A dataclass from its variables. ``defaults`` replace the declared ones and set fields without a variable."""
+    values = dict(defaults)
+    for name, declared in declared_in(kind):
+        if declared.name in environ:
+            values[name] = declared.parse(declared, environ[declared.name])
+    return kind(**values)
+
+
+def declared_in(kind: type) -> Iterator[tuple[str, Variable]]:
+    """Fields of one dataclass that a variable sets."""
+    for each in dataclasses.fields(kind):
+        if _KEY in each.metadata:
+            yield each.name, each.metadata[_KEY]
+
+
+def _refused(variable: Variable, why: str) -> ConfigurationError:
+    return ConfigurationError(f"{variable.name} {why}", next_step=variable.meaning)
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
