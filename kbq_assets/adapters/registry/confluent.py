@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from kbq_assets.adapters.registry.http import Credentials, Endpoint, Reply, Tls, endpoints
+from kbq_assets.adapters.http import Reply
+from kbq_assets.adapters.registry.endpoints import Credentials, Endpoint, Tls, endpoints
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.avro.references import inline_references
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
@@ -138,7 +139,7 @@ def _is_overload(reply: Reply) -> bool:
 
 
 def _error_code(reply: Reply) -> Any:
-    return reply.body.get("error_code") if isinstance(reply.body, Mapping) else None
+    return reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
 
 
 def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
@@ -157,12 +158,12 @@ def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
         )
     if reply.status != 200:
         raise refused(reply, address)
-    if not isinstance(reply.body, Mapping) or not isinstance(reply.body.get("schema"), str):
+    if not isinstance(reply.json, Mapping) or not isinstance(reply.json.get("schema"), str):
         raise Unavailable(
             f"what answers at {address} is not a schema registry: {what} has no schema",
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
         )
-    return reply.body
+    return reply.json
 
 
 def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from kbq_assets.adapters.http import Reply
 from kbq_assets.adapters.registry.confluent import ConfluentSchemaRegistry, first_reply, refused
-from kbq_assets.adapters.registry.http import Reply
 from kbq_assets.core.errors import Refused
 from kbq_assets.ports.registry import LatestSchema
 
@@ -55,8 +55,8 @@ class ConfluentSubjects:
         """Whether versions before the latest count. They do where the registry does not tell."""
         for path in (f"config/{_quoted(subject)}?defaultToGlobal=true", "config"):
             reply, _ = self._get(path)
-            if reply.status == 200 and isinstance(reply.body, Mapping):
-                return "TRANSITIVE" in str(reply.body.get("compatibilityLevel", "TRANSITIVE"))
+            if reply.status == 200 and isinstance(reply.json, Mapping):
+                return "TRANSITIVE" in str(reply.json.get("compatibilityLevel", "TRANSITIVE"))
         return True
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
@@ -85,9 +85,9 @@ class ConfluentSubjects:
         return first_reply(self._endpoints, lambda endpoint: endpoint.post(path, body))
 
     def _good(self, reply: Reply, address: str) -> Any:
-        if reply.status != 200 or reply.body is None:
+        if reply.status != 200 or reply.json is None:
             raise refused(reply, address)
-        return reply.body
+        return reply.json
 
 
 def _quoted(subject: str) -> str:
@@ -100,8 +100,8 @@ def _body(schema: str, schema_type: str) -> dict[str, str]:
 
 
 def _code(reply: Reply) -> Any:
-    return reply.body.get("error_code") if isinstance(reply.body, Mapping) else None
+    return reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
 
 
 def _message(reply: Reply) -> str:
-    return str(reply.body.get("message", "")) if isinstance(reply.body, Mapping) else f"HTTP {reply.status}"
+    return str(reply.json.get("message", "")) if isinstance(reply.json, Mapping) else f"HTTP {reply.status}"

@@ -19,7 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kbq_assets.adapters.registry import ConfluentSchemaRegistry, http
+from kbq_assets.adapters import http
+from kbq_assets.adapters.registry import ConfluentSchemaRegistry
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SchemaRegistry

@@ -1,0 +1,226 @@
+"""The HTTP client of the schema registry, webhooks and reporters.
+
+Each request has a limit of time and of size. A redirection is followed on the same host alone, and without the
+``Authorization`` header. No error shows an address or an answer: both may hold a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError
+
+from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.ports.clock import Clock
+
+MAX_BYTES: Final = 64 << 20
+_READ_BYTES: Final = 1 << 16
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+#: Limits of `post_json`: seconds of one attempt, attempts, and the longest pause that a server may ask for.
+POST_SECONDS: Final = 8.0
+ATTEMPTS: Final = 3
+LONGEST_PAUSE_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 1.0
+
+
+class NoReply(Exception):
+    """No complete answer arrived. Its text is the reason, without an address."""
+
+
+class Untrusted(NoReply):
+    """The server's certificate is not trusted."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, whatever its status."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def json(self) -> Any:
+        """The body as JSON; None if it is something else."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+def parse_address(url: str) -> SplitResult | None:
+    """The parts of an http or https address; None if the text is something else."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if usable and url.isascii() and url.isprintable() and " " not in url:
+            return parts
+    return None
+
+
+class HttpClient:
+    """Requests to servers. Threads may share it.
+
+    Without ``context`` the machine's certificate authorities are trusted. The environment's proxy is used, except
+    for this machine.
+    """
+
+    def __init__(self, timeout_seconds: float, context: ssl.SSLContext | None = None) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._session = _Session()
+        # Neither the user's .netrc nor the bundle of certifi: callers choose credentials and authorities.
+        self._session.trust_env = False
+        self._session.mount("http://", HTTPAdapter())
+        self._session.mount("https://", _TlsAdapter(context))
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        redirects: bool = True,
+    ) -> Reply:
+        """The answer to one request. Raises NoReply, Untrusted."""
+        deadline = time.monotonic() + self._timeout_seconds
+        proxies = {} if urlsplit(url).hostname in _LOOPBACK else get_environ_proxies(url)
+        try:
+            with self._session.request(
+                method,
+                url,
+                data=body,
+                headers={"User-Agent": "kbq", "Accept-Encoding": "identity", **(headers or {})},
+                timeout=self._timeout_seconds,
+                allow_redirects=redirects,
+                proxies=proxies,
+                stream=True,
+            ) as response:
+                return Reply(response.status_code, self._body(response, deadline), response.headers)
+        except (
+            OSError,
+            HTTPError,
+            ValueError,
+        ) as error:  # requests' errors are OSErrors, some also ValueErrors
+            raise _no_reply(error) from None
+
+    def _body(self, response: requests.Response, deadline: float) -> bytes:
+        body = bytearray()
+        while data := response.raw.read1(_READ_BYTES):
+            body += data
+            if len(body) > MAX_BYTES:
+                raise OSError(0, f"its answer is over {MAX_BYTES >> 20} MB")
+            if time.monotonic() > deadline:
+                raise OSError(0, f"no complete answer in {self._timeout_seconds:g} s")
+        return bytes(body)
+
+
+class _Session(requests.Session):
+    """Follows a redirection on the host alone that it asked."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        target = super().get_redirect_target(resp)
+        host = urlsplit(target or "").hostname
+        return target if host in (None, urlsplit(resp.url).hostname) else None
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        prepared_request.headers.pop("Authorization", None)
+
+
+class _TlsAdapter(HTTPAdapter):
+    """Trusts what one TLS context trusts, and nothing else."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        super().__init__()
+
+    def _opened(self) -> ssl.SSLContext:
+        # Reading the machine's authorities takes 20 ms.
+        self._context = self._context or ssl.create_default_context()
+        return self._context
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        self.poolmanager.connection_pool_kw["ssl_context"] = self._opened()
+        return super().get_connection_with_tls_context(*args, **kwargs)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        return super().proxy_manager_for(proxy, ssl_context=self._opened(), **kwargs)
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Leave the connection to the context."""
+
+
+def _no_reply(error: BaseException) -> NoReply:
+    chain = list(_causes(error))
+    for cause in chain:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return Untrusted(cause.verify_message)
+    # The text of requests' errors shows the address; that of the operating system does not.
+    reasons = (cause.strerror for cause in chain if isinstance(cause, OSError) and cause.strerror)
+    return NoReply(next(reasons, type(chain[-1]).__name__))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def post_json(
+    clock: Clock, shown: str, url: str, body: bytes, headers: Mapping[str, str] | None = None
+) -> None:
+    """Deliver a JSON body, in `ATTEMPTS` attempts at most. ``shown`` stands for the address in messages.
+
+    Raises Unavailable if a later call may succeed, ConfigurationError if not. Redirections are not followed.
+    """
+    if parse_address(url) is None:
+        raise ConfigurationError(
+            f"the address of {shown} is not an http or https URL", next_step="correct it"
+        )
+    client = HttpClient(POST_SECONDS)
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    for attempt in range(1, ATTEMPTS + 1):
+        pause = _PAUSE_SECONDS
+        try:
+            reply = client.send("POST", url, body, sent, redirects=False)
+            if 200 <= reply.status < 300:
+                return
+            why = f"HTTP {reply.status}"
+            if reply.status != 429 and reply.status < 500:
+                raise ConfigurationError(f"{shown} refuses the message: {why}", next_step="check its address")
+            pause = _asked_pause(reply.headers.get("Retry-After", ""), clock)
+        except Untrusted as error:
+            raise ConfigurationError(
+                f"the certificate of {shown} is not trusted: {error}",
+                next_step="check the address and the machine's certificate authorities",
+            ) from None
+        except NoReply as error:
+            why = str(error)
+        if attempt == ATTEMPTS or pause > LONGEST_PAUSE_SECONDS:
+            break
+        clock.sleep(pause)
+    raise Unavailable(f"{shown} does not accept the message: {why}", next_step="KBQ tries again later")
+
+
+def _asked_pause(retry_after: str, clock: Clock) -> float:
+    """Seconds until the time of a ``Retry-After`` header, which is a number or a date."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    try:
+        until = parsedate_to_datetime(retry_after).timestamp()
+    except (TypeError, ValueError):
+        return _PAUSE_SECONDS
+    return max(_PAUSE_SECONDS, until - clock.now_ms() / 1000)
