@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import ssl
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
-from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, Login
+from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, OAUTHBEARER, Login
+from kbq_assets.adapters.kafka.fetch.tokens import TokenEndpoint, Tokens
 from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError
 
@@ -21,10 +23,18 @@ _SPOKEN: Final = frozenset(
         "client.id",
         "enable.ssl.certificate.verification",
         "fetch.wait.max.ms",
+        "https.ca.location",
         "max.partition.fetch.bytes",
         "receive.message.max.bytes",
         "sasl.mechanism",
         "sasl.mechanisms",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.grant.type",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
         "sasl.password",
         "sasl.username",
         "security.protocol",
@@ -46,7 +56,14 @@ _CHOICES: Final[Mapping[str, Mapping[str, str | bool]]] = {
     },
     "ssl.endpoint.identification.algorithm": {"https": True, "none": False},
 }
+#: How OAUTHBEARER gets its token, by librdkafka's names; its other methods are left to librdkafka.
+_TOKEN_OPTIONS: Final = {
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.grant.type": "client_credentials",
+}
 _PORT: Final = 9092
+#: A name of an OAUTHBEARER extension (KIP-342).
+_EXTENSION: Final = re.compile("[A-Za-z]+")
 #: What one answer may hold, compressed.
 _FETCH_BYTES: Final = 2 * 1024 * 1024
 
@@ -108,8 +125,21 @@ def not_spoken(options: Mapping[str, str]) -> str:
         except ValueError:
             return name
     mechanism = _mechanism(options)
-    if options.get("security.protocol", "").lower().startswith("sasl") and mechanism not in MECHANISMS:
-        return f"sasl.mechanism {mechanism}"
+    if options.get("security.protocol", "").lower().startswith("sasl"):
+        if mechanism not in MECHANISMS:
+            return f"sasl.mechanism {mechanism}"
+        if mechanism == OAUTHBEARER:
+            return _token_method_not_spoken(options)
+    return ""
+
+
+def _token_method_not_spoken(options: Mapping[str, str]) -> str:
+    """The option by which OAUTHBEARER gets its token in a way that only librdkafka knows; empty if there is none."""
+    usual = {"sasl.oauthbearer.method": "default"}  # librdkafka's default wants a callback
+    for name, known in _TOKEN_OPTIONS.items():
+        value = options.get(name, usual.get(name, known))
+        if value != known and not is_reference(value):
+            return name
     return ""
 
 
@@ -119,9 +149,7 @@ def access_of(client: Mapping[str, str]) -> Access:
     protocol: str = _value(client, "security.protocol", "plaintext")
     login = None
     if protocol.startswith("sasl"):
-        login = Login(_mechanism(client), client.get("sasl.username", ""), client.get("sasl.password", ""))
-        if login.mechanism not in MECHANISMS:
-            raise NotSpoken("the mechanism of the Kafka option sasl.mechanism")
+        login = _login(client)
     return Access(
         client_id=client.get("client.id", "kbq"),
         bootstrap=parse_servers(client["bootstrap.servers"]),
@@ -140,6 +168,37 @@ def access_of(client: Mapping[str, str]) -> Access:
         fetch_bytes=_value(client, "max.partition.fetch.bytes", str(_FETCH_BYTES)),
         most_bytes=_value(client, "receive.message.max.bytes", str(256 * 1024 * 1024)),
     )
+
+
+def _login(client: Mapping[str, str]) -> Login:
+    mechanism = _mechanism(client)
+    if mechanism not in MECHANISMS:
+        raise NotSpoken("the mechanism of the Kafka option sasl.mechanism")
+    if mechanism != OAUTHBEARER:
+        return Login(mechanism, client.get("sasl.username", ""), client.get("sasl.password", ""))
+    if option := _token_method_not_spoken(client):
+        raise NotSpoken(f"the value of the Kafka option {option}")
+    extensions = _value(client, "sasl.oauthbearer.extensions", "")
+    return Login(mechanism, token=_tokens(_token_endpoint(client)), extensions=extensions)
+
+
+@functools.lru_cache(maxsize=16)
+def _tokens(endpoint: TokenEndpoint) -> Tokens:
+    """One source of tokens per endpoint and process: a range's connections share its token."""
+    return Tokens(endpoint)
+
+
+def _token_endpoint(client: Mapping[str, str]) -> TokenEndpoint:
+    prefix = "sasl.oauthbearer."
+    needed = [f"{prefix}{name}" for name in ("token.endpoint.url", "client.id", "client.secret")]
+    if missing := [name for name in needed if not client.get(name)]:
+        raise ConfigurationError(
+            f"OAUTHBEARER needs the Kafka options {', '.join(missing)}",
+            next_step="set them, as variables KBQ_KAFKA_…",
+        )
+    url, client_id, client_secret = (client[name] for name in needed)
+    scope, authorities = client.get(f"{prefix}scope", ""), _value(client, "https.ca.location", "")
+    return TokenEndpoint(url, client_id, client_secret, scope, authorities)
 
 
 def parse_servers(servers: str) -> tuple[BrokerAddress, ...]:
@@ -187,6 +246,16 @@ def _location(value: str) -> str:
     return value
 
 
+def _extensions(value: str) -> tuple[tuple[str, str], ...]:
+    """``name=value,…``, as librdkafka takes them."""
+    pairs = dict(part.partition("=")[::2] for part in value.split(",")) if value else {}
+    if not all(_EXTENSION.fullmatch(name) for name in pairs) or "auth" in pairs:
+        raise ValueError(value)
+    if not all(each.isascii() and each.isprintable() for each in pairs.values()):
+        raise ValueError(value)
+    return tuple(pairs.items())
+
+
 def _number(value: str) -> int:
     """A whole number above 0. librdkafka takes 0 too, hexadecimal and octal numbers."""
     if not re.fullmatch("[1-9][0-9]{0,9}", value) or int(value) >= 2**31:
@@ -207,5 +276,6 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
         ),
         _number,
     ),
-    "ssl.ca.location": _location,
+    **dict.fromkeys(("https.ca.location", "ssl.ca.location"), _location),
+    "sasl.oauthbearer.extensions": _extensions,
 }

@@ -150,7 +150,9 @@ class Connection:
             self.ask(protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
         )
         if error == _SASL_REFUSED:
-            raise AuthenticationRefused(text or "Authentication failed")
+            # OAUTHBEARER's text is the JSON of RFC 7628 alone.
+            named = text if "uthentication" in text else f"Authentication failed: {text}"
+            raise AuthenticationRefused(named.removesuffix(": "))
         if error:
             raise Answered(error, text or "SaslAuthenticate")
         return answer

@@ -1,4 +1,4 @@
-"""SASL PLAIN (RFC 4616) and SCRAM (RFC 5802) as a client: the messages, no I/O."""
+"""SASL PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628) as a client: the messages, no I/O."""
 
 from __future__ import annotations
 
@@ -16,26 +16,42 @@ Exchange = Callable[[bytes], bytes]
 """Send the mechanism's bytes, return the broker's."""
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS: Final = frozenset({"PLAIN", *_HASHES})
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = frozenset({"PLAIN", OAUTHBEARER, *_HASHES})
 #: A server that asks for fewer wants to learn the password (RFC 7677); for more, to keep us busy.
 _ITERATIONS: Final = range(4096, 10_000_000)
 
 
 @dataclass(frozen=True)
 class Login:
-    """Who we say we are."""
+    """Who we say we are: by name and password, or by a token and ``extensions`` of OAUTHBEARER (KIP-342)."""
 
     mechanism: str
-    username: str
-    password: str = field(repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token: Callable[[], str] = field(default=str, repr=False)
+    extensions: tuple[tuple[str, str], ...] = ()
 
 
 def log_in(login: Login, exchange: Exchange, nonce: str = "") -> None:
-    """Authenticate. Raises Refused where the server does not know the password either."""
+    """Authenticate. Raises AuthenticationRefused if the broker refuses us, or fails to prove that it knows the
+    password; what ``login.token`` raises propagates."""
     if login.mechanism == "PLAIN":
         exchange(b"\x00" + login.username.encode() + b"\x00" + login.password.encode())
+    elif login.mechanism == OAUTHBEARER:
+        _oauthbearer(login, exchange)
     else:
         _scram(login, exchange, nonce or secrets.token_urlsafe(24))
+
+
+def _oauthbearer(login: Login, exchange: Exchange) -> None:
+    pairs = (("auth", f"Bearer {login.token()}"), *login.extensions)
+    message = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"
+    if exchange(message.encode()):
+        exchange(
+            b"\x01"
+        )  # a refusal comes as JSON first; the broker sends its error after this acknowledgment
+        raise AuthenticationRefused("Authentication failed: the broker does not accept the token")
 
 
 def _scram(login: Login, exchange: Exchange, nonce: str) -> None:

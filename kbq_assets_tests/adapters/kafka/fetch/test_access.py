@@ -29,6 +29,18 @@ NOBODY = "127.0.0.1:1"
 RANGE = OffsetRange(TopicPartition("t", 0), 0, 1)
 
 
+GRANT_TYPE = "sasl.oauthbearer.grant.type"
+OIDC = {
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.token.endpoint.url": "https://id.example.com/token",
+    "sasl.oauthbearer.client.id": "kbq",
+    "sasl.oauthbearer.client.secret": "open-sesame",
+    "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
+}
+
+
 @pytest.mark.parametrize(
     ("servers", "expected"),
     [
@@ -58,7 +70,12 @@ def test_servers_that_are_none_are_refused(servers: str) -> None:
         ({"security.protocol": "SSL", "ssl.ca.location": "ca.pem", "client.id": "me"}, ""),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "plain"}, ""),
         ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "SCRAM-SHA-512"}, ""),
-        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism OAUTHBEARER"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.method"),
+        ({**OIDC}, ""),
+        ({**OIDC, "sasl.oauthbearer.method": "env:METHOD"}, ""),
+        ({**OIDC, "sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, GRANT_TYPE),
+        ({**OIDC, "sasl.oauthbearer.extensions": "1=2"}, "sasl.oauthbearer.extensions"),
+        ({**OIDC, "sasl.oauthbearer.extensions": "auth=mine"}, "sasl.oauthbearer.extensions"),
         ({"security.protocol": "sasl_ssl"}, "sasl.mechanism GSSAPI"),
         ({"queued.min.messages": "5", "ssl.key.pem": "x"}, "queued.min.messages"),
         ({"client.rack": "here"}, "client.rack"),
@@ -227,3 +244,40 @@ def test_a_challenge_that_is_wrong_gets_no_proof(first: str) -> None:
 def test_a_server_that_does_not_know_the_password_is_refused() -> None:
     with pytest.raises(AuthenticationRefused, match="does not know"):
         log_in(Login("SCRAM-SHA-256", "me", "open-sesame"), FakeServer("guess"))
+
+
+def test_a_token_is_sent_with_its_extensions() -> None:
+    sent: list[bytes] = []
+
+    def exchange(message: bytes) -> bytes:
+        sent.append(message)
+        return b""
+
+    log_in(Login("OAUTHBEARER", token=lambda: "a.b.c", extensions=(("logicalCluster", "lkc-1"),)), exchange)
+    assert sent == [b"n,,\x01auth=Bearer a.b.c\x01logicalCluster=lkc-1\x01\x01"]
+
+
+def test_a_token_that_the_broker_does_not_accept_ends_the_login() -> None:
+    sent: list[bytes] = []
+
+    def exchange(message: bytes) -> bytes:
+        sent.append(message)
+        return b'{"status":"invalid_token"}' if len(sent) == 1 else b""
+
+    with pytest.raises(AuthenticationRefused, match="does not accept the token") as caught:
+        log_in(Login("OAUTHBEARER", token=lambda: "a.b.c"), exchange)
+    assert sent[1:] == [b"\x01"]
+    assert "a.b.c" not in str(caught.value)
+
+
+def test_options_that_a_token_needs_are_named() -> None:
+    options = {name: value for name, value in OIDC.items() if not name.endswith(("url", "secret"))}
+    with pytest.raises(ConfigurationError, match=r"token\.endpoint\.url, sasl\.oauthbearer\.client\.secret"):
+        access_of({"bootstrap.servers": "a:1", **options})
+
+
+def test_the_secret_of_a_token_s_client_is_not_shown() -> None:
+    access = access_of({"bootstrap.servers": "a:1", **OIDC})
+    assert "open-sesame" not in repr(access)
+    assert access.login is not None
+    assert access.login.extensions == (("logicalCluster", "lkc-1"), ("identityPoolId", "pool-2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,11 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.local.stack.kafka import Kafka
 from kbq_assets_tests.adapters.kafka.fetch.certificates import KEY_PASSWORD, Certificates, write_certificates
+from kbq_assets_tests.adapters.kafka.fetch.token_endpoint import (
+    TokenEndpointServer,
+    token_endpoint,
+    unsigned_token,
+)
 from kbq_assets_tests.fixtures.local_stack import INSTALLED, SILENT, free_ports
 
 pytestmark = pytest.mark.kafka
@@ -42,6 +48,10 @@ USER, PASSWORD = "kbq,=", "open-sesame"
 TOPIC = "secured"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+_OAUTHBEARER = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'unsecuredLoginStringClaim_sub="broker";'
+)
 _KINDS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
 
 
@@ -66,7 +76,7 @@ class SecuredKafka(Kafka):
             for line in plain.splitlines()
         ]
         lines += [
-            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "ssl.keystore.type=PEM",
             f"ssl.keystore.location={self.certificates.broker}",
             "ssl.truststore.type=PEM",
@@ -80,6 +90,7 @@ class SecuredKafka(Kafka):
         for kind in ("sasl_plaintext", "sasl_ssl"):
             lines.append(f'listener.name.{kind}.plain.sasl.jaas.config={_PLAIN} user_kbq="{PASSWORD}";')
             lines += [f"listener.name.{kind}.scram-sha-{n}.sasl.jaas.config={_SCRAM}" for n in (256, 512)]
+            lines.append(f"listener.name.{kind}.oauthbearer.sasl.jaas.config={_OAUTHBEARER}")
         return "\n".join(lines) + "\n"
 
 
@@ -233,6 +244,37 @@ def test_a_plain_client_at_a_secured_listener_is_unavailable(secured: Secured) -
     for kind in _KINDS:
         with pytest.raises(KbqError):
             values(FetchSource(secured.address(kind), no_progress_seconds=1))
+
+
+@pytest.mark.parametrize("kind", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_records_are_read_with_a_token(secured: Secured, kind: str) -> None:
+    with token_endpoint() as endpoint:
+        options = token_options(endpoint) | secured.trust() | {"security.protocol": kind}
+        assert values(FetchSource(secured.address(kind), options)) == EXPECTED
+        assert len(endpoint.forms) == 1
+        tp = TopicPartition(TOPIC, 0)
+        assert KafkaOffsetReader(secured.address(kind), options).offsets([tp])[tp].latest == len(EXPECTED)
+
+
+def test_a_token_that_has_expired_is_refused_at_once(secured: Secured) -> None:
+    with token_endpoint() as endpoint:
+        endpoint.body = json.dumps(
+            {"access_token": unsigned_token(lifetime=-3600), "expires_in": 60}
+        ).encode()
+        options = token_options(endpoint) | {"security.protocol": "SASL_PLAINTEXT"}
+        with pytest.raises(Unavailable, match="uthentication failed"):
+            values(FetchSource(secured.address("SASL_PLAINTEXT"), options))
+
+
+def token_options(endpoint: TokenEndpointServer) -> dict[str, str]:
+    prefix = "sasl.oauthbearer."
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        f"{prefix}method": "oidc",
+        f"{prefix}token.endpoint.url": endpoint.url,
+        f"{prefix}client.id": endpoint.client_id,
+        f"{prefix}client.secret": endpoint.client_secret,
+    }
 
 
 class TestLibrdkafka:
