@@ -1,4 +1,4 @@
-"""Automation: sensors ask core what is pending, and say why they skip. Their cursors are hints."""
+"""Automation: sensors request a run when there is work, and show why they skip. Their cursors are hints."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation import check_events
 from kbq_assets.defs.runs import Steps
-from kbq_assets.pipelines.observation.pending import has_work
+from kbq_assets.pipelines.observation.pending import PendingLoads, find_done_files, has_work
 
-#: What a load was requested for, on its run. The same files are tried again, ever more slowly.
+#: Most seconds between two ticks of `done_file_sensor`.
+POLL_SECONDS = 60
+#: Tag of a load run: a digest of the pending files it was requested for. Retries of the same files slow down.
 PENDING_TAG = "kbq/pending"
 FIRST_RETRY_SECONDS = 30.0
 LAST_RETRY_SECONDS = 600.0
-_IDLE = "every committed file is loaded, or its table waits: kbq status says for what"
-_LOOKS_ON = "nothing so far; the next look goes on where this one ran out of time"
+_IDLE = "every committed file is loaded, or its table waits: kbq status shows for what"
+_POLL_CONTINUES = "nothing so far: the poll ran out of time, and the next tick continues it"
 
 _IN_PROGRESS = (
     dg.DagsterRunStatus.QUEUED,
@@ -73,40 +75,75 @@ def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
 
 def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
     platform, key = steps.platform, steps.translator.warehouse_tables
+    cadence = int(platform.settings.run.load_seconds)
 
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        if busy := find_run(context.instance, LOAD_TAG, key):
+        instance = context.instance
+        if busy := find_run(instance, LOAD_TAG, key):
             return _skip(context, f"a load is under way: {busy}")
+        seen, _, start = (context.cursor or "").partition(" ")
         try:
-            pending = platform.poll_loads(context.cursor or "")
+            done = find_done_files(platform.load_store, seen, platform.openers.clock.monotonic)
+            if done.names:
+                wanted = Wanted(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
+            else:
+                wanted = _polled(instance, platform.poll_loads(start))
         except TransientError as error:
             return _skip(context, error.message)
-        if not pending.names:
-            reason = _IDLE if pending.complete else _LOOKS_ON
-            return dg.SensorResult(skip_reason=reason, cursor=pending.start)
-        digest = _digest(pending.names)
-        tried = find_tries(context.instance, digest, time.time())
-        if tried.wait > 0:
-            names = len(pending.names)
-            reason = f"{tried.count} loads left these {names} pending; the next in {tried.wait:.0f} s"
-            return dg.SensorResult(skip_reason=reason, cursor=pending.start)
-        request = dg.RunRequest(run_key=f"{digest}-{tried.last}", tags={PENDING_TAG: digest})
-        return dg.SensorResult(run_requests=[request], cursor=pending.start)
+        if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
+            return _skip(
+                context, f"a load is due in {wait:.0f} s: one starts every {cadence} s (KBQ_LOAD_SECONDS)"
+            )
+        return dg.SensorResult(
+            run_requests=[wanted.request] if wanted.request else [],
+            skip_reason=wanted.reason or None,
+            cursor=f"{done.seen} {wanted.start}",
+        )
 
     return dg.SensorDefinition(
         name="done_file_sensor",
-        description="Requests a load when committed files, or jobs of a dead run, are pending.",
+        description="Requests a load for a new done file, and for committed files and load jobs that a poll of states "
+        "finds pending.",
         evaluation_fn=done_file_sensor,
         job=jobs.load,
-        minimum_interval_seconds=int(platform.settings.run.load_seconds),
+        minimum_interval_seconds=min(POLL_SECONDS, cadence),
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The load to request, or the reason for none; ``start`` is where the next poll begins."""
+
+    request: dg.RunRequest | None
+    reason: str
+    start: str
+
+
+def _polled(instance: dg.DagsterInstance, pending: PendingLoads) -> Wanted:
+    """The load that a poll of states asks for."""
+    if not pending.names:
+        return Wanted(None, _IDLE if pending.complete else _POLL_CONTINUES, pending.start)
+    digest = _digest(pending.names)
+    tried = find_tries(instance, digest, time.time())
+    if tried.wait > 0:
+        names = len(pending.names)
+        reason = f"{tried.count} loads left these {names} pending; the next in {tried.wait:.0f} s"
+        return Wanted(None, reason, pending.start)
+    request = dg.RunRequest(run_key=f"{digest}-{tried.last}", tags={PENDING_TAG: digest})
+    return Wanted(request, "", pending.start)
+
+
+def seconds_to_next_load(instance: dg.DagsterInstance, cadence: float, now: float) -> float:
+    """Seconds until ``cadence`` has passed since the newest load run was created; 0 or less if it has."""
+    newest = instance.get_run_records(dg.RunsFilter(tags={LOAD_TAG: "1"}), limit=1)
+    return newest[0].create_timestamp.timestamp() + cadence - now if newest else 0.0
 
 
 def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
     """Why there is nothing to extract."""
     if not complete:
-        return _LOOKS_ON
+        return _POLL_CONTINUES
     stopped = f"; {len(stops)} stopped partitions wait for an operator (see the check)" if stops else ""
     return f"everything is read up to the broker's end{stopped}"
 

@@ -11,8 +11,10 @@ from dagster_gcp import BigQueryResource, GCSResource
 
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.links import table_links
 from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets_tests.defs.test_sensors import evaluate
 from kbq_assets_tests.defs.world import PlatformWorld
 
 GOOGLE = {
@@ -99,10 +101,16 @@ def test_what_has_no_page_in_the_console_leads_nowhere(environ: dict[str, str]) 
         ({"KBQ_CLEAN_MINUTES": "30"}, 120, "*/30 * * * *"),
     ],
 )
-def test_dagster_looks_as_often_as_the_warehouse_wants(
-    tmp_path: Path, environ: dict[str, str], seconds: int, cron: str
+def test_dagster_loads_as_often_as_the_warehouse_wants(
+    tmp_path: Path, instance: dg.DagsterInstance, environ: dict[str, str], seconds: int, cron: str
 ) -> None:
-    definitions = PlatformWorld(tmp_path, 2, 500, **environ).definitions
-    assert definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds == seconds
+    world = PlatformWorld(tmp_path, 2, 500, **environ)
+    definitions = world.definitions
+    instance.add_run(dg.DagsterRun(job_name="load_job", tags={LOAD_TAG: "1"}))
+    world.produce(1)
+    world.platform.extract(world.engine)
+    skipped = evaluate(world, "done_file_sensor", instance).skip_reason
+    assert isinstance(skipped, dg.SkipReason)
+    assert f"one starts every {seconds} s" in (skipped.skip_message or "")
     schedule = definitions.resolve_schedule_def("clean_schedule")
     assert schedule.cron_schedule == cron

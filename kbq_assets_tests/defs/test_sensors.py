@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 from dagster._core.remote_origin import (
@@ -11,11 +13,12 @@ from dagster._core.remote_origin import (
 )
 
 from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import sensors
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
 from kbq_assets.ports.warehouse import LoadJob
-from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
+from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 
 
 def evaluate(
@@ -206,6 +209,97 @@ def test_a_lost_or_wrong_cursor_changes_nothing(
     assert evaluate(world, "extraction_sensor", instance, cursor).run_requests
 
 
+DONE = "done/nyc.flights.v1.0.nyc.flights.1.{}.done"
+
+
+def test_a_new_done_file_requests_a_load_once(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    idle = evaluate(world, "done_file_sensor", instance)
+    world.produce(1)
+    world.run("extract_job", instance)
+    first = evaluate(world, "done_file_sensor", instance, idle.cursor)
+    [request] = first.run_requests or ()
+    assert (request.run_key or "").startswith("done-")
+    world.run("load_job", instance, tags=request.tags)
+    assert "every committed file is loaded" in reason(
+        evaluate(world, "done_file_sensor", instance, first.cursor)
+    )
+
+
+def test_a_request_that_dagster_did_not_note_has_the_same_run_key_again(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    idle = evaluate(world, "done_file_sensor", instance)
+    world.produce(1)
+    world.run("extract_job", instance)
+    [first] = evaluate(world, "done_file_sensor", instance, idle.cursor).run_requests or ()
+    [again] = evaluate(world, "done_file_sensor", instance, idle.cursor).run_requests or ()
+    assert first.run_key == again.run_key
+
+
+@pytest.mark.parametrize("offsets", ["90000.99999", "0.0"])
+def test_an_operators_done_file_requests_one_load_even_if_nothing_is_pending(
+    world: PlatformWorld, instance: dg.DagsterInstance, offsets: str
+) -> None:
+    """Its offsets do not matter: the commit decides what is loaded."""
+    world.produce(9)
+    world.run("extract_job", instance)
+    world.run("load_job", instance)
+    at_rest = evaluate(world, "done_file_sensor", instance)
+    assert reason(at_rest)
+    world.store.create(DONE.format(offsets), b"")
+    asked = evaluate(world, "done_file_sensor", instance, at_rest.cursor)
+    if asked.skip_reason:  # a load has just been: the next tick after the pause asks
+        assert "KBQ_LOAD_SECONDS" in reason(asked)
+        assert asked.cursor == at_rest.cursor
+        with dg.DagsterInstance.ephemeral() as later:
+            asked = evaluate(world, "done_file_sensor", later, at_rest.cursor)
+    [request] = asked.run_requests or ()
+    rows = world.warehouse.rows(TableReference.parse(TABLE))
+    assert world.run("load_job", instance, tags=request.tags).success
+    assert world.warehouse.rows(TableReference.parse(TABLE)) == rows
+    assert "every committed file is loaded" in reason(
+        evaluate(world, "done_file_sensor", instance, asked.cursor)
+    )
+
+
+def test_a_done_file_written_again_is_new(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.store.create(DONE.format("0.0"), b"")
+    seen = evaluate(world, "done_file_sensor", instance)
+    assert reason(seen)
+    world.store.delete(DONE.format("0.0"))
+    gone = evaluate(world, "done_file_sensor", instance, seen.cursor)
+    assert reason(gone)
+    world.store.create(DONE.format("0.0"), b"")
+    assert evaluate(world, "done_file_sensor", instance, gone.cursor).run_requests
+
+
+def test_without_done_files_a_poll_finds_what_is_committed(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    idle = evaluate(world, "done_file_sensor", instance)
+    world.produce(1)
+    world.run("extract_job", instance)
+    for entry in list(world.store.list("done/")):
+        world.store.delete(entry.path)
+    [request] = evaluate(world, "done_file_sensor", instance, idle.cursor).run_requests or ()
+    assert sensors.PENDING_TAG in request.tags
+
+
+def test_loads_are_requested_no_more_often_than_the_setting_says(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    add_run(instance, dg.DagsterRunStatus.SUCCESS, {LOAD_TAG: "1"})
+    world.produce(1)
+    world.run("extract_job", instance)
+    early = evaluate(world, "done_file_sensor", instance, "kept")
+    assert "a load is due in 1" in reason(early)
+    assert early.cursor == "kept"
+    [record] = instance.get_run_records(dg.RunsFilter(tags={LOAD_TAG: "1"}))
+    created = record.create_timestamp.timestamp()
+    assert sensors.seconds_to_next_load(instance, 120, created + 119) == pytest.approx(1)
+    assert sensors.seconds_to_next_load(instance, 120, created + 121) < 0
+
+
 def test_a_flight_that_a_dead_run_left_is_landed_by_the_next(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
@@ -249,4 +343,12 @@ def test_automation_runs_by_default(world: PlatformWorld) -> None:
 
 def test_intervals_are_settings(world: PlatformWorld) -> None:
     assert world.definitions.resolve_sensor_def("extraction_sensor").minimum_interval_seconds == 300
-    assert world.definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds == 120
+    assert (
+        world.definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds
+        == sensors.POLL_SECONDS
+    )
+
+
+def test_a_tick_is_as_frequent_as_loads_may_be(tmp_path: Path) -> None:
+    definitions = PlatformWorld(tmp_path, KBQ_LOAD_SECONDS="5").definitions
+    assert definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds == 5

@@ -177,7 +177,7 @@ class RunSettings:
     )
     load_seconds: int = variable(
         "KBQ_LOAD_SECONDS",
-        "seconds between checks for committed files, by Dagster's daemon",
+        "least seconds between two loads that Dagster's sensor requests",
         120,
         whole(),
         on_bigquery=900,

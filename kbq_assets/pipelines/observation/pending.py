@@ -1,11 +1,14 @@
-"""What waits, a page at a time: for sensors, whose ticks have a minute however much is staged.
+"""Reasons to start a run, found within a sensor's tick: Dagster ends a tick after a minute, however much is staged.
 
-Each page is asked with the plan of the run itself, so holds, quotas and parked tables count here as they do there.
-What is found is a reason to start a run, never what the run works on: the run plans again, from everything.
+New done files are the quick reason for a load: one listing finds them. Polls find everything else, page by page, with
+the plan of the run itself: load blocks, quotas and parked tables count here as they do there. A reason never says what
+the run works on: the run plans again, from everything.
 """
 
 from __future__ import annotations
 
+import base64
+import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +20,7 @@ from kbq_assets.core.extraction.planning import BacklogChunk, ExtractionPlan
 from kbq_assets.core.extraction.restarts import MayRestart
 from kbq_assets.core.loading.table_state import LoadLimits, TableState
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import BACKLOG, COMMITS, TABLE_REGISTRY, TABLES
+from kbq_assets.core.protocol.names import BACKLOG, COMMITS, DONE, TABLE_REGISTRY, TABLES
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.loading.view import FindHolds
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -29,6 +32,11 @@ T = TypeVar("T")
 PAGE_BYTES: Final = 32 * 1024 * 1024
 #: No page is begun after this many seconds of a look: Dagster ends a tick after 60.
 LOOK_SECONDS: Final = 20.0
+#: A listing of done files ends after this many seconds; the poll then finds what it would have found.
+LIST_SECONDS: Final = 15.0
+#: Size of the bitmap that remembers a listing: 4 KB of a cursor. With 10,000 done files every fourth new one shares
+#: its bit with an old one and waits for the next poll.
+_SEEN_BITS: Final = 32 * 1024
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,52 @@ class PendingLoads:
     names: tuple[str, ...]
     start: str
     complete: bool
+
+
+@dataclass(frozen=True)
+class NewDoneFiles:
+    """``names`` that the last listing did not have; ``seen`` remembers this listing for the next call."""
+
+    names: tuple[str, ...]
+    seen: str
+
+
+def find_done_files(store: ObjectStore, seen: str, monotonic: Callable[[], float]) -> NewDoneFiles:
+    """Done files that are new since the listing that ``seen`` remembers, whoever wrote them.
+
+    Their names are not in order of time, and old ones are deleted, so ``seen`` is a bitmap of names and generations.
+    A lost or wrong ``seen`` finds nothing new: a poll finds what is pending.
+    """
+    deadline = monotonic() + LIST_SECONDS
+    listed = []
+    for entry in store.list(DONE):
+        if monotonic() > deadline:
+            return NewDoneFiles((), seen)
+        if entry.path.endswith(".done"):
+            listed.append(f"{entry.path}#{entry.generation}")
+    known = _parse_seen(seen)
+    bits = 0
+    for name in listed:
+        bits |= 1 << _bit(name)
+    new = () if known is None else tuple(sorted(name for name in listed if not known >> _bit(name) & 1))
+    return NewDoneFiles(new, _format_seen(bits))
+
+
+def _bit(name: str) -> int:
+    return zlib.crc32(name.encode()) % _SEEN_BITS
+
+
+def _format_seen(bits: int) -> str:
+    return base64.b64encode(zlib.compress(bits.to_bytes(_SEEN_BITS // 8, "big"), 9)).decode()
+
+
+def _parse_seen(text: str) -> int | None:
+    try:
+        packed = base64.b64decode(text, validate=True)
+        found = zlib.decompressobj().decompress(packed, _SEEN_BITS // 8 + 1)
+    except (ValueError, zlib.error):
+        return None
+    return int.from_bytes(found, "big") if len(found) == _SEEN_BITS // 8 else None
 
 
 def pages(

@@ -14,6 +14,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 
 TOPICS = [TOPIC, "shop.a", "shop.b"]
@@ -125,3 +126,59 @@ def test_new_records_are_found_wherever_a_look_starts(staged: FakePlatform, star
     found = look()
     assert pending.has_work(found.answers[-1])
     assert found.start == "shop.a"
+
+
+def find_done(store: FaultyMemoryStore, seen: str = "") -> pending.NewDoneFiles:
+    return pending.find_done_files(store, seen, lambda: 0.0)
+
+
+@given(st.sets(st.integers(0, 10**6), max_size=30), st.sets(st.integers(0, 10**6), max_size=30))
+def test_done_files_are_new_once_and_deleted_ones_are_not(first: set[int], second: set[int]) -> None:
+    store = FaultyMemoryStore()
+    names = {number: f"done/t.0.d.t.1.{number}.{number}.done" for number in first | second}
+    for number in first:
+        store.create(names[number], b"")
+    seen = find_done(store).seen
+    assert find_done(store, seen).names == ()
+    for number in first - second:
+        store.delete(names[number])
+    assert find_done(store, seen).names == ()
+    for number in second - first:
+        store.create(names[number], b"")
+    found = find_done(store, seen)
+    # A bitmap of 32,768 bits: a name may share its bit with an old one.
+    assert {name.partition("#")[0] for name in found.names} <= {names[n] for n in second - first}
+    assert len(found.names) >= len(second - first) - 2
+    assert find_done(store, found.seen).names == ()
+
+
+@pytest.mark.parametrize("seen", ["", "lost", "commits/a.json", "\x00", "eJwDAAAAAAE=", "🙂"])
+def test_a_lost_listing_makes_no_done_file_new(seen: str) -> None:
+    store = FaultyMemoryStore()
+    store.create("done/t.0.d.t.1.0.0.done", b"")
+    found = find_done(store, seen)
+    assert found.names == ()
+    store.create("done/t.0.d.t.1.1.1.done", b"")
+    assert len(find_done(store, found.seen).names) == 1
+
+
+def test_what_a_listing_remembers_does_not_grow_with_it() -> None:
+    store = FaultyMemoryStore()
+    for number in range(20_000):
+        store.create(f"done/t.0.d.t.1.{number}.{number}.done", b"")
+    assert len(find_done(store).seen) <= 6_000
+
+
+def test_a_listing_ends_after_its_time_and_remembers_the_one_before() -> None:
+    store = FaultyMemoryStore()
+    for number in range(3):
+        store.create(f"done/t.0.d.t.1.{number}.{number}.done", b"")
+    late = pending.LIST_SECONDS + 1
+    assert pending.find_done_files(store, "before", seconds(0, 1, late)) == pending.NewDoneFiles((), "before")
+
+
+def test_what_else_lies_among_done_files_is_no_done_file() -> None:
+    store = FaultyMemoryStore()
+    seen = find_done(store).seen
+    store.create("done/README.txt", b"")
+    assert find_done(store, seen).names == ()
