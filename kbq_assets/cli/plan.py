@@ -11,7 +11,7 @@ from kbq_assets.cli.context import json_option, pass_platform, selected_topics
 from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
-from kbq_assets.core.loading.table_state import LoadBatch
+from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.pipelines.observation.status_document import stop_json

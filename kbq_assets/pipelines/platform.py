@@ -21,9 +21,9 @@ from kbq_assets.core.extraction.cost import load_cost_function
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.table_options import table_options
-from kbq_assets.core.loading.table_state import LoadBatch
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list, select_topics

@@ -29,8 +29,8 @@ from kbq_assets.core.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
-from kbq_assets.core.loading.table_state import LoadLimits
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE

@@ -17,9 +17,9 @@ import pytest
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_state import JobInFlight
-from kbq_assets.pipelines.loading import load
+from kbq_assets.pipelines.loading import job_settling, table_loader
 from kbq_assets.pipelines.loading.ports import Turn
-from kbq_assets.pipelines.loading.table_loader import TableLoader
+from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets_tests.contracts.object_store import at_once
 from kbq_assets_tests.google.faults import Fault, Request
 from kbq_assets_tests.google.loads import Ground, WatchedWorld
@@ -120,19 +120,29 @@ def test_two_loaders_started_at_once_load_every_row_once(world: WatchedWorld, se
 # Without L2
 
 
-class _IdsOfItsOwn(TableLoader):
-    """Submits a flight under an id that it alone knows."""
+class _IdsOfItsOwn(TableRun):
+    """Submits jobs under ids that it alone knows."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._own: dict[str, JobInFlight] = {}
 
-    def _settle(self, current: Any, in_flight: JobInFlight) -> Turn:
-        own = JobInFlight(f"kbq-{uuid.uuid4().hex}", in_flight.project, in_flight.location, in_flight.files)
-        return super()._settle(current, self._own.setdefault(in_flight.job_id, own))
+    def own(self, in_flight: JobInFlight) -> JobInFlight:
+        job_id = f"kbq-{uuid.uuid4().hex}"
+        own = JobInFlight(job_id, in_flight.project, in_flight.location, in_flight.files)
+        return self._own.setdefault(in_flight.job_id, own)
 
 
-WITHOUT_INTENT = Mutant("ids of its own", "L2", ((load, "TableLoader", _IdsOfItsOwn),))
+def _settle_own(run: _IdsOfItsOwn, current: Any, in_flight: JobInFlight) -> Turn:
+    return _original_settle(run, current, run.own(in_flight))
+
+
+_original_settle = job_settling.settle
+WITHOUT_INTENT = Mutant(
+    "ids of its own",
+    "L2",
+    ((table_loader, "TableRun", _IdsOfItsOwn), (job_settling, "settle", _settle_own)),
+)
 
 
 def _doubled(world: WatchedWorld) -> Counter[int]:

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
-from kbq_assets.core.extraction import planning
-from kbq_assets.core.loading import completeness
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.extraction import pruning
+from kbq_assets.core.loading import batches, completeness, table_state
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as judging
-from kbq_assets.pipelines.loading import load
+from kbq_assets.pipelines.loading import job_settling
 from kbq_assets.pipelines.loading.ports import GO_ON, Turn
-from kbq_assets.pipelines.loading.table_loader import TableLoader
+from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.files.error_rows import ErrorRows
 from kbq_assets.wire.files.staged_file import FileEncoder
@@ -97,43 +96,42 @@ def _tables_before_the_commit(store: Any, commits_: Any) -> Any:
 files_in_use = state.files_in_use
 
 
-class _NewIdAfterUnknown(TableLoader):
-    def _submit(self, current: Any, in_flight: Any) -> Turn:
-        try:
-            self._ports.warehouse.insert_job(self._job(in_flight, in_flight.files))
-        except UnknownOutcome:
-            self._swap(current, loading.give_up(current.value))
-        except JobAlreadyExists:
-            pass
-        return GO_ON
+def _submit_or_give_up(run: TableRun, current: Any, in_flight: Any) -> Turn:
+    try:
+        run.ports.warehouse.insert_job(run.load_job(in_flight, in_flight.files))
+    except UnknownOutcome:
+        run.swap(current, table_state.give_up(current.value))
+    except JobAlreadyExists:
+        pass
+    return GO_ON
 
 
-class _LandsFailedJobs(TableLoader):
-    def _recover(self, current: Any, in_flight: Any, error: Any) -> Turn:
-        self._swap(current, loading.land(current.value, in_flight.rows))
-        return GO_ON
+def _record_failed_as_loaded(run: TableRun, current: Any, in_flight: Any, error: Any) -> Turn:
+    run.swap(current, table_state.record_success(current.value, in_flight.rows))
+    return GO_ON
 
 
-class _DeletesBeforeRecording(TableLoader):
-    def _settle(self, current: Any, in_flight: Any) -> Turn:
-        self._ports.store.delete_many([f.path for f in in_flight.files])
-        turn: Turn = super()._settle(current, in_flight)
-        return turn
+def _delete_then_settle(run: TableRun, current: Any, in_flight: Any) -> Turn:
+    run.ports.store.delete_many([f.path for f in in_flight.files])
+    return original_settle(run, current, in_flight)
+
+
+original_settle = job_settling.settle
 
 
 def _isolate_with_the_mark(current: Any, bad: Any) -> Any:
-    isolated = loading_isolate(current, bad)
+    isolated = original_isolate(current, bad)
     if isolated.in_flight is None:
         return isolated
     marks = dict(isolated.marks)
     for quarantined in bad:
-        marks[loading.mark_key(quarantined.file)] = quarantined.file.until
+        marks[table_state.mark_key(quarantined.file)] = quarantined.file.until
     return dataclasses.replace(
         isolated, in_flight=None, marks=marks, quarantined=(*current.quarantined, *bad)
     )
 
 
-loading_isolate = loading.isolate
+original_isolate = table_state.isolate
 
 
 def _same_sequence(current: Any, in_flight: Any) -> Any:
@@ -156,10 +154,10 @@ def _publish_listed_as_lost(commit: Any, outcomes: Any, now_ms: int, asked_ms: i
 
 
 def _newest_first(files: list[StagedFile]) -> Any:
-    return {tp: windows[::-1] for tp, windows in loading_windows(files).items()}
+    return {tp: windows[::-1] for tp, windows in original_windows(files).items()}
 
 
-loading_windows = loading._windows_by_partition
+original_windows = batches._windows_by_partition
 
 
 def _errors_with_kafka_times(self: ErrorRows) -> Any:
@@ -183,18 +181,18 @@ MUTANTS = (
             (worker_unit, "_is_superseded", lambda unit, store: False))),
     Mutant("an unknown swap is made again without looking", "E4", ((publisher, "_rebase", _publish_listed_as_lost),)),
     Mutant("a reset keeps the epoch", "E9", ((commits, "reset", _reset_without_epoch(commits.reset)),)),
-    Mutant("marks without schema id", "L1", ((loading, "mark_key", _mark_without_schema),)),
-    Mutant("marks without epoch", "E9", ((loading, "mark_key", _mark_without_epoch),)),
+    Mutant("marks without schema id", "L1", ((table_state, "mark_key", _mark_without_schema),)),
+    Mutant("marks without epoch", "E9", ((table_state, "mark_key", _mark_without_epoch),)),
     Mutant("a window is pruned when any of its files is loaded", "E7", ((commits, "prune", _prune_if_any_loaded),)),
-    Mutant("the sweep ignores the position", "E6", ((planning, "_is_orphan", _orphan_whatever_the_position),)),
+    Mutant("the sweep ignores the position", "E6", ((pruning, "_is_orphan", _orphan_whatever_the_position),)),
     Mutant("the sweep reads tables and backlogs before the commits", "E6",
            ((state, "files_in_use", _tables_before_the_commit),)),
-    Mutant("a new id after an unknown outcome", "L3", ((load, "TableLoader", _NewIdAfterUnknown),)),
-    Mutant("a failed job counts as loaded", "L5", ((load, "TableLoader", _LandsFailedJobs),)),
-    Mutant("files are deleted before the load is recorded", "L4", ((load, "TableLoader", _DeletesBeforeRecording),)),
-    Mutant("the mark passes a bad file before its batch", "L5", ((loading, "isolate", _isolate_with_the_mark),)),
-    Mutant("one job id for all of a table's jobs", "L2", ((loading, "_fly", _same_sequence),)),
-    Mutant("newest windows first", "L1", ((loading, "_windows_by_partition", _newest_first),)),
+    Mutant("a new id after an unknown outcome", "L3", ((job_settling, "_submit", _submit_or_give_up),)),
+    Mutant("a failed job counts as loaded", "L5", ((job_settling, "_recover", _record_failed_as_loaded),)),
+    Mutant("files are deleted before the load is recorded", "L4", ((job_settling, "settle", _delete_then_settle),)),
+    Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),)),
+    Mutant("one job id for all of a table's jobs", "L2", ((table_state, "_under_new_id", _same_sequence),)),
+    Mutant("newest windows first", "L1", ((batches, "_windows_by_partition", _newest_first),)),
     Mutant("hours of quarantined rows are complete", "L5, L10", ((judging, "_refused", lambda current: []),)),
 )  # fmt: skip
 

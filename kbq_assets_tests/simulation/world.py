@@ -14,7 +14,7 @@ from unittest.mock import patch
 from kbq_assets.core.errors import KbqError, Refused
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
@@ -131,7 +131,9 @@ def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
 
     def park(now: TableState) -> TableState:
         return (
-            now if now.in_flight or now.parked else loading.park(now, "load_failed", "no job", store.now_ms())
+            now
+            if now.in_flight or now.parked
+            else table_state.park(now, "load_failed", "no job", store.now_ms())
         )
 
     state.change(store, TableState, table_state_path(table), park)

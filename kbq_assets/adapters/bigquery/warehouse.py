@@ -13,8 +13,8 @@ from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
-from kbq_assets.core.loading.table_state import LoadLimits
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock

@@ -20,8 +20,8 @@ from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import ConfigurationError, Unavailable, UnknownOutcome
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
-from kbq_assets.core.loading.table_state import LoadLimits
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import (

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.extraction import restarts
 from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
 from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
-from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop, TopicEntry
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop, TopicEntry
 from kbq_assets.core.protocol.names import (
-    DoneFileName,
-    StagedFileName,
-    TableReference,
-    backlog_path,
     shard_of,
 )
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
@@ -346,87 +338,3 @@ def _add_unit(
     else:
         draft.units.append(dataclasses.replace(unit, headroom=room))
         draft.averages[tp] = averages
-
-
-@dataclass(frozen=True)
-class BacklogChunk:
-    """Files of one window that wait in a table's backlog (E7)."""
-
-    files: tuple[StagedFile, ...]
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PruningPlan:
-    """Backlog chunks to create first, then the commit to swap in (E7). ``commit`` is the old one if nothing changes."""
-
-    chunks: Mapping[str, BacklogChunk]
-    commit: Commit
-
-
-def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) -> PruningPlan:
-    """Drop windows that are loaded; copy the files of parked tables into their backlog and drop them (E7)."""
-
-    def loaded(file: StagedFile) -> bool:
-        state = states.get(file.table)
-        return state is not None and state.is_loaded(file)
-
-    def is_set_aside(file: StagedFile) -> bool:
-        state = states.get(file.table)
-        return state is not None and state.parked is not None and not state.is_loaded(file)
-
-    pruned = commits.prune(commit, loaded)
-    # In offset order: chunks are created in this order, so that a loader never sees one without those before it.
-    chunks: dict[str, list[StagedFile]] = defaultdict(list)
-    for file in filter(is_set_aside, pruned.files):
-        name = file.name
-        chunks[backlog_path(file.table, name.epoch, name.topic_partition, file.window)].append(file)
-    kept = commits.drop_files(pruned, is_set_aside) if chunks else pruned
-    # Dropping set-aside files may leave windows whose other files are all loaded.
-    return PruningPlan({p: BacklogChunk(tuple(f)) for p, f in chunks.items()}, commits.prune(kept, loaded))
-
-
-def expected_done_files(
-    commit: Commit, states: Mapping[TableReference, TableState]
-) -> Iterator[DoneFileName]:
-    """Done files that must exist (E5): of files not yet loaded, and of each partition's last pending window.
-
-    The last window's are needed even when loaded: the highest done file of a partition is never missing (L7).
-    """
-    for partition in commit.partitions.values():
-        for window in partition.windows:
-            is_last = window is partition.windows[-1]
-            for file in window.files:
-                state = states.get(file.table)
-                if is_last or state is None or not state.is_loaded(file):
-                    yield file.done
-
-
-def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozenset[str]) -> list[str]:
-    """Staged files to delete (E6). ``listed`` must have been listed before commits, backlogs and states were read."""
-    by_shard = {(c.topic, c.shard): c for c in commits_}
-    return [path for path in listed if path not in in_use and _is_orphan(path, by_shard)]
-
-
-def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
-    try:
-        name = StagedFileName.parse(path)
-    except InvalidName:
-        return False  # not ours to judge
-    tp = name.topic_partition
-    commit = by_shard.get((tp.topic, shard_of(tp.partition)))
-    if commit is None or tp.partition not in commit.partitions:
-        return False
-    older = name.epoch < commit.epoch
-    return older or (name.epoch == commit.epoch and name.first_offset < commit.partitions[tp.partition].next)
-
-
-def superseded_done_files(
-    names: Iterable[DoneFileName], in_use: frozenset[DoneFileName]
-) -> list[DoneFileName]:
-    """Done files to delete: their avro is loaded and a higher one of the partition exists (L4, L7)."""
-    names = list(names)
-    highest: dict[TopicPartition, int] = {}
-    for name in names:
-        highest[name.topic_partition] = max(highest.get(name.topic_partition, -1), name.last_offset)
-    return [n for n in names if n.last_offset < highest[n.topic_partition] and n not in in_use]

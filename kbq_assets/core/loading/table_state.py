@@ -7,13 +7,10 @@ the *flight* before it is submitted, under an id that is never used again (L2).
 from __future__ import annotations
 
 import dataclasses
-import heapq
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.quota import JobCounts
@@ -155,45 +152,6 @@ class TableRegistry:
         return dataclasses.replace(self, active={**self.active, str(table): uuid}, creating=creating)
 
 
-@dataclass(frozen=True)
-class LoadLimits:
-    """Bounds of one job, and of a table's jobs in a day, failed ones included (0: none).
-
-    Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs.
-    """
-
-    files: int = 10_000
-    bytes: int = 15 * 10**12
-    time_partitions: int = 4_000
-    jobs_per_day: int = 1_500
-
-
-class SchemaKey(NamedTuple):
-    """What "one schema" means (PROTOCOL, Objects): the writer's id and the staged schema's fingerprint."""
-
-    schema_id: int
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class LoadBatch:
-    """Files of one schema that one job loads: per partition, a prefix of the windows of that schema (L1)."""
-
-    table: TableReference
-    schema: SchemaKey
-    files: tuple[StagedFile, ...]
-
-    @property
-    def rows(self) -> int:
-        """Rows in the batch."""
-        return sum(f.rows for f in self.files)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the batch's objects."""
-        return sum(f.bytes for f in self.files)
-
-
 def mark_key(file: StagedFile) -> str:
     """The key of a file's mark: topic, partition, epoch, schema id. '/' is in no topic name."""
     name = file.name
@@ -206,123 +164,20 @@ def rows_key(file: StagedFile) -> str:
     return f"{name.topic_partition.topic}/{name.topic_partition.partition}/{name.epoch}"
 
 
-def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
-    """Files beyond the table's marks, each once, though commit and backlog may both list it (E7)."""
-    return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
-
-
-def held_files(
-    state: TableState, files: Iterable[StagedFile], given_up: frozenset[str], held: Collection[str]
-) -> list[StagedFile]:
-    """Pending files of held topics (L9)."""
-    pending = pending_files(state, (f for f in files if f.path not in given_up))
-    return [f for f in pending if f.name.topic_partition.topic in held]
-
-
-def _refuse_cut(state: TableState, file: StagedFile) -> None:
-    mark = state.marks.get(mark_key(file), 0)
-    if mark > file.name.first_offset:
-        raise StateError(
-            f"{file.path} covers positions on both sides of its table's mark {mark}",
-            next_step="commit and table state contradict each other: was one of them restored from a backup?",
-        )
-
-
-def plan_batch(
-    table: TableReference,
-    state: TableState,
-    files: Iterable[StagedFile],
-    limits: LoadLimits,
-    given_up: frozenset[str] = frozenset(),
-    held: Collection[str] = (),
-) -> LoadBatch | None:
-    """Choose the next job's files (L1), or None when nothing is pending but what is held.
-
-    The schema whose oldest pending window is oldest goes first, the lowest id on a tie. ``given_up`` are paths that
-    a reset dropped. ``held`` are topics all of whose files wait (L9). Raises StateError for a file that a mark cuts in
-    two: part of it would be loaded twice.
-    """
-    by_schema: dict[int, list[StagedFile]] = defaultdict(list)
-    for file in pending_files(state, (f for f in files if f.path not in given_up)):
-        if file.name.topic_partition.topic not in held:
-            _refuse_cut(state, file)
-            by_schema[file.name.schema_id].append(file)
-    if not by_schema:
-        return None
-    schema_id = min(by_schema, key=lambda s: (min(f.oldest_ms for f in by_schema[s]), s))
-    return _batch_of(table, by_schema[schema_id], limits)
-
-
-def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
-    queues = _windows_by_partition(files)
-    oldest = min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0][0]
-    schema = SchemaKey(oldest.name.schema_id, oldest.fingerprint)
-    chosen: list[StagedFile] = []
-    size, dates, is_scattered = 0, set[int](), False
-    for window in _merge(queues, schema.fingerprint):
-        size += sum(f.bytes for f in window)
-        dates.update(*(f.dates for f in window))
-        is_scattered = is_scattered or not all(f.dates for f in window)  # rows of any date
-        too_much = (
-            len(chosen) + len(window) > limits.files
-            or size > limits.bytes
-            or len(dates) > limits.time_partitions
-            or is_scattered
-        )
-        if chosen and too_much:
-            break
-        chosen.extend(window)
-    return LoadBatch(table, schema, tuple(chosen))
-
-
-def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[StagedFile]]]:
-    """Per partition the windows in order, each a list of its files in offset order."""
-    ordered = sorted(
-        files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset)
-    )
-    queues: dict[Any, list[list[StagedFile]]] = defaultdict(list)
-    last = None
-    for file in ordered:
-        window = (file.name.topic_partition, file.name.epoch, file.window)
-        if window != last:
-            queues[file.name.topic_partition].append([])
-        queues[file.name.topic_partition][-1].append(file)
-        last = window
-    return queues
-
-
-def _merge(queues: Mapping[Any, Sequence[list[StagedFile]]], fingerprint: str) -> Iterable[list[StagedFile]]:
-    """Windows of one fingerprint, oldest first across partitions, in order within each (a prefix of each queue)."""
-
-    def head(partition: Any, index: int) -> tuple[int, Any, int] | None:
-        queue = queues[partition]
-        if index == len(queue) or queue[index][0].fingerprint != fingerprint:
-            return None
-        return (queue[index][0].oldest_ms, partition, index)
-
-    heap = [entry for entry in (head(partition, 0) for partition in queues) if entry]
-    heapq.heapify(heap)
-    while heap:
-        _, partition, index = heapq.heappop(heap)
-        yield queues[partition][index]
-        if following := head(partition, index + 1):
-            heapq.heappush(heap, following)
-
-
-def begin_job(state: TableState, batch: LoadBatch, project: str, location: str) -> TableState:
+def begin_job(state: TableState, files: tuple[StagedFile, ...], project: str, location: str) -> TableState:
     """Enter a batch as the flight under a fresh job id (L2)."""
-    return _fly(state, JobInFlight("", project, location, batch.files))
+    return _under_new_id(state, JobInFlight("", project, location, files))
 
 
-def with_failure(state: TableState) -> TableState:
+def count_failure(state: TableState) -> TableState:
     """Count the flight's job as failed, in the swap that says what becomes of its files (L5)."""
     return dataclasses.replace(state, ended=state.ended.with_failure())
 
 
-def with_landing(state: TableState, in_flight: JobInFlight, now_ms: int) -> TableState:
+def count_success(state: TableState, in_flight: JobInFlight, now_ms: int) -> TableState:
     """Count what a flight loaded and set aside, in the swap that records it (L4)."""
     return dataclasses.replace(
-        state, ended=state.ended.landed(in_flight.files, len(in_flight.quarantined), now_ms)
+        state, ended=state.ended.with_success(in_flight.files, len(in_flight.quarantined), now_ms)
     )
 
 
@@ -334,7 +189,7 @@ def count_job(state: TableState, now_ms: int) -> TableState:
 def retry(state: TableState) -> TableState:
     """After a transient job error: the same files under a new id (L5)."""
     assert state.in_flight is not None
-    return dataclasses.replace(_fly(state, state.in_flight), failures=state.failures + 1)
+    return dataclasses.replace(_under_new_id(state, state.in_flight), failures=state.failures + 1)
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
@@ -346,17 +201,17 @@ def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
         state.in_flight, files=good, quarantined=(*state.in_flight.quarantined, *bad)
     )
     if not good:
-        return land(dataclasses.replace(state, in_flight=in_flight), 0)
-    return _fly(state, in_flight)
+        return record_success(dataclasses.replace(state, in_flight=in_flight), 0)
+    return _under_new_id(state, in_flight)
 
 
-def _fly(state: TableState, in_flight: JobInFlight) -> TableState:
+def _under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
     sequence = state.sequence + 1
     in_flight = dataclasses.replace(in_flight, job_id=f"kbq-{state.uuid}-{sequence}")
     return dataclasses.replace(state, sequence=sequence, in_flight=in_flight)
 
 
-def land(state: TableState, output_rows: int) -> TableState:
+def record_success(state: TableState, output_rows: int) -> TableState:
     """Record a successful flight: marks, rows, hours and quarantine move in one swap (L4)."""
     in_flight = state.in_flight
     assert in_flight is not None

@@ -96,7 +96,7 @@ class JobTotals:
     last_ms: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def landed(self, files: Sequence[StagedFile], set_aside: int, now_ms: int) -> JobTotals:
+    def with_success(self, files: Sequence[StagedFile], set_aside: int, now_ms: int) -> JobTotals:
         """With one more job that loaded ``files``, while others were set aside."""
         loaded = _with_age(self.loaded, files, now_ms)
         return dataclasses.replace(

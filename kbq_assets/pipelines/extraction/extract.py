@@ -29,10 +29,9 @@ from kbq_assets.core.extraction.planning import (
     PartitionStop,
     RecordedGap,
     TopicSnapshot,
-    expected_done_files,
     plan_extraction,
-    plan_pruning,
 )
+from kbq_assets.core.extraction.pruning import expected_done_files, plan_pruning
 from kbq_assets.core.extraction.restarts import may_restart
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.turns import SliceLimits, Turns

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError
-from kbq_assets.core.loading import completeness
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading import batches, completeness
 from kbq_assets.core.loading.completeness import Feeder, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicEntry
@@ -94,7 +93,7 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder])
         files = [] if current.parked else list(view.files(table))
     except KbqError as error:
         return Verdict(table, _hours_of(view, table).until, why=error.message)
-    waiting = loading.pending_files(current, (f for f in files if f.path not in view.given_up))
+    waiting = batches.pending_files(current, (f for f in files if f.path not in view.given_up))
     waiting.extend(current.in_flight.files if current.in_flight else ())
     topics = {key.partition("/")[0] for key in current.rows}
     topics.update(file.name.topic_partition.topic for file in waiting)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbq_assets.core.errors import KbqError, StateError, TransientError
-from kbq_assets.core.extraction.planning import superseded_done_files
+from kbq_assets.core.extraction.pruning import superseded_done_files
 from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading import batches
+from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
 from kbq_assets.core.loading.quota import next_job_ms
-from kbq_assets.core.loading.table_state import LoadBatch, LoadLimits
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
@@ -103,7 +103,7 @@ def _next_batch(
             return None
         if next_job_ms(current.jobs, limits.jobs_per_day, now_ms) > now_ms:
             return None
-        return loading.plan_batch(table, current, view.files(table), limits, view.given_up, view.holds)
+        return batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.holds)
     except StateError:
         return None  # the load reports the table as failed; the others are planned
 
@@ -260,6 +260,6 @@ class _Cycle:
             self.deleted_done_files = len(superseded) - len(failed)
 
     def _loaded(self) -> Iterator[StagedFile]:
-        for in_flight in (in_flight for loader in self._loaders.values() for in_flight in loader.landed):
+        for in_flight in (in_flight for loader in self._loaders.values() for in_flight in loader.loaded):
             yield from in_flight.files
             yield from (quarantined.file for quarantined in in_flight.quarantined)

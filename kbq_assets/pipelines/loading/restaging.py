@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from kbq_assets.core.errors import NotFound, PreconditionFailed
-from kbq_assets.core.loading.table_state import LoadBatch
+from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.tables import (
     Column,
     IncompatibleColumn,

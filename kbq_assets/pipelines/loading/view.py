@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFound, UnsupportedFormat
-from kbq_assets.core.extraction.planning import BacklogChunk
+from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.observation.checks import Hold
 from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicEntry, TopicRegistry

@@ -13,7 +13,8 @@ from typing import Final
 from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.extraction.planning import PartitionStop, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.restarts import retry_in_words
-from kbq_assets.core.loading.table_state import TableState, pending_files
+from kbq_assets.core.loading.batches import pending_files
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
     COUNTS_AGREE,

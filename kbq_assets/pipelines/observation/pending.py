@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from kbq_assets.core.errors import KbqError, NotFound
-from kbq_assets.core.extraction.planning import BacklogChunk, ExtractionPlan
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.extraction.restarts import MayRestart
-from kbq_assets.core.loading.table_state import LoadLimits, TableState
+from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import BACKLOG, COMMITS, DONE, TABLE_REGISTRY, TABLES
 from kbq_assets.pipelines.loading import load

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop, plan_extraction
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
+from kbq_assets.core.loading.batches import held_files, pending_files
 from kbq_assets.core.loading.schema_changes import SchemaChange
-from kbq_assets.core.loading.table_state import TableState, held_files, pending_files
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
@@ -42,27 +43,31 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class TableStatus:
-    """One table. ``state`` is ready, flying, held (``held_rows`` wait for a check), parked, or failed: its state object
-    cannot be read. ``mismatches`` are jobs whose row counts differed. ``next_try_ms`` is when a parked one is tried
-    again by itself (0: never), after ``tries`` that failed. ``message``: what is wrong, and the commands that go on.
-    ``changes``: what became of its columns lately. Hours (since 1970) below ``complete_until`` are complete, 0 where
-    none is known to be; ``late_rows`` came into such. ``loaded_ms`` is when a job last loaded something, 0 for never.
-    """
+    """One table: rows and files that are loaded or wait, and what is wrong."""
 
     table: TableReference
+    #: ready, in flight, held (a check makes ``held_rows`` wait), parked, or failed (its state object is unreadable)
     state: str
     loaded_rows: int
     pending_rows: int
     pending_files: int
     quarantined_files: int
+    #: jobs that loaded another number of rows than their files have
     mismatches: int
+    #: what is wrong, and the commands that fix it
     message: str = ""
+    #: failed tries since the table was parked
     tries: int = 0
+    #: when a load tries the parked table again (0: never)
     next_try_ms: int = 0
     held_rows: int = 0
+    #: recent changes of its columns
     changes: tuple[SchemaChange, ...] = ()
+    #: hours (since 1970) below this are complete; 0 if none is known to be
     complete_until: int = 0
+    #: rows that arrived for complete hours
     late_rows: int = 0
+    #: when a job last loaded something (0: never)
     loaded_ms: int = 0
 
 
@@ -149,7 +154,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
     parked = current.parked
     next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
     held = held_files(current, files, view.given_up, view.holds)
-    kind = "parked" if parked else "flying" if current.in_flight else "held" if held else "ready"
+    kind = "parked" if parked else "in flight" if current.in_flight else "held" if held else "ready"
     return TableStatus(
         table,
         kind,

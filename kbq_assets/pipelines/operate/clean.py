@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.extraction.planning import plan_sweep, superseded_done_files
+from kbq_assets.core.extraction.pruning import plan_sweep, superseded_done_files
 from kbq_assets.core.observation.run_totals import RUNS
 from kbq_assets.core.protocol.names import STAGING
 from kbq_assets.pipelines.protocol import state

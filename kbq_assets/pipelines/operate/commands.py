@@ -11,7 +11,7 @@ from functools import partial
 
 from kbq_assets.core.errors import InvalidName, NotFound, Refused
 from kbq_assets.core.extraction.restarts import PARKINGS
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
@@ -271,7 +271,7 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
     def apply() -> None:
-        state.change(store, TableState, path, loading.unpark)
+        state.change(store, TableState, path, table_state.unpark)
 
     return Proposal(
         f"resume table {table}", (f"was parked: {current.parked.reason}: {current.parked.error}",), apply
@@ -293,7 +293,7 @@ def _propose_accept(store: ObjectStore, table: TableReference, current: TableSta
     )
 
     def apply() -> None:
-        state.change(store, TableState, table_state_path(table), lambda now: loading.accept(now, *seen))
+        state.change(store, TableState, table_state_path(table), lambda now: table_state.accept(now, *seen))
 
     return Proposal(f"accept the row counts of table {table}", lines, apply)
 
@@ -309,7 +309,9 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
         raise Refused(f"table {table} is parked already", next_step=f"kbq resume --table {table}")
 
     def apply() -> None:
-        state.change(store, TableState, path, lambda now: loading.park(now, "operator", "held by kbq park"))
+        state.change(
+            store, TableState, path, lambda now: table_state.park(now, "operator", "held by kbq park")
+        )
 
     return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)
 

@@ -21,7 +21,7 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
     UnsupportedFormat,
 )
-from kbq_assets.core.extraction.planning import BacklogChunk
+from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicRegistry

@@ -6,17 +6,16 @@ import dataclasses
 
 import pytest
 
-from kbq_assets.core.extraction.planning import (
-    ExtractionPlan,
-    TopicSnapshot,
+from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
+from kbq_assets.core.extraction.pruning import (
     expected_done_files,
-    plan_extraction,
     plan_pruning,
     plan_sweep,
     superseded_done_files,
 )
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.loading.table_state import LoadBatch, SchemaKey, TableState, begin_job, land, park
+from kbq_assets.core.loading.batches import LoadBatch, SchemaKey
+from kbq_assets.core.loading.table_state import TableState, begin_job, park, record_success
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop, TopicEntry
 from kbq_assets.core.protocol.names import DoneFileName, TableReference
@@ -179,7 +178,7 @@ PENDING = commits.publish(COMMIT, 0, 3, [window(10, 15, FILE_A, FILE_B), window(
 
 def _loaded(*files: object) -> TableState:
     batch = LoadBatch(A, SchemaKey(1, "f1"), files)  # type: ignore[arg-type]
-    return land(begin_job(TableState("u"), batch, "p", "l"), batch.rows)
+    return record_success(begin_job(TableState("u"), batch.files, "p", "l"), batch.rows)
 
 
 def test_a_window_is_pruned_only_when_all_its_tables_are_loaded() -> None:

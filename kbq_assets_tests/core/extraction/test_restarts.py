@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.extraction import restarts
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
@@ -77,13 +77,13 @@ def test_a_stop_where_one_stood_is_a_failed_try_and_the_same_stop_is_none() -> N
 
 
 def test_a_tried_table_keeps_its_tries_until_a_job_lands_or_an_operator_resumes_it() -> None:
-    parked = loading.park(TableState("u", failures=3), "load_failed", "x", NOW)
-    tried = loading.restart(parked)
+    parked = table_state.park(TableState("u", failures=3), "load_failed", "x", NOW)
+    tried = table_state.restart(parked)
     assert (tried.parked, tried.restarting, tried.failures) == (None, parked.parked, 3)
-    again = loading.park(tried, "load_failed", "y", NOW + 1)
+    again = table_state.park(tried, "load_failed", "y", NOW + 1)
     assert again.parked == Parked("load_failed", "y", 1, NOW + 1)
     assert again.restarting is None
-    assert loading.unpark(again) == loading.unpark(tried) == TableState("u")
+    assert table_state.unpark(again) == table_state.unpark(tried) == TableState("u")
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.core.errors import StateError
-from kbq_assets.core.loading import table_state as loading
-from kbq_assets.core.loading.table_state import (
-    LoadLimits,
-    QuarantinedFile,
-    RowMismatch,
-    TableRegistry,
-    TableState,
-    plan_batch,
-)
+from kbq_assets.core.loading import batches, table_state
+from kbq_assets.core.loading.batches import LoadLimits, plan_batch
+from kbq_assets.core.loading.table_state import QuarantinedFile, RowMismatch, TableRegistry, TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets_tests.strategies import staged_file
@@ -34,10 +28,10 @@ def _plan(
     return [] if batch is None else list(batch.files)
 
 
-def _landed(state: TableState, files: list[StagedFile], output_rows: int | None = None) -> TableState:
-    batch = loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), tuple(files))
-    flying = loading.begin_job(state, batch, "p", "l")
-    return loading.land(flying, batch.rows if output_rows is None else output_rows)
+def _loaded(state: TableState, files: list[StagedFile], output_rows: int | None = None) -> TableState:
+    batch = batches.LoadBatch(TABLE, batches.SchemaKey(1, "f1"), tuple(files))
+    submitted = table_state.begin_job(state, batch.files, "p", "l")
+    return table_state.record_success(submitted, batch.rows if output_rows is None else output_rows)
 
 
 def test_nothing_pending_is_no_batch() -> None:
@@ -51,17 +45,17 @@ def test_a_file_listed_in_commit_and_backlog_counts_once() -> None:
 
 def test_files_below_the_marks_are_not_candidates() -> None:
     old, new = staged_file(0, 5), staged_file(5, 9)
-    assert _plan([old, new], _landed(FRESH, [old])) == [new]
+    assert _plan([old, new], _loaded(FRESH, [old])) == [new]
 
 
 def test_marks_of_one_epoch_do_not_cover_another() -> None:
     again = staged_file(0, 5, epoch=2)
-    assert _plan([again], _landed(FRESH, [staged_file(0, 9)])) == [again]
+    assert _plan([again], _loaded(FRESH, [staged_file(0, 9)])) == [again]
 
 
 def test_marks_of_one_schema_do_not_cover_another() -> None:
     old_id, new_id = staged_file(3, 9, schema_id=1, window=0), staged_file(0, 9, schema_id=2)
-    assert _plan([old_id, new_id], _landed(FRESH, [new_id])) == [old_id]
+    assert _plan([old_id, new_id], _loaded(FRESH, [new_id])) == [old_id]
 
 
 def test_the_schema_with_the_oldest_window_goes_first_and_the_lowest_id_on_a_tie() -> None:
@@ -101,7 +95,7 @@ def test_a_file_of_more_dates_than_it_lists_is_loaded_alone() -> None:
 
 def test_a_file_that_a_mark_cuts_in_two_is_never_loaded() -> None:
     with pytest.raises(StateError, match="both sides"):
-        _plan([staged_file(3, 9)], _landed(FRESH, [staged_file(0, 5)]))
+        _plan([staged_file(3, 9)], _loaded(FRESH, [staged_file(0, 5)]))
 
 
 def test_files_that_a_reset_gave_up_are_not_candidates() -> None:
@@ -135,58 +129,54 @@ def test_loading_batch_after_batch_loads_everything_once_and_in_order(
     while batch := plan_batch(TABLE, state, files, LoadLimits(files=most)):
         assert len({(f.name.schema_id, f.fingerprint) for f in batch.files}) == 1
         loaded.extend(batch.files)
-        state = loading.land(loading.begin_job(state, batch, "p", "l"), batch.rows)
+        state = table_state.record_success(table_state.begin_job(state, batch.files, "p", "l"), batch.rows)
     assert sorted(f.path for f in loaded) == sorted(f.path for f in files)
     by_key: dict[str, list[int]] = {}
     for file in loaded:
-        by_key.setdefault(loading.mark_key(file), []).append(file.name.first_offset)
+        by_key.setdefault(table_state.mark_key(file), []).append(file.name.first_offset)
     assert all(firsts == sorted(firsts) for firsts in by_key.values())
 
 
 def test_every_intent_has_an_id_that_was_never_used() -> None:
-    batch = loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (staged_file(0, 5), staged_file(5, 9)))
-    first = loading.begin_job(FRESH, batch, "p", "l")
-    second = loading.retry(first)
-    third = loading.isolate(second, [QuarantinedFile(batch.files[0], "broken")])
-    fourth = loading.begin_job(loading.land(third, 4), batch, "p", "l")
+    batch = batches.LoadBatch(TABLE, batches.SchemaKey(1, "f1"), (staged_file(0, 5), staged_file(5, 9)))
+    first = table_state.begin_job(FRESH, batch.files, "p", "l")
+    second = table_state.retry(first)
+    third = table_state.isolate(second, [QuarantinedFile(batch.files[0], "broken")])
+    fourth = table_state.begin_job(table_state.record_success(third, 4), batch.files, "p", "l")
     flights = [s.in_flight.job_id for s in (first, second, third, fourth) if s.in_flight]
     assert flights == [f"kbq-u-{n}" for n in (1, 2, 3, 4)]
 
 
 def test_a_bad_file_moves_the_mark_only_together_with_the_rest_of_its_batch() -> None:
     good, bad = staged_file(0, 5), staged_file(5, 9)
-    flying = loading.begin_job(
-        FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (good, bad)), "p", "l"
-    )
-    isolated = loading.isolate(flying, [QuarantinedFile(bad, "broken")])
+    submitted = table_state.begin_job(FRESH, (good, bad), "p", "l")
+    isolated = table_state.isolate(submitted, [QuarantinedFile(bad, "broken")])
     assert (isolated.marks, isolated.quarantined) == ({}, ())
-    landed = loading.land(isolated, good.rows)
-    assert landed.marks == {loading.mark_key(good): 9}
-    assert [q.file for q in landed.quarantined] == [bad]
-    assert sum(landed.rows.values()) == good.rows
+    loaded = table_state.record_success(isolated, good.rows)
+    assert loaded.marks == {table_state.mark_key(good): 9}
+    assert [q.file for q in loaded.quarantined] == [bad]
+    assert sum(loaded.rows.values()) == good.rows
 
 
 def test_a_batch_of_bad_files_alone_lands_at_once() -> None:
     bad = staged_file(0, 5)
-    flying = loading.begin_job(FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (bad,)), "p", "l")
-    landed = loading.isolate(flying, [QuarantinedFile(bad, "broken")])
-    assert (landed.in_flight, landed.is_loaded(bad), dict(landed.rows)) == (None, True, {})
+    submitted = table_state.begin_job(FRESH, (bad,), "p", "l")
+    loaded = table_state.isolate(submitted, [QuarantinedFile(bad, "broken")])
+    assert (loaded.in_flight, loaded.is_loaded(bad), dict(loaded.rows)) == (None, True, {})
 
 
 def test_other_output_rows_are_recorded_as_loaded_and_as_a_mismatch() -> None:
     file = staged_file(0, 5)
-    state = _landed(FRESH, [file], output_rows=4)
+    state = _loaded(FRESH, [file], output_rows=4)
     assert state.is_loaded(file)
     assert state.mismatches == (RowMismatch("kbq-u-1", 5, 4),)
 
 
 def test_parking_keeps_a_flight_whose_id_may_have_run() -> None:
-    flying = loading.begin_job(
-        FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (staged_file(0, 5),)), "p", "l"
-    )
-    parked = loading.park(flying, "old_flight", "lost")
-    assert parked.in_flight == flying.in_flight
-    assert loading.unpark(parked) == flying
+    submitted = table_state.begin_job(FRESH, (staged_file(0, 5),), "p", "l")
+    parked = table_state.park(submitted, "old_flight", "lost")
+    assert parked.in_flight == submitted.in_flight
+    assert table_state.unpark(parked) == submitted
 
 
 def test_a_registered_table_keeps_the_uuid_of_its_first_announcement() -> None:
@@ -197,11 +187,9 @@ def test_a_registered_table_keeps_the_uuid_of_its_first_announcement() -> None:
     assert active.announce(TABLE, "third").activate(TABLE) == active
 
 
-@pytest.mark.parametrize("change", [loading.burn, loading.give_up, loading.retry])
+@pytest.mark.parametrize("change", [table_state.burn, table_state.give_up, table_state.retry])
 def test_what_becomes_of_a_flight_never_moves_a_mark(change: object) -> None:
     assert callable(change)
-    flying = loading.begin_job(
-        FRESH, loading.LoadBatch(TABLE, loading.SchemaKey(1, "f1"), (staged_file(0, 5),)), "p", "l"
-    )
-    changed = change(flying)
+    submitted = table_state.begin_job(FRESH, (staged_file(0, 5),), "p", "l")
+    changed = change(submitted)
     assert dataclasses.replace(changed, in_flight=None, sequence=0, failures=0) == FRESH

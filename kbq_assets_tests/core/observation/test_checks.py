@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import RowMismatch, TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import BLOCKABLE, CHECKS, CONTIGUOUS, ERRORS_FEW, ROWS_MATCH
@@ -111,10 +111,8 @@ def test_a_damaged_commit_is_not_contiguous(commit: Commit, finding: str) -> Non
 
 
 def _loaded(*files: StagedFile) -> TableState:
-    flying = loading.begin_job(
-        TableState("u"), loading.LoadBatch(TABLE, loading.SchemaKey(1, "f"), files), "p", "l"
-    )
-    return loading.land(flying, sum(f.rows for f in files))
+    submitted = table_state.begin_job(TableState("u"), files, "p", "l")
+    return table_state.record_success(submitted, sum(f.rows for f in files))
 
 
 def _beyond(commit: Commit, *files: StagedFile) -> dict[str, list[str]]:
@@ -221,11 +219,11 @@ def test_a_commit_of_very_many_files_is_called_large(monkeypatch: pytest.MonkeyP
 
 def test_a_mismatch_fails_until_an_operator_has_seen_it() -> None:
     state = TableState("u", mismatches=(RowMismatch("j1", 5, 4), RowMismatch("j2", 5, 6)))
-    seen = loading.accept(state, 1)
+    seen = table_state.accept(state, 1)
     assert checks.rows_result(TABLE, state).message.count("job j") == 2
     assert checks.rows_result(TABLE, seen).message == "job j2 loaded 6 rows of files with 5"
-    assert checks.rows_result(TABLE, loading.accept(seen, 2)).passed
-    assert loading.accept(seen, 0) == seen
+    assert checks.rows_result(TABLE, table_state.accept(seen, 2)).passed
+    assert table_state.accept(seen, 0) == seen
 
 
 def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:

@@ -9,8 +9,8 @@ from datetime import date, timedelta
 import pytest
 
 from kbq_assets.core.errors import NotFound
-from kbq_assets.core.extraction.planning import BacklogChunk
-from kbq_assets.core.loading import table_state as loading
+from kbq_assets.core.extraction.pruning import BacklogChunk
+from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, Counts
 from kbq_assets.core.protocol.names import TableReference, backlog_path, commit_path, table_state_path
@@ -326,7 +326,7 @@ def test_a_job_that_loaded_another_number_of_rows_is_told_with_the_difference() 
     bench.load(wait_seconds=0)
 
     def change(table: TableState) -> TableState:
-        return loading.land(table, 1)
+        return table_state.record_success(table, 1)
 
     bench.warehouse.step()
     rows(bench, A).pop()

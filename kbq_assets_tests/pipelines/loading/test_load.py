@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from kbq_assets.core.extraction.planning import plan_pruning
+from kbq_assets.core.extraction.pruning import plan_pruning
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.pipelines.loading.job_settling import MAX_JOB_AGE_MS
 from kbq_assets.pipelines.loading.load import plan
-from kbq_assets.pipelines.loading.table_loader import MAX_FLIGHT_AGE_MS
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import JobError
@@ -271,7 +271,7 @@ def test_a_flight_too_old_to_be_told_is_parked_and_not_submitted() -> None:
     with pytest.raises(Crash):
         bench.load()
     bench.faults = lambda call: Outcome.OK
-    bench.store.time_ms += MAX_FLIGHT_AGE_MS + 1
+    bench.store.time_ms += MAX_JOB_AGE_MS + 1
     [report] = bench.load().tables
     assert (report.state, bench.warehouse.jobs) == ("parked", {})
 

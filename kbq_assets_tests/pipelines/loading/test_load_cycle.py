@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.loading.table_state import LoadLimits, TableState
+from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path

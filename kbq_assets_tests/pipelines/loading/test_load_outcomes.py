@@ -56,7 +56,7 @@ class Case:
     check: Callable[[TableState], bool] = lambda table: True
 
 
-def _flying(bench: Bench) -> None:
+def _in_flight(bench: Bench) -> None:
     """Jobs are submitted and do not run."""
     bench.warehouse.auto_run = False
     bench.load(wait_seconds=0.0)
@@ -64,12 +64,12 @@ def _flying(bench: Bench) -> None:
 
 
 def _stuck(bench: Bench) -> None:
-    _flying(bench)
+    _in_flight(bench)
     bench.store.time_ms += HOURS_7
 
 
 def _miscounted(bench: Bench) -> None:
-    _flying(bench)
+    _in_flight(bench)
     while bench.warehouse.step():
         pass
     job = next(job for job in bench.warehouse.jobs.values() if job.load and job.load.table == A)
@@ -77,7 +77,7 @@ def _miscounted(bench: Bench) -> None:
 
 
 def _foreign(bench: Bench) -> None:
-    _flying(bench)
+    _in_flight(bench)
     key, job = next((k, j) for k, j in bench.warehouse.jobs.items() if j.load and j.load.table == A)
     bench.warehouse.jobs[key].status = dataclasses.replace(
         job.status, state="DONE", source_uris=("memory:///else",)
@@ -116,7 +116,7 @@ CASES = (
     Case("409, the same files", fault=Outcome.OWN_RETRY),
     Case("unavailable", fault=Outcome.UNAVAILABLE),
     Case("404 after insert", _hide),
-    Case("adopted from a dead run", _flying),
+    Case("adopted from a dead run", _in_flight),
     Case("409, other files", _foreign, rows=(), check=lambda t: t.parked is not None),
     Case("refused", _refuse),
     Case("transient error", _failing(TRANSIENT, 2)),

@@ -289,8 +289,8 @@ def test_a_table_being_tried_is_told_by_the_status_until_a_job_lands() -> None:
     bench.warehouse.auto_run = False
     bench.store.time_ms += MINUTE
     bench.load(wait_seconds=0.0)
-    [flying] = status.read_tables(StateCache(bench.store))
-    assert (flying.state, "load_failed" in flying.message) == ("flying", True)
+    [in_flight] = status.read_tables(StateCache(bench.store))
+    assert (in_flight.state, "load_failed" in in_flight.message) == ("in flight", True)
     bench.warehouse.step()
     bench.load()
     assert status.read_tables(StateCache(bench.store))[0].message == ""

@@ -1,0 +1,156 @@
+"""Which files the next load job of a table takes (PROTOCOL L1): one schema, a prefix of windows per partition."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kbq_assets.core.errors import StateError
+from kbq_assets.core.loading.table_state import TableState, mark_key
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference
+
+
+@dataclass(frozen=True)
+class LoadLimits:
+    """Bounds of one job, and of a table's jobs in a day, failed ones included (0: none).
+
+    Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs.
+    """
+
+    files: int = 10_000
+    bytes: int = 15 * 10**12
+    time_partitions: int = 4_000
+    jobs_per_day: int = 1_500
+
+
+class SchemaKey(NamedTuple):
+    """What "one schema" means (PROTOCOL, Objects): the writer's id and the staged schema's fingerprint."""
+
+    schema_id: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class LoadBatch:
+    """Files of one schema that one job loads: per partition, a prefix of the windows of that schema (L1)."""
+
+    table: TableReference
+    schema: SchemaKey
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the batch."""
+        return sum(f.rows for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the batch's objects."""
+        return sum(f.bytes for f in self.files)
+
+
+def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
+    """Files beyond the table's marks, each once, though commit and backlog may both list it (E7)."""
+    return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
+
+
+def held_files(
+    state: TableState, files: Iterable[StagedFile], given_up: frozenset[str], held: Collection[str]
+) -> list[StagedFile]:
+    """Pending files of held topics (L9)."""
+    pending = pending_files(state, (f for f in files if f.path not in given_up))
+    return [f for f in pending if f.name.topic_partition.topic in held]
+
+
+def _refuse_cut(state: TableState, file: StagedFile) -> None:
+    mark = state.marks.get(mark_key(file), 0)
+    if mark > file.name.first_offset:
+        raise StateError(
+            f"{file.path} covers positions on both sides of its table's mark {mark}",
+            next_step="commit and table state contradict each other: was one of them restored from a backup?",
+        )
+
+
+def plan_batch(
+    table: TableReference,
+    state: TableState,
+    files: Iterable[StagedFile],
+    limits: LoadLimits,
+    given_up: frozenset[str] = frozenset(),
+    held: Collection[str] = (),
+) -> LoadBatch | None:
+    """Choose the next job's files (L1), or None when nothing is pending but what is held.
+
+    The schema whose oldest pending window is oldest goes first, the lowest id on a tie. ``given_up`` are paths that
+    a reset dropped. ``held`` are topics all of whose files wait (L9). Raises StateError for a file that a mark cuts in
+    two: part of it would be loaded twice.
+    """
+    by_schema: dict[int, list[StagedFile]] = defaultdict(list)
+    for file in pending_files(state, (f for f in files if f.path not in given_up)):
+        if file.name.topic_partition.topic not in held:
+            _refuse_cut(state, file)
+            by_schema[file.name.schema_id].append(file)
+    if not by_schema:
+        return None
+    schema_id = min(by_schema, key=lambda s: (min(f.oldest_ms for f in by_schema[s]), s))
+    return _batch_of(table, by_schema[schema_id], limits)
+
+
+def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
+    queues = _windows_by_partition(files)
+    oldest = min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0][0]
+    schema = SchemaKey(oldest.name.schema_id, oldest.fingerprint)
+    chosen: list[StagedFile] = []
+    size, dates, is_scattered = 0, set[int](), False
+    for window in _merge(queues, schema.fingerprint):
+        size += sum(f.bytes for f in window)
+        dates.update(*(f.dates for f in window))
+        is_scattered = is_scattered or not all(f.dates for f in window)  # rows of any date
+        too_much = (
+            len(chosen) + len(window) > limits.files
+            or size > limits.bytes
+            or len(dates) > limits.time_partitions
+            or is_scattered
+        )
+        if chosen and too_much:
+            break
+        chosen.extend(window)
+    return LoadBatch(table, schema, tuple(chosen))
+
+
+def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[StagedFile]]]:
+    """Per partition the windows in order, each a list of its files in offset order."""
+    ordered = sorted(
+        files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset)
+    )
+    queues: dict[Any, list[list[StagedFile]]] = defaultdict(list)
+    last = None
+    for file in ordered:
+        window = (file.name.topic_partition, file.name.epoch, file.window)
+        if window != last:
+            queues[file.name.topic_partition].append([])
+        queues[file.name.topic_partition][-1].append(file)
+        last = window
+    return queues
+
+
+def _merge(queues: Mapping[Any, Sequence[list[StagedFile]]], fingerprint: str) -> Iterable[list[StagedFile]]:
+    """Windows of one fingerprint, oldest first across partitions, in order within each (a prefix of each queue)."""
+
+    def head(partition: Any, index: int) -> tuple[int, Any, int] | None:
+        queue = queues[partition]
+        if index == len(queue) or queue[index][0].fingerprint != fingerprint:
+            return None
+        return (queue[index][0].oldest_ms, partition, index)
+
+    heap = [entry for entry in (head(partition, 0) for partition in queues) if entry]
+    heapq.heapify(heap)
+    while heap:
+        _, partition, index = heapq.heappop(heap)
+        yield queues[partition][index]
+        if following := head(partition, index + 1):
+            heapq.heappush(heap, following)

@@ -1,0 +1,168 @@
+"""Settles the job in flight: submit, poll, record, retry, isolate bad files, give the id up (PROTOCOL L3 to L5, L8)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Final
+
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed, UnknownOutcome
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
+from kbq_assets.core.protocol.names import quarantine_path
+from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
+from kbq_assets.pipelines.loading.ports import GO_ON, Turn
+from kbq_assets.pipelines.loading.restaging import is_copy
+from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.warehouse import JobError, JobStatus
+
+#: BigQuery keeps jobs for 180 days. Long before that, KBQ no longer takes "not found" for "not started" (L3).
+MAX_JOB_AGE_MS: Final = 30 * 24 * 3600 * 1000
+
+
+def settle(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
+    """Take the job in flight one step further."""
+    job = run.ports.warehouse.get_job(in_flight.job_id, in_flight.project, in_flight.location)
+    if job is None:
+        return _submit(run, current, in_flight)
+    if job.state != "DONE":
+        return _wait(run, job, in_flight)
+    if in_flight.burning and not job.source_uris:
+        run.swap(current, table_state.give_up(current.value))
+        return GO_ON
+    if set(job.source_uris) != set(run.uris(in_flight.files)):
+        return run.park(
+            current, "foreign_job", f"job {job.job_id} loads other files than the table's state lists"
+        )
+    if job.error is None:
+        return _record_success(run, current, job)
+    return _recover(run, current, in_flight, job.error)
+
+
+def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
+    warehouse, age = run.ports.warehouse, run.ports.store.now_ms() - current.updated_ms
+    try:
+        if in_flight.burning:
+            warehouse.burn_job(in_flight.job_id, in_flight.project, in_flight.location)
+        elif age > MAX_JOB_AGE_MS:
+            # "Not found" no longer proves that the job never ran.
+            planned = f"planned {age // 86_400_000} days ago, then lost"
+            return run.park(current, "old_flight", f"job {in_flight.job_id} was {planned}")
+        else:
+            warehouse.insert_job(run.load_job(in_flight, in_flight.files))
+    except (JobAlreadyExists, UnknownOutcome):
+        # The next step gets the job. If it is not found, it never started, and the same id is submitted again (L3).
+        return run.try_again("the warehouse does not answer")
+    except JobFailed as error:
+        # Refused, not inserted. An earlier call with the same id may still arrive, so burn the id first.
+        run.swap(current, table_state.burn(current.value))
+        return run.try_again(error.message)
+    return GO_ON
+
+
+def _wait(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> Turn:
+    stuck = _cancel_stuck(run, job, in_flight)
+    if run.ports.clock.monotonic() >= run.deadline:
+        return run.end("waiting", f"job {job.job_id} is {job.state}{stuck}")
+    return Turn("later", run.options.poll_seconds)
+
+
+def _cancel_stuck(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> str:
+    """Cancel a job that does not end, once per run. Its final status decides (L5)."""
+    age = (run.ports.store.now_ms() - job.created_ms) / 1000 if job.created_ms else 0.0
+    if not 0 < run.options.stuck_seconds < age:
+        return ""
+    if run.cancelled_job != job.job_id:
+        run.cancelled_job = job.job_id
+        with contextlib.suppress(UnknownOutcome):  # the next run cancels again
+            run.ports.warehouse.cancel_job(in_flight.job_id, in_flight.project, in_flight.location)
+    stuck = f"{age / 3600:.1f} hours after it was inserted: cancelled"
+    run.note("idle", f"job {job.job_id} was {job.state} {stuck}")
+    return f", {stuck}"
+
+
+def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatus) -> Turn:
+    in_flight = current.value.in_flight
+    assert in_flight is not None
+    recorded = table_state.record_success(current.value, job.output_rows)
+    if run.swap(current, table_state.count_success(recorded, in_flight, run.ports.clock.now_ms())):
+        _finish(run, in_flight)
+    return GO_ON
+
+
+def _finish(run: TableRun, job: JobInFlight) -> None:
+    """Delete loaded files (L4). The sweep deletes those that fail here."""
+    run.loaded.append(job)
+    run.ports.store.delete_many([file.path for file in (*job.files, *(q.file for q in job.quarantined))])
+
+
+# Jobs that failed -----------------------------------------------------------------------------------------------------
+
+
+def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, error: JobError) -> Turn:
+    """Decide what becomes of a job that ended with an error, and so loaded nothing (L5)."""
+    if (wait := run.quota_wait(current.value, retry=True)) is not None:
+        return wait
+    current = dataclasses.replace(current, value=table_state.count_failure(current.value))
+    if error.transient:
+        return _retry_later(run, current, error)
+    if missing := _missing(run, in_flight):
+        return _replan(run, current, missing)
+    bad = find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
+    if not bad and current.value.failures < MAX_RETRIES:
+        # The files load into a scratch table: perhaps the error has passed.
+        run.swap(current, run.count_job(table_state.retry(current.value)))
+        return GO_ON
+    if not bad or len(bad) > MAX_BAD_FILES:
+        found = f"{len(bad)} bad files" if bad else "no bad file found"
+        failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
+        why, now_ms = f"{error.reason}: {error.message} ({found})", run.ports.store.now_ms()
+        run.swap(current, table_state.park(failed, "load_failed", why, now_ms))
+        return GO_ON
+    return _isolate(run, current, in_flight, bad)
+
+
+def _retry_later(run: TableRun, current: Versioned[TableState], error: JobError) -> Turn:
+    """Submit the same files under a new id, after a pause."""
+    run.swap(current, run.count_job(table_state.retry(current.value)))
+    turn, pause = run.try_again(error.message), min(60.0, 2.0 ** (run.retries - 1))
+    return Turn("later", pause) if turn is GO_ON else turn
+
+
+def _isolate(
+    run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, bad: list[QuarantinedFile]
+) -> Turn:
+    """Copy bad files to quarantine, and submit the others under a new id (L5)."""
+    for quarantined in bad:
+        run.ports.store.copy(quarantined.file.path, quarantine_path(quarantined.file.path))
+    isolated = run.count_job(table_state.isolate(current.value, bad))
+    nothing = dataclasses.replace(in_flight, files=(), quarantined=(*in_flight.quarantined, *bad))
+    if isolated.in_flight is None:
+        isolated = table_state.count_success(isolated, nothing, run.ports.clock.now_ms())
+    if run.swap(current, isolated) and isolated.in_flight is None:
+        _finish(run, nothing)
+    return GO_ON
+
+
+def _missing(run: TableRun, in_flight: JobInFlight) -> list[str]:
+    """Files of the job that the store no longer has."""
+    paths = {file.path for file in in_flight.files}
+    folders = sorted({path.rpartition("/")[0] for path in paths})
+    listings = state.parallel(lambda folder: list(run.ports.store.list(f"{folder}/")), folders)
+    return sorted(paths - {entry.path for listing in listings for entry in listing})
+
+
+def _replan(run: TableRun, current: Versioned[TableState], missing: list[str]) -> Turn:
+    """Drop a job that failed for missing files if a reset gave them up; otherwise park the table."""
+    store = run.ports.store
+    commits = state.read_commits(store, state.topic_registry(store))
+    dropped = dataclasses.replace(current.value, in_flight=None)  # its id is DONE, without a row
+    lost = {path for path in missing if not is_copy(path)}
+    if lost <= {path for commit in commits for path in commit.value.given_up}:
+        run.swap(current, dropped)
+        return GO_ON
+    gone = f"{len(missing)} staged files are gone: {missing[0]}"
+    run.swap(current, table_state.park(dropped, "missing_files", gone))
+    return GO_ON

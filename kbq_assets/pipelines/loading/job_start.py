@@ -1,0 +1,106 @@
+"""The next load job of a table: choose its files, prepare the table, enter the job into the state (PROTOCOL L1, L2)."""
+
+from __future__ import annotations
+
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.batches import LoadBatch, held_files, plan_batch
+from kbq_assets.core.loading.schema_changes import note_change, settle_change
+from kbq_assets.core.loading.table_notes import StoredTable, needs_notes, noted
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import (
+    Column,
+    IncompatibleColumn,
+    TableChange,
+    TableOptions,
+    clusterable,
+    columns_of,
+)
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.pipelines.loading.ports import END, GO_ON, Turn, held_by, topics_of
+from kbq_assets.pipelines.loading.restaging import Fit, fit
+from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.protocol.evolutions import places
+from kbq_assets.pipelines.protocol.state import Versioned
+
+
+def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
+    """Enter the next batch into the state as the job in flight. The next step submits it."""
+    warehouse, files = run.ports.warehouse, view.files(run.table)
+    batch = plan_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.holds)
+    if batch is None:
+        return _end_without_batch(run, view, current, files)
+    if (wait := run.quota_wait(current.value)) is not None:
+        return wait
+    if (prepared := _prepare_table(run, current, batch)) is not None:
+        ready, batch = prepared
+        settled = _settled(run, ready.value)
+        submitted = table_state.begin_job(settled, batch.files, warehouse.project, warehouse.location)
+        run.swap(ready, run.count_job(submitted))
+    return GO_ON
+
+
+def _end_without_batch(
+    run: TableRun, view: LoadView, current: Versioned[TableState], files: list[StagedFile]
+) -> Turn:
+    """Drop the table's backlog, which is loaded, unless blocks make files wait (L9)."""
+    if held := held_files(current.value, files, view.given_up, view.holds):
+        return run.end("held", held_by(held, view.holds))
+    for path in view.backlog.get(str(run.table), ()):
+        run.ports.store.delete(path)
+    if current.value.restarting is not None:
+        run.swap(current, table_state.end_restart(current.value))
+    return END
+
+
+def _settled(run: TableRun, current: TableState) -> TableState:
+    """Turn the noted change of the table, which is made by now, into a past one."""
+    return settle_change(current, run.ports.store.now_ms()) if current.changing else current
+
+
+def _prepare_table(
+    run: TableRun, current: Versioned[TableState], batch: LoadBatch
+) -> tuple[Versioned[TableState], LoadBatch] | None:
+    """Create or alter the table for a batch, after a note of that in its state.
+
+    Returns the state with the note, and the batch as the table takes it; None if the table was parked for contradicting
+    schemas, or another loader was faster.
+    """
+    stored = run.ports.warehouse.find_table(run.table)
+    try:
+        fitted = _fit(run, batch, stored)
+    except IncompatibleColumn as error:
+        run.park(current, "incompatible_schema", error.message)
+        return None
+    with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
+    if with_note is None:
+        return None
+    columns, options = columns_of(fitted.schema), run.table_options(batch.files)
+    run.columns = _change(run, fitted.change, stored, columns, options)
+    return with_note, fitted.batch
+
+
+def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None) -> Fit:
+    return fit(
+        run.ports.store,
+        batch,
+        stored.columns if stored else None,
+        beside=lambda: places(run.options.topics(topics_of(batch.files)).values()),
+        attempt=run.ports.new_uuid(),
+    )
+
+
+def _change(
+    run: TableRun,
+    change: TableChange,
+    stored: StoredTable | None,
+    staged: tuple[Column, ...],
+    options: TableOptions,
+) -> tuple[Column, ...]:
+    """Create, alter or describe the table, and return its columns. No call if nothing differs."""
+    warehouse, columns = run.ports.warehouse, noted(change.columns, staged, options.notes)
+    if stored is None:
+        warehouse.create_table(run.table, columns, clusterable(options, columns))
+    elif change or columns != stored.columns or needs_notes(stored, options.notes):
+        warehouse.update_columns(run.table, columns, options.notes)
+    return columns

@@ -1,0 +1,144 @@
+"""What the steps of one table's load share: ports, the deadline, retries, and what happened so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Final
+
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError, UnknownOutcome
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.quota import next_job_ms
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference, schema_path, table_state_path
+from kbq_assets.pipelines.loading.ports import (
+    END,
+    GO_ON,
+    LoadOptions,
+    LoadPorts,
+    TableReport,
+    Turn,
+    topics_of,
+)
+from kbq_assets.pipelines.loading.view import missing_state
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.warehouse import LoadJob
+
+#: Retries per run of a transient job error, and of a permanent one that no bad file explains.
+MAX_RETRIES: Final = 3
+
+
+class TableRun:
+    """One table within one load run. A step changes the table's state through it, or ends the table's part."""
+
+    def __init__(
+        self, ports: LoadPorts, options: LoadOptions, table: TableReference, deadline: float
+    ) -> None:
+        self.ports = ports
+        self.options = options
+        self.table = table
+        self.deadline = deadline
+        self.loaded: list[JobInFlight] = []
+        self.columns: tuple[Column, ...] = ()
+        self.cancelled_job = ""
+        self.retries = 0
+        self._outcome = TableReport(table, "idle")
+
+    def report(self) -> TableReport:
+        """What happened so far."""
+        return dataclasses.replace(
+            self._outcome,
+            rows=sum(job.rows for job in self.loaded),
+            files=sum(len(job.files) for job in self.loaded),
+            bytes=sum(file.bytes for job in self.loaded for file in job.files),
+            oldest_ms=min((file.oldest_ms for job in self.loaded for file in job.files), default=0),
+            columns=self.columns,
+            jobs=tuple(job.job_id for job in self.loaded),
+            quarantined=sum(len(job.quarantined) for job in self.loaded),
+        )
+
+    # How a step ends ----------------------------------------------------------------------------------------------
+
+    def end(self, outcome: str, message: str, transient: bool = False) -> Turn:
+        """End the table's part of the run."""
+        self.note(outcome, message, transient)
+        return END
+
+    def note(self, outcome: str, message: str, transient: bool = False) -> None:
+        """Set what the report says."""
+        self._outcome = TableReport(self.table, outcome, message=message, transient=transient)
+
+    def fail(self, error: KbqError) -> Turn:
+        """End with an error."""
+        return self.end("failed", f"{type(error).__name__}: {error}", isinstance(error, TransientError))
+
+    def park(self, current: Versioned[TableState], reason: str, error: str) -> Turn:
+        """Park the table; the next step reports it."""
+        self.swap(current, table_state.park(current.value, reason, error, self.ports.store.now_ms()))
+        return GO_ON
+
+    def try_again(self, message: str) -> Turn:
+        """Continue, until `MAX_RETRIES` are used up."""
+        self.retries += 1
+        if self.retries <= MAX_RETRIES:
+            return GO_ON
+        return self.end("failed", f"{message}; the next run continues", transient=True)
+
+    # The table's state --------------------------------------------------------------------------------------------
+
+    def read_state(self) -> Versioned[TableState]:
+        """The state as it is now. Raises MissingState."""
+        try:
+            return state.read(self.ports.store, TableState, table_state_path(self.table))
+        except NotFound:
+            raise missing_state(self.table) from None
+
+    def swap(self, current: Versioned[TableState], value: TableState) -> Versioned[TableState] | None:
+        """The state after a swap; None if another loader was faster or the outcome is unknown: read it again."""
+        try:
+            return state.swap(self.ports.store, current, value)
+        except (PreconditionFailed, UnknownOutcome, NotFound):
+            return None
+
+    def count_job(self, submitted: TableState) -> TableState:
+        """Count the job in flight if the warehouse limits jobs per day (L2)."""
+        if submitted.in_flight is None or not self.ports.warehouse.limits.jobs_per_day:
+            return submitted
+        return table_state.count_job(submitted, self.ports.store.now_ms())
+
+    def quota_wait(self, current: TableState, *, retry: bool = False) -> Turn | None:
+        """End this run's part if the daily quota allows no job now."""
+        per_day = self.ports.warehouse.limits.jobs_per_day
+        now_ms = self.ports.store.now_ms() if per_day else 0
+        due_ms = next_job_ms(current.jobs, per_day, now_ms, retry=retry)
+        if due_ms <= now_ms:
+            return None
+        used, minutes = current.jobs.used(now_ms), -(-(due_ms - now_ms) // 60_000)
+        return self.end(
+            "waiting", f"{used} of {per_day} jobs used in 24 hours, the next in {minutes} minutes"
+        )
+
+    # Load jobs ----------------------------------------------------------------------------------------------------
+
+    def load_job(self, in_flight: JobInFlight, files: tuple[StagedFile, ...]) -> LoadJob:
+        """The warehouse's job for some of a job's files, which share one schema."""
+        return LoadJob(
+            in_flight.job_id,
+            in_flight.project,
+            in_flight.location,
+            self.table,
+            self.uris(files),
+            self.ports.store.get(schema_path(files[0].fingerprint)).data.decode(),
+            self.table_options(files).labels,
+        )
+
+    def uris(self, files: Iterable[StagedFile]) -> tuple[str, ...]:
+        """Where the warehouse reads files."""
+        return tuple(self.ports.store.uri(file.path) for file in files)
+
+    def table_options(self, files: Iterable[StagedFile]) -> TableOptions:
+        """The table's options, by the topics of its files."""
+        return self.options.options(self.table, topics_of(files))
