@@ -36,7 +36,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import build_definitions
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 from kbq_assets.defs.extraction.engine import ENGINE
-from kbq_assets.pipelines.extraction.extract import ExtractionReport, PartitionReport
+from kbq_assets.pipelines.extraction.ports import ExtractionReport, PartitionReport
 from kbq_assets.pipelines.openers import Openers
 from kbq_assets.pipelines.platform import Platform
 

@@ -20,7 +20,7 @@ from kbq_assets.pipelines.observation.status_document import stop_json
 from kbq_assets.pipelines.platform import Platform
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.extraction.extract import ExtractionReport, Progress
+    from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 
 
 @click.command()

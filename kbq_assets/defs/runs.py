@@ -31,7 +31,7 @@ from kbq_assets.defs.translator import AssetTranslator, StagedKey
 from kbq_assets.extras.notices.pipeline import note_counts
 from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.pipelines.catalog.datasets import Datasets
-from kbq_assets.pipelines.extraction.extract import ExtractionReport, Progress
+from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.pipelines.platform import Platform

@@ -17,7 +17,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import metadata
 from kbq_assets.defs.runs import ProgressLog
-from kbq_assets.pipelines.extraction.extract import Progress
+from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld

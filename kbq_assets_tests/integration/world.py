@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.reconcile.records import Reconciliation
 from kbq_assets.local.demo.broker import register_schema
-from kbq_assets.pipelines.extraction.extract import ExtractionReport
+from kbq_assets.pipelines.extraction.ports import ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadReport
 from kbq_assets.pipelines.platform import Platform
 from kbq_assets.pipelines.protocol import state

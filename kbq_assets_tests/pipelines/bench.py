@@ -17,12 +17,12 @@ from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.extras.reconcile.records import ReconcilePorts, Reconciliation, reconcile
-from kbq_assets.pipelines.extraction.extract import (
+from kbq_assets.pipelines.extraction.extract import extract
+from kbq_assets.pipelines.extraction.ports import (
     ExtractionLimits,
     ExtractionPorts,
     ExtractionReport,
     Progress,
-    extract,
 )
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.protocol import state

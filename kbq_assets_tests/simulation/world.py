@@ -22,12 +22,8 @@ from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import SourceEntry, TopicSettings
-from kbq_assets.pipelines.extraction.extract import (
-    ExtractionLimits,
-    ExtractionPorts,
-    ExtractionReport,
-    extract,
-)
+from kbq_assets.pipelines.extraction.extract import extract
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import (

@@ -18,7 +18,7 @@ from kbq_assets.core.protocol.commits import Counts, StagedFile
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_FILES, SHOWN_LINES, Metadata, age, markdown_table, stop_line
 from kbq_assets.defs.translator import StagedKey
-from kbq_assets.pipelines.extraction.extract import ExtractionReport, PartitionReport
+from kbq_assets.pipelines.extraction.ports import ExtractionReport, PartitionReport
 
 #: Topics of a run's summary.
 SHOWN_TOPICS: Final = 50

@@ -9,16 +9,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kbq_assets.core.errors import KbqError, NotFound, StateError
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop, TopicSnapshot, plan_extraction
+from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignOfLife, totals_path
-from kbq_assets.core.protocol.commits import Commit, TopicEntry
-from kbq_assets.core.protocol.names import DONE, STAGING, commit_path
+from kbq_assets.core.protocol.names import DONE, STAGING
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.topics.options import SourceEntry, select_topics
 from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS
-from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.snapshot import Snapshot, partitions_of, topic_snapshots
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.clock import Clock
@@ -108,8 +107,7 @@ def read_broker(
     """Read the broker. ``positions`` are the state's, as far as known. Raises Unavailable."""
     described = reader.topics()
     selected = select_topics(sources, described)
-    partitions = [TopicPartition(t, p) for t in selected for p in range(described[t].partitions)]
-    offsets = reader.offsets(partitions)
+    offsets = reader.offsets(partitions_of(described[topic] for topic in selected))
     lagging = [tp for tp in positions if tp in offsets and offsets[tp].latest > positions[tp]]
     ages = _ages(reader, lagging, positions, now_ms)
     return BrokerReading(reader.cluster_id(), described, offsets, ages)
@@ -134,28 +132,11 @@ def _ages(
 
 
 def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[SourceEntry]) -> ExtractionPlan:
-    """What an extraction would do about both readings."""
-    selected = select_topics(sources, broker.described)
-    known = frozenset(broker.described)
-    snapshots = [
-        TopicSnapshot(settings, broker.described[topic], *_known(state.view, topic, known))
-        for topic, settings in selected.items()
-    ]
-    return plan_extraction(snapshots, broker.offsets, broker.cluster_id)
-
-
-def _known(
-    view: LoadView, topic: str, topics: frozenset[str]
-) -> tuple[TopicEntry, dict[int, Commit], bool, str]:
-    """A topic's entry and commits, whether it has done files instead, and why a commit cannot be used."""
-    entry = view.topics.topics.get(topic, TopicEntry())
-    shards = (*entry.active, *entry.creating)
-    if not shards:
-        return entry, {}, has_done_files(view.cache.store, topic, topics), ""
-    found = {shard: view.commit_objects.get(commit_path(topic, shard)) for shard in shards}
-    problems = [e for e in found.values() if isinstance(e, StateError)]
-    commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
-    return entry, commits, False, problems[0].message if problems else ""
+    """What an extraction would do, by both readings."""
+    view, selected = state.view, select_topics(sources, broker.described)
+    stored = view.commit_objects
+    topics = topic_snapshots(view.cache.store, selected, broker.described, view.topics, stored)
+    return Snapshot(topics, broker.offsets, broker.cluster_id).plan()
 
 
 def stored_stops(view: LoadView) -> tuple[PartitionStop, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kbq_assets.core.errors import KbqError, StateError, TransientError
-from kbq_assets.core.extraction.planning import PartitionStop, TopicSnapshot, plan_extraction
+from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
@@ -25,16 +25,15 @@ from kbq_assets.core.observation.check_names import (
 )
 from kbq_assets.core.observation.checks import CheckResult, Hold, TopicLag
 from kbq_assets.core.protocol.codec import no_collection
-from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile, TopicEntry
+from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
-from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings, select_topics
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets.extras.reconcile.count_comparison import Books, PartitionHistory, out_of_balance
 from kbq_assets.extras.reconcile.counts import CountReport
 from kbq_assets.pipelines.loading.load_blocks import Holds, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
-from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.kafka import OffsetReader
@@ -209,12 +208,9 @@ class _Broker:
     def read(cls, ports: CheckPorts, view: LoadView) -> _Broker:
         """Ask the broker. Raises Unavailable."""
         reader = ports.offsets()
-        described = reader.topics()
-        selected = select_topics(ports.sources, described)
-        partitions = [TopicPartition(t, p) for t in selected for p in range(described[t].partitions)]
-        offsets, cluster = reader.offsets(partitions), reader.cluster_id()
-        snapshots = _snapshots(view, selected, described)
-        stops = plan_extraction(snapshots, offsets, cluster).stops
+        stored = (view.topics, view.commit_objects)
+        seen = read_snapshot(view.cache.store, reader, ports.sources, known=stored)
+        selected, offsets = seen.settings, seen.offsets
         known = {c.topic_partition(p): s for c in view.commits for p, s in c.partitions.items()}
         lags = {tp: checks.lag_of(known.get(tp), found, selected[tp.topic]) for tp, found in offsets.items()}
         positions = {tp: _position(known.get(tp), found) for tp, found in offsets.items()}
@@ -223,8 +219,7 @@ class _Broker:
             seconds: reader.offsets_for_time(behind, now_ms - seconds * 1000)
             for seconds, behind in _by_threshold(lags, selected).items()
         }
-        others = tuple(sorted(described.keys() - selected.keys()))
-        return cls(selected, positions, lags, stops, later, now_ms, others)
+        return cls(selected, positions, lags, seen.plan().stops, later, now_ms, seen.others)
 
     def results(self, waiting: Mapping[TableReference, list[StagedFile]]) -> Iterator[CheckResult]:
         """The checks that need the broker."""
@@ -270,28 +265,6 @@ def _by_threshold(
             if lag:
                 found[seconds].append(tp)
     return found
-
-
-def _snapshots(
-    view: LoadView, selected: Mapping[str, TopicSettings], described: Mapping[str, TopicDescription]
-) -> list[TopicSnapshot]:
-    """What an extraction would see, from the view."""
-    by_topic = commits_by_topic(view)
-    known = frozenset(described)
-
-    def snapshot(topic: str) -> TopicSnapshot:
-        paths = view.commit_paths(topic)
-        errors = [e.message for e in map(view.commit_objects.get, paths) if isinstance(e, StateError)]
-        return TopicSnapshot(
-            selected[topic],
-            described[topic],
-            view.topics.topics.get(topic, TopicEntry()),
-            {commit.shard: commit for commit in by_topic.get(topic, ())},
-            not paths and has_done_files(view.cache.store, topic, known),
-            errors[0] if errors else "",
-        )
-
-    return state.parallel(snapshot, selected)
 
 
 def stop_results(topics: Iterable[str], stops: Iterable[PartitionStop]) -> list[CheckResult]:

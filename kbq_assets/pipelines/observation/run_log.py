@@ -18,7 +18,7 @@ from kbq_assets.core.observation.run_totals import (
     RunTotals,
     SignOfLife,
 )
-from kbq_assets.pipelines.extraction.extract import ExtractionReport, Progress
+from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.loading.load import LoadReport
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.protocol import state

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import StateError
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop, plan_extraction
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
 from kbq_assets.core.loading.batches import held_files, pending_files
 from kbq_assets.core.loading.schema_changes import SchemaChange
@@ -17,11 +17,11 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.options import SourceEntry
-from kbq_assets.pipelines.extraction.extract import snapshot_topics
 from kbq_assets.pipelines.loading.load_blocks import Holds
 from kbq_assets.pipelines.loading.ports import held_by, topics_of
 from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
+from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.kafka import OffsetReader
@@ -91,14 +91,10 @@ def read_status(
     holds: FindHolds | None = None,
 ) -> Status:
     """Read the state of everything. Raises Unavailable when the broker does not answer."""
-    snapshots = snapshot_topics(store, reader, sources)
-    wanted = [
-        TopicPartition(s.description.topic, p) for s in snapshots for p in range(s.description.partitions)
-    ]
-    broker = reader.offsets(wanted)
-    planned = plan_extraction(snapshots, broker, reader.cluster_id())
-    found = status_of(read_view(StateCache(store), holds or Holds()), broker, planned, restarts)
-    return dataclasses.replace(found, evolved=read_evolutions(store, [s.settings for s in snapshots]))
+    view = read_view(StateCache(store), holds or Holds())
+    seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
+    found = status_of(view, seen.offsets, seen.plan(), restarts)
+    return dataclasses.replace(found, evolved=read_evolutions(store, seen.settings.values()))
 
 
 def status_of(

@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.names import BACKLOG, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.extras.metrics.observe import AGES, FileCount, read_broker
-from kbq_assets.pipelines.extraction.extract import Progress
+from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS, RunLog
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import propose_park_table

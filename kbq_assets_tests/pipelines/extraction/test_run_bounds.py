@@ -10,7 +10,7 @@ import pytest
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import UnitOutcome
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.extraction.extract import ExtractionLimits, Progress
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits, Progress
 from kbq_assets.ports.engine import OnDemandEngine
 from kbq_assets.worker.unit import WorkerPorts, extract_units
 from kbq_assets_tests.fakes.engine import DeafEngine, InProcessEngine

@@ -6,7 +6,7 @@ import pytest
 
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.pipelines.extraction.extract import ExtractionLimits
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script

@@ -14,7 +14,7 @@ from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import SourceEntry
-from kbq_assets.pipelines.extraction.extract import ExtractionLimits
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench, value

@@ -13,7 +13,7 @@ from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.options import SourceEntry
 from kbq_assets.pipelines.extraction import extract
-from kbq_assets.pipelines.extraction.extract import ExtractionLimits
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.observation import status
 from kbq_assets.pipelines.operate import commands as operate

@@ -1,0 +1,63 @@
+"""What an extraction would do now, and which small partitions have waited long enough."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from kbq_assets.core.extraction.backlog import Waiting
+from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot
+from kbq_assets.core.extraction.restarts import may_restart
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits
+from kbq_assets.pipelines.protocol.snapshot import read_snapshot
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+#: A record whose time is this far in the future proves that a clock is wrong: its partition does not wait.
+_CLOCK_SKEW_MS: Final = 60_000
+
+
+def plan(
+    store: ObjectStore,
+    reader: OffsetReader,
+    sources: Iterable[SourceEntry],
+    *,
+    now_ms: int = 0,
+    only: frozenset[str] | None = None,
+    limits: ExtractionLimits | None = None,
+) -> ExtractionPlan:
+    """What `extract` would do now. Changes nothing. Without ``now_ms`` small partitions keep waiting."""
+    limits = limits or ExtractionLimits()
+    found = read_snapshot(store, reader, sources, only=only)
+    # Asking a bucket for its time is a call: only a stopped partition that may restart needs it.
+    store_ms = store.now_ms() if any(map(_may_restart, found.topics)) else 0
+    planned = found.plan(limits.window, limits.total, now_ms=store_ms)
+    if not planned.waiting:
+        return planned
+    ripe = _ripe(reader, planned.waiting, now_ms)
+    return found.plan(limits.window, limits.total, ripe, store_ms)
+
+
+def _may_restart(snapshot: TopicSnapshot) -> bool:
+    stops = (p.stop for commit in snapshot.commits.values() for p in commit.partitions.values())
+    return any(may_restart(stop, snapshot.settings) for stop in stops if stop is not None)
+
+
+def _ripe(reader: OffsetReader, waiting: Iterable[Waiting], now_ms: int) -> set[TopicPartition]:
+    """Partitions whose oldest unread record is old enough by its Kafka time.
+
+    If the local clock and the record's time contradict each other, the partition does not wait.
+    """
+    first = {w.topic_partition: w.first for w in waiting}
+    groups: dict[int, list[TopicPartition]] = defaultdict(list)
+    for w in waiting:
+        groups[w.max_wait_seconds].append(w.topic_partition)
+    later = reader.offsets_for_time(list(first), now_ms + _CLOCK_SKEW_MS)
+    ripe = {tp for tp in first if later.get(tp, first[tp]) <= first[tp]}
+    for seconds, partitions in groups.items():
+        young = reader.offsets_for_time(partitions, now_ms - seconds * 1000)
+        ripe |= {tp for tp in partitions if young.get(tp, first[tp] + 1) > first[tp]}
+    return ripe

@@ -1,0 +1,96 @@
+"""What an extraction needs, its bounds, and what it reports."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kbq_assets.core.extraction.cost import Cost, CostFunction, core_seconds
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.throttle import ReadLimits
+from kbq_assets.core.extraction.turns import SliceLimits
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.observation.run_totals import WorkerUse
+from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.evolution import Evolution
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def _random_run() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+@dataclass(frozen=True)
+class ExtractionLimits:
+    """Bounds of one run. After ``seconds`` no task starts, and none reads on; ``grace_seconds`` later those that have
+    not come back, or never started, are cancelled. ``total`` is what it reads at most."""
+
+    seconds: float = 600.0
+    grace_seconds: float = 120.0
+    total: ReadLimits = field(default_factory=ReadLimits)
+    slices: SliceLimits = field(default_factory=SliceLimits)
+    window: WindowLimits = field(default_factory=WindowLimits)
+
+
+@dataclass(frozen=True)
+class ExtractionPorts:
+    """The world of an extraction. ``cost`` may be anybody's function; ``new_run`` names a run."""
+
+    store: ObjectStore
+    offsets: OffsetReader
+    engine: ExtractionEngine
+    clock: Clock
+    cost: CostFunction = core_seconds
+    new_run: Callable[[], str] = _random_run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, for progress bars: positions of all units, and those published; ``units`` are in tasks now."""
+
+    positions: int
+    published: int
+    records: int
+    message: str = ""
+    units: int = 0
+    workers: tuple[WorkerUse, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """What a run did to one partition."""
+
+    topic_partition: TopicPartition
+    first: int
+    until: int
+    counts: commits.Counts
+    windows: int
+    files: tuple[commits.StagedFile, ...]
+
+
+@dataclass(frozen=True)
+class ExtractionReport:
+    """What a run did. ``failures`` are transient errors per partition: the next run goes on there. ``lost_files`` were
+    staged and could not be published; ``workers`` are the processes that read, the busiest first. ``evolved``: new
+    columns and tables for schemas that contradict theirs."""
+
+    plan: ExtractionPlan
+    partitions: tuple[PartitionReport, ...]
+    stops: tuple[PartitionStop, ...]
+    failures: Mapping[TopicPartition, str]
+    unfinished: int
+    seconds: float
+    costs: tuple[Cost, ...] = ()
+    lost_files: int = 0
+    workers: tuple[WorkerUse, ...] = ()
+    evolved: tuple[Evolution, ...] = ()
+
+    @property
+    def totals(self) -> commits.Counts:
+        """Counts over all partitions."""
+        return sum((p.counts for p in self.partitions), commits.Counts())

@@ -1,0 +1,41 @@
+"""Done files that a dead run did not write (E5), then pruning and backlogs (E7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbq_assets.core.errors import PreconditionFailed
+from kbq_assets.core.extraction.pruning import expected_done_files, plan_pruning
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def repair_and_prune(store: ObjectStore) -> None:
+    """Write missing done files (E5), then drop loaded windows and set parked tables' files aside (E7).
+
+    In this order: a partition's highest done file exists before its window can leave the commit (L7).
+    """
+    current = state.read_commits(store, state.topic_registry(store))
+    versioned = state.read_table_states(store, state.table_registry(store))
+    states = {table: v.value for table, v in versioned.items()}
+    existing = frozenset(list_done_files(store))
+    expected = [name for c in current for name in expected_done_files(c.value, states)]
+    write_done_files(store, [name for name in expected if name not in existing])
+    state.parallel(lambda commit: _prune(store, commit, states), current)
+
+
+def _prune(
+    store: ObjectStore, commit: Versioned[Commit], states: Mapping[TableReference, TableState]
+) -> None:
+    planned = plan_pruning(commit.value, states)
+    for path, chunk in planned.chunks.items():
+        state.create(store, path, chunk)
+    try:
+        state.swap(store, commit, planned.commit)
+    except PreconditionFailed:
+        return  # somebody extracts: pruning is theirs too

@@ -1,0 +1,116 @@
+"""One snapshot of stored commits and of the broker: plans, checks, status and metrics all read it.
+
+Commits are read before the broker's offsets, so that no position lies beyond the offsets it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kbq_assets.core.errors import KbqError, NotFound, StateError
+from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
+from kbq_assets.core.extraction.throttle import ReadLimits
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.protocol.commits import Commit, TopicEntry, TopicRegistry
+from kbq_assets.core.protocol.names import commit_path
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.topics.options import SourceEntry, TopicSettings, select_topics
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.done_files import has_done_files
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+#: Commit objects by path, or why each cannot be used.
+StoredCommits: TypeAlias = Mapping[str, Versioned[Commit] | KbqError]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Selected topics with their commits, and the broker's offsets of their partitions."""
+
+    topics: tuple[TopicSnapshot, ...]
+    offsets: Mapping[TopicPartition, BrokerOffsets]
+    cluster_id: str
+    #: topics of the broker that the source list does not select
+    others: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, TopicSettings]:
+        """The options of each selected topic."""
+        return {topic.description.topic: topic.settings for topic in self.topics}
+
+    def plan(
+        self,
+        limits: WindowLimits | None = None,
+        run: ReadLimits | None = None,
+        ripe: Collection[TopicPartition] = (),
+        now_ms: int = 0,
+    ) -> ExtractionPlan:
+        """What an extraction would do (core/extraction/planning.py)."""
+        return plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
+
+
+def read_snapshot(
+    store: ObjectStore,
+    reader: OffsetReader,
+    sources: Iterable[SourceEntry],
+    *,
+    only: frozenset[str] | None = None,
+    known: tuple[TopicRegistry, StoredCommits] | None = None,
+) -> Snapshot:
+    """Read the commits of the topics that the source list selects, then the broker's offsets.
+
+    ``only`` narrows the topics further. ``known`` commits, as a view has them, are not read again. Raises MissingState,
+    Unavailable.
+    """
+    registry, stored = known or (state.topic_registry(store), None)
+    described = reader.topics()
+    selected = select_topics(sources, described)
+    others = tuple(sorted(described.keys() - selected.keys()))
+    wanted = {topic: found for topic, found in selected.items() if only is None or topic in only}
+    topics = topic_snapshots(store, wanted, described, registry, stored)
+    offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
+    return Snapshot(topics, offsets, reader.cluster_id(), others)
+
+
+def topic_snapshots(
+    store: ObjectStore,
+    selected: Mapping[str, TopicSettings],
+    described: Mapping[str, TopicDescription],
+    registry: TopicRegistry,
+    stored: StoredCommits | None,
+) -> tuple[TopicSnapshot, ...]:
+    """Each topic with its commits; None for ``stored`` reads them now."""
+    known = frozenset(described)
+    find: Callable[[str], Versioned[Commit] | KbqError | None] = (
+        stored.get if stored is not None else _reader(store)
+    )
+
+    def snapshot(topic: str) -> TopicSnapshot:
+        entry = registry.topics.get(topic, TopicEntry())
+        shards = (*entry.active, *entry.creating)
+        has_done = not shards and has_done_files(store, topic, known)
+        found = {shard: find(commit_path(topic, shard)) for shard in shards}
+        commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
+        problem = next((error.message for error in found.values() if isinstance(error, StateError)), "")
+        return TopicSnapshot(selected[topic], described[topic], entry, commits, has_done, problem)
+
+    return tuple(state.parallel(snapshot, selected))
+
+
+def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]:
+    def read(path: str) -> Versioned[Commit] | KbqError:
+        try:
+            return state.read(store, Commit, path)
+        except (NotFound, StateError) as error:
+            return error  # the planner judges: an active shard that is missing stops its topic
+
+    return read
+
+
+def partitions_of(described: Iterable[TopicDescription]) -> list[TopicPartition]:
+    """All partitions of topics."""
+    return [TopicPartition(topic.topic, p) for topic in described for p in range(topic.partitions)]
