@@ -25,7 +25,7 @@ class Rule(StrEnum):
     SWEEP_READS_TABLES_LAST = "E6: the janitor reads table states and backlogs after the commit"
     SWEEP_SPARES_BACKLOG = "E6: a file listed in a backlog is not deleted"
     SWEEP_SPARES_QUARANTINE = "E6: a quarantined file is not deleted"
-    SWEEP_SPARES_FLIGHTS = "E6: a file in a flight is not deleted"
+    SWEEP_SPARES_FLIGHTS = "E6: a file of a load job in flight is not deleted"
     # Reset
     RESET_BUMPS_EPOCH = "E9: reset bumps the epoch"
     RESET_REFUSES_PENDING = "E9: reset refuses pending windows unless they are given up"
@@ -42,7 +42,7 @@ class Rule(StrEnum):
     SEQUENCE_INCREMENTS = "L2, L5: a retry after a failure has a new sequence number"
     SAME_ID_ON_UNKNOWN = "L3: an unknown outcome is followed by the same id"
     ADOPTION_COMPARES_FILES = "L3: a job found by id is adopted only for the same files"
-    GIVE_UP_BURNS = "L3: an id is burned before its flight is given up"
+    GIVE_UP_BURNS = "L3: an id is burned before its load job is given up"
     RECORD_BEFORE_DELETE = "L4: files are deleted after the load is recorded"
     # Failures
     QUARANTINE_NOT_AFTER_MARK = "L5: a file is quarantined no later than the mark passes it"

@@ -41,7 +41,7 @@ FAST = (
         Scope("a1", janitors=1, reset_gives_up=True, budget=Budget(resets=1, parks=1)),
     ),
     Scenario(
-        "1 window; a flight given up, a crash, a lost answer",
+        "1 window; a load job given up, a crash, a lost answer",
         Scope("a1", janitors=1, budget=Budget(give_ups=1, crashes=1, timeouts=1)),
     ),
     Scenario(
@@ -111,7 +111,7 @@ LARGE = (
         ),
     ),
     Scenario(
-        "2 loaders, 1 window; a flight given up, a crash, a lost answer, a failed job",
+        "2 loaders, 1 window; a load job given up, a crash, a lost answer, a failed job",
         Scope("a1", loaders=2, janitors=1, budget=Budget(give_ups=1, crashes=1, timeouts=1, transient=1)),
     ),
 )
