@@ -41,7 +41,7 @@ def report_json(report: CheckReport) -> dict[str, object]:
         "unknown": dict(report.unknown),
         "holds": [
             {"topic": h.topic, "check": h.check, "message": h.message, "commands": list(h.commands)}
-            for h in report.holds
+            for h in report.blocks
         ],
     }
 
@@ -54,7 +54,7 @@ def _result_json(result: CheckResult) -> dict[str, object]:
         "severity": result.severity,
         "message": result.message,
         "commands": list(result.commands),
-        "holds": result.holds,
+        "holds": result.blocks,
         "numbers": dict(result.numbers),
     }
 
@@ -72,7 +72,7 @@ def _print(report: CheckReport, out: Console) -> None:
         out.print(f"{result.severity}: {result.check}: {result.subject}: {result.message}", style="yellow")
         for command in result.commands:
             out.print(f"  next: {command}", style="yellow")
-        if result.holds:
+        if result.blocks:
             out.print("  its files are not loaded until this passes", style="yellow")
     for message in dict.fromkeys(report.unknown.values()):
         names = ", ".join(name for name, why in report.unknown.items() if why == message)

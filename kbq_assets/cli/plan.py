@@ -36,16 +36,16 @@ def plan(platform: Platform, what: str | None, topics: tuple[str, ...], as_json:
     """
     extraction = platform.plan_extraction(selected_topics(platform, topics)) if what != "load" else None
     batches = platform.plan_load() if what != "extract" else None
-    held = [t for t in platform.tables() if t.held_rows] if what != "extract" else []
+    blocked = [t for t in platform.tables() if t.blocked_rows] if what != "extract" else []
     if as_json:
         document = {} if extraction is None else {"extract": extraction_json(extraction)}
-        echo_json(document if batches is None else {**document, "load": load_json(batches, held)})
+        echo_json(document if batches is None else {**document, "load": load_json(batches, blocked)})
         return
     out = console()
     if extraction is not None:
         _print_extraction(extraction, out)
     if batches is not None:
-        _print_load(batches, held, out)
+        _print_load(batches, blocked, out)
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
@@ -88,10 +88,10 @@ def _named(tp: TopicPartition) -> dict[str, object]:
     return {"topic": tp.topic, "partition": tp.partition}
 
 
-def load_json(batches: Sequence[LoadBatch], held: Sequence[TableStatus] = ()) -> dict[str, object]:
-    """A plan of a load as a document. ``held`` tables have rows that wait for a check."""
+def load_json(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus] = ()) -> dict[str, object]:
+    """A plan of a load as a document. ``blocked`` tables have rows that wait for a check."""
     return {
-        "held": [{"table": str(t.table), "rows": t.held_rows, "message": t.message} for t in held],
+        "held": [{"table": str(t.table), "rows": t.blocked_rows, "message": t.message} for t in blocked],
         "batches": [
             {
                 "table": str(batch.table),
@@ -148,7 +148,7 @@ def _changes(planned: ExtractionPlan) -> Iterator[str]:
         yield f"gap of {gap.topic_partition} until {gap.until}: {gap.reason}"
 
 
-def _print_load(batches: Sequence[LoadBatch], held: Sequence[TableStatus], out: Console) -> None:
+def _print_load(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus], out: Console) -> None:
     if batches:
         planned = table("load", "#schema id", "#files", "#rows", "#size")
         for batch in batches:
@@ -159,5 +159,5 @@ def _print_load(batches: Sequence[LoadBatch], held: Sequence[TableStatus], out: 
         out.print(planned)
     rows = sum(batch.rows for batch in batches)
     out.print(f"load: {number(rows)} rows in the next batches of {len(batches)} tables")
-    for t in held:
-        out.print(f"held: {t.table}: {t.message}", style="yellow")
+    for t in blocked:
+        out.print(f"blocked: {t.table}: {t.message}", style="yellow")

@@ -51,7 +51,7 @@ def load(platform: Platform, tables: tuple[str, ...], as_json: bool) -> None:
     """Load committed files into the warehouse, one job at a time per table.
 
     A job id never loads twice: running this twice, or in two places, loads nothing twice. Exit code 1 when a
-    table is parked, held by a check, or failed, 75 when only something did not answer.
+    table is parked, blocked by a check, or failed, 75 when only something did not answer.
     """
     only = _known_tables(platform, tables)
     with _tables_shown() as on_table:
@@ -164,7 +164,7 @@ def _extraction_code(report: ExtractionReport) -> ExitCode:
 
 
 def _load_code(report: LoadReport) -> ExitCode:
-    troubled = [t for t in report.tables if t.state in ("held", "parked", "failed")]
+    troubled = [t for t in report.tables if t.state in ("blocked", "parked", "failed")]
     if not troubled:
         return ExitCode.DONE
     return ExitCode.TRY_AGAIN if all(t.transient for t in troubled) else ExitCode.FAILED

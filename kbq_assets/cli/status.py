@@ -48,7 +48,7 @@ def _print_status(found: Status, out: Console) -> None:
         f"lag {number(lag)} positions, {number(found.new_partitions)} new partitions;"
         f" {number(pending)} rows to load; {len(found.stops)} stopped,"
         f" {sum(t.state == 'parked' for t in found.tables)} parked,"
-        f" {sum(t.state == 'held' for t in found.tables)} held"
+        f" {sum(t.state == 'blocked' for t in found.tables)} blocked"
     )
     for line in (
         *stop_lines(found.stops),

@@ -44,7 +44,7 @@ from kbq_assets.pipelines.loading.completeness import (
     standings,
 )
 from kbq_assets.pipelines.loading.completeness_table import publish_hours
-from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.observation import checks as checking
 from kbq_assets.pipelines.observation import pending
@@ -217,7 +217,7 @@ class Platform:
     def plan_load(self) -> list[LoadBatch]:
         """What `load` would do next."""
         return loading.plan(
-            self.load_store, self.warehouse.limits, self.load_cache, self.restarts, self.holds
+            self.load_store, self.warehouse.limits, self.load_cache, self.restarts, self.blocks
         )
 
     def restarts(self, topics: frozenset[str]) -> bool:
@@ -244,12 +244,12 @@ class Platform:
             self.openers.clock.monotonic,
             start=start,
             restarts=self.restarts,
-            holds=self.holds,
+            blocks=self.blocks,
         )
 
     def tables(self) -> tuple[standing.TableStatus, ...]:
         """Every table that has, or will have, rows."""
-        return standing.read_tables(self.load_cache, self.restarts, self.holds)
+        return standing.read_tables(self.load_cache, self.restarts, self.blocks)
 
     def load(
         self,
@@ -267,7 +267,7 @@ class Platform:
             poll_seconds=run.poll_seconds,
             concurrency=1 if isinstance(self.settings.warehouse, DuckDbFile) else LOADS_AT_ONCE,
             restarts=self.restarts,
-            holds=self.holds,
+            blocks=self.blocks,
             topics=self._extracted,
         )
         report = loading.load(ports, options, only=only, on_table=on_table, cache=self.load_cache)
@@ -291,7 +291,7 @@ class Platform:
 
     def hours(self) -> tuple[TableCompleteness, ...]:
         """How far every table is complete by business time, and what holds it back."""
-        return standings(read_view(self.load_cache, self.holds), self._extracted)
+        return standings(read_view(self.load_cache, self.blocks), self._extracted)
 
     def advance_hours(self) -> None:
         """Note which hours are complete now, as a load does at its end. Loads nothing. Where very much is staged, it is
@@ -299,7 +299,7 @@ class Platform:
         self.check_staging(Role.LOAD)
         if not pending.is_quick(self.load_store):
             return
-        advance_tables(self.load_store, read_view(self.load_cache, self.holds), self._extracted)
+        advance_tables(self.load_store, read_view(self.load_cache, self.blocks), self._extracted)
         ports = loading.LoadPorts(self.load_store, self.warehouse, self.openers.clock)
         publish_hours(ports, read_view(self.load_cache))
 
@@ -317,12 +317,12 @@ class Platform:
 
     def status(self) -> standing.Status:
         """Where everything stands."""
-        return standing.read_status(self.store, self.offsets, self.sources(), self.restarts, self.holds)
+        return standing.read_status(self.store, self.offsets, self.sources(), self.restarts, self.blocks)
 
     @cached_property
-    def holds(self) -> Holds:
+    def blocks(self) -> LoadBlocks:
         """Which topics' files wait for a check, by the source list as it is then."""
-        return Holds(lambda topics: select_topics(self.sources(), topics))
+        return LoadBlocks(lambda topics: select_topics(self.sources(), topics))
 
     def checks(self, *, counts: bool = False) -> checking.CheckReport:
         """Everything that is checked: what failed, and what waits because of it. ``counts``: by queries too."""
@@ -341,7 +341,7 @@ class Platform:
 
     def _check_ports(self, cache: StateCache) -> checking.CheckPorts:
         clock = self.openers.clock
-        return checking.CheckPorts(cache, self.holds, lambda: self.offsets, self.sources(), clock.now_ms)
+        return checking.CheckPorts(cache, self.blocks, lambda: self.offsets, self.sources(), clock.now_ms)
 
     @cached_property
     def notices(self) -> telling.NoticePorts:

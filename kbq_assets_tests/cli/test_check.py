@@ -1,4 +1,4 @@
-"""kbq check: each failure with its commands, an exit code for schedulers, and what is held wherever one looks."""
+"""kbq check: each failure with its commands, an exit code for schedulers, and what is blocked wherever one looks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
 
-HELD = (
-    f"3 rows of 1 files wait: {TOPIC} is held by offsets_contiguous: {TOPIC}[0]: 4 positions are counted in [0, 3); "
+BLOCKED = (
+    f"3 rows of 1 files wait: {TOPIC} is blocked by offsets_contiguous: {TOPIC}[0]: 4 positions are counted in [0, 3); "
     f"next: restore commits/ and tables/ of one moment or kbq reconcile --topic {TOPIC}"
 )
 
@@ -63,17 +63,17 @@ def test_a_failure_is_shown_with_its_commands_and_what_waits(world: FakePlatform
 
 def test_what_is_held_is_said_by_plan_status_and_load(world: FakePlatform, extracted: Shell) -> None:
     _damage(world)
-    assert f"held: shop.orders: {HELD}" in extracted.done("plan", "load")
+    assert f"blocked: shop.orders: {BLOCKED}" in extracted.done("plan", "load")
     assert extracted.json("plan", "load")["load"] == {
-        "held": [{"table": "shop.orders", "rows": 3, "message": HELD}],
+        "held": [{"table": "shop.orders", "rows": 3, "message": BLOCKED}],
         "batches": [],
     }
-    assert f"held: shop.orders: {HELD}" in extracted.done("status")
-    assert "0 stopped, 0 parked, 1 held" in extracted.done("status")
+    assert f"blocked: shop.orders: {BLOCKED}" in extracted.done("status")
+    assert "0 stopped, 0 parked, 1 blocked" in extracted.done("status")
     [table] = extracted.json("status")["tables"]
-    assert (table["state"], table["held_rows"], table["pending_rows"]) == ("held", 3, 3)
+    assert (table["state"], table["held_rows"], table["pending_rows"]) == ("blocked", 3, 3)
     loaded = extracted("load")
-    assert (loaded.exit_code, f"held: shop.orders: {HELD}" in loaded.stdout) == (1, True)
+    assert (loaded.exit_code, f"blocked: shop.orders: {BLOCKED}" in loaded.stdout) == (1, True)
 
 
 def test_the_source_list_lets_a_held_topic_go_on(world: FakePlatform, extracted: Shell) -> None:

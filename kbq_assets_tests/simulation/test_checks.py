@@ -1,4 +1,4 @@
-"""No schedule of crashes, late calls, zombies and operators makes a check of the state fail, or holds a topic.
+"""No schedule of crashes, late calls, zombies and operators makes a check of the state fail, or blocks a topic.
 
 Only damage that no run does may: a check that fails by itself would stop loads for nothing (promise 4).
 """
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import pytest
 
 from kbq_assets.core.observation.check_names import CONTIGUOUS, ROWS_MATCH
-from kbq_assets.core.observation.checks import Hold
+from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.topics.options import SourceEntry
 from kbq_assets.pipelines.loading.load import LoadOptions
-from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.checks import CheckPorts, CheckReport, run_checks
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -28,52 +28,52 @@ SCHEDULES = 80
 
 def _checked(world: World) -> CheckReport:
     sources = [SourceEntry(TOPIC, world.recipe.settings)]
-    ports = CheckPorts(StateCache(world.store), Holds(), lambda: world.kafka, sources, lambda: 0)
+    ports = CheckPorts(StateCache(world.store), LoadBlocks(), lambda: world.kafka, sources, lambda: 0)
     return run_checks(ports, broker=False)
 
 
 def test_no_schedule_makes_a_check_fail_or_holds_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[object] = []
-    judge = Holds.__call__
+    blocked: list[object] = []
+    judge = LoadBlocks.__call__
 
-    def noted(self: Holds, view: LoadView) -> object:
+    def noted(self: LoadBlocks, view: LoadView) -> object:
         found = judge(self, view)
-        held.extend(found.values())
+        blocked.extend(found.values())
         return found
 
-    monkeypatch.setattr(Holds, "__call__", noted)
+    monkeypatch.setattr(LoadBlocks, "__call__", noted)
     for seed in range(SCHEDULES):
         failures = [r for r in _checked(run_schedule(seed)).failures if r.check in (CONTIGUOUS, ROWS_MATCH)]
-        assert (seed, failures, held) == (seed, [], [])
+        assert (seed, failures, blocked) == (seed, [], [])
 
 
-class _HoldsNowAndThen:
-    """Holds the topic in four of five views, until the faults end: views of one run may differ."""
+class _BlocksNowAndThen:
+    """Blocks the topic in four of five views, until the faults end: views of one run may differ."""
 
     def __init__(self) -> None:
         self.random = random.Random(0)
-        self.held = 0
+        self.blocked = 0
         self.world: World | None = None
 
-    def __call__(self, view: LoadView) -> Mapping[str, Hold]:
+    def __call__(self, view: LoadView) -> Mapping[str, LoadBlock]:
         assert self.world is not None
         if not self.world.scheduler.fault_rate or self.random.random() < 0.2:
             return {}
-        self.held += bool(view.committed)
-        return {TOPIC: Hold(TOPIC, CONTIGUOUS, "held")}
+        self.blocked += bool(view.committed)
+        return {TOPIC: LoadBlock(TOPIC, CONTIGUOUS, "blocked")}
 
 
 def test_holds_that_come_and_go_lose_double_and_disorder_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """L9 beside crashes, late calls, parked tables and resets: `run_schedule` checks all promises."""
-    holds = _HoldsNowAndThen()
+    blocks = _BlocksNowAndThen()
     begin = World.__init__
 
     def noted(self: World, *args: object) -> None:
         begin(self, *args)  # type: ignore[arg-type]
-        holds.world = self
+        blocks.world = self
 
     monkeypatch.setattr(World, "__init__", noted)
-    monkeypatch.setattr(simulated, "LoadOptions", functools.partial(LoadOptions, holds=holds))
+    monkeypatch.setattr(simulated, "LoadOptions", functools.partial(LoadOptions, blocks=blocks))
     for seed in range(SCHEDULES):
         run_schedule(seed)
-    assert holds.held > SCHEDULES // 2
+    assert blocks.blocked > SCHEDULES // 2

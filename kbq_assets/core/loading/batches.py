@@ -54,16 +54,16 @@ class LoadBatch:
 
 
 def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
-    """Files beyond the table's marks, each once, though commit and backlog may both list it (E7)."""
+    """Files beyond the table's marks. A file that both commit and backlog list (E7) counts once."""
     return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
 
 
-def held_files(
-    state: TableState, files: Iterable[StagedFile], given_up: frozenset[str], held: Collection[str]
+def blocked_files(
+    state: TableState, files: Iterable[StagedFile], given_up: frozenset[str], blocked: Collection[str]
 ) -> list[StagedFile]:
-    """Pending files of held topics (L9)."""
+    """Pending files of blocked topics (L9)."""
     pending = pending_files(state, (f for f in files if f.path not in given_up))
-    return [f for f in pending if f.name.topic_partition.topic in held]
+    return [f for f in pending if f.name.topic_partition.topic in blocked]
 
 
 def _refuse_cut(state: TableState, file: StagedFile) -> None:
@@ -81,17 +81,17 @@ def plan_batch(
     files: Iterable[StagedFile],
     limits: LoadLimits,
     given_up: frozenset[str] = frozenset(),
-    held: Collection[str] = (),
+    blocked: Collection[str] = (),
 ) -> LoadBatch | None:
-    """Choose the next job's files (L1), or None when nothing is pending but what is held.
+    """The next job's files (L1); None if no file is pending, or all that are wait for a check.
 
-    The schema whose oldest pending window is oldest goes first, the lowest id on a tie. ``given_up`` are paths that
-    a reset dropped. ``held`` are topics all of whose files wait (L9). Raises StateError for a file that a mark cuts in
-    two: part of it would be loaded twice.
+    The schema with the oldest pending window goes first, the lowest id on a tie. ``given_up`` are paths that a reset
+    dropped. Files of ``blocked`` topics wait (L9). Raises StateError for a file that a mark cuts in two: a load would
+    double part of it.
     """
     by_schema: dict[int, list[StagedFile]] = defaultdict(list)
     for file in pending_files(state, (f for f in files if f.path not in given_up)):
-        if file.name.topic_partition.topic not in held:
+        if file.name.topic_partition.topic not in blocked:
             _refuse_cut(state, file)
             by_schema[file.name.schema_id].append(file)
     if not by_schema:

@@ -37,7 +37,7 @@ _NAMED: Final = 5
 class CheckResult:
     """One check of one topic or table. ``commands`` are the operator's next steps, where it failed.
 
-    ``holds``: the topic's files wait until it passes. ``numbers`` are what was measured.
+    ``blocks``: the topic's files wait until it passes. ``numbers`` are what was measured.
     """
 
     check: str
@@ -45,7 +45,7 @@ class CheckResult:
     message: str
     passed: bool = True
     commands: tuple[str, ...] = ()
-    holds: bool = False
+    blocks: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -56,13 +56,13 @@ class CheckResult:
     @property
     def line(self) -> str:
         """In one line, with the next step."""
-        held = "; its files are not loaded until this passes" if self.holds else ""
+        blocked = "; its files are not loaded until this passes" if self.blocks else ""
         following = " or ".join(f"`{command}`" for command in self.commands)
-        return f"{self.subject}: {self.message}{held}" + (f"; next: {following}" if following else "")
+        return f"{self.subject}: {self.message}{blocked}" + (f"; next: {following}" if following else "")
 
 
 @dataclass(frozen=True)
-class Hold:
+class LoadBlock:
     """Why a topic's files wait (PROTOCOL L9)."""
 
     topic: str
@@ -71,7 +71,7 @@ class Hold:
     commands: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.topic} is held by {self.check}: {self.message}"
+        return f"{self.topic} is blocked by {self.check}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -232,13 +232,13 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
     return failed(ERRORS_FEW, topic, (message,), commands, records=records, errors=errors, share=share)
 
 
-def small_result(topic: str, commits: Iterable[Commit], *, held: bool) -> CheckResult:
+def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> CheckResult:
     """Whether commits are small enough to be rewritten with every window."""
     files = max((sum(1 for _ in commit.files) for commit in commits), default=0)
     message = f"{files:,} files in its largest commit object"
     if files <= MANY_FILES:
         return CheckResult(COMMITS_SMALL, topic, message, numbers={"files": files})
-    why = "they wait for a check" if held else "they are not loaded"
+    why = "they wait for a check" if blocked else "they are not loaded"
     commands = ("kbq load", "kbq park --table DATASET.TABLE moves a table's files to its backlog")
     return failed(COMMITS_SMALL, topic, (f"{message}: {why}",), commands, files=files)
 
@@ -318,12 +318,12 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
     return failed(ROWS_MATCH, str(table), [*named, *findings], commands, jobs=len(differing))
 
 
-# Holds ----------------------------------------------------------------------------------------------------------------
+# Blocks -------------------------------------------------------------------------------------------------------------
 
 
-def hold_of(results: Iterable[CheckResult], settings: TopicSettings, topic: str) -> Hold | None:
-    """The first failed check that the topic's option `blocking` names."""
+def block_of(results: Iterable[CheckResult], settings: TopicSettings, topic: str) -> LoadBlock | None:
+    """The first failed check that the topic's option `blocking` names; None if there is none."""
     for result in results:
         if not result.passed and result.check in settings.blocking_checks and result.check in BLOCKABLE:
-            return Hold(topic, result.check, result.message, result.commands)
+            return LoadBlock(topic, result.check, result.message, result.commands)
     return None

@@ -270,7 +270,7 @@ class TopicSettings:
         names = frozenset(filter(None, self.blocking.split(","))) - {"none"}
         if unknown := sorted(names - set(BLOCKABLE)):
             raise ConfigurationError(
-                f"blocking={self.blocking}: {unknown[0]} cannot hold a load",
+                f"blocking={self.blocking}: {unknown[0]} cannot block a load",
                 next_step=f"none, or {', '.join(BLOCKABLE)}",
             )
         return names

@@ -66,8 +66,8 @@ def evaluation(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> d
     """All results of one check."""
     failed = [result for result in results if not result.passed]
     metadata: Metadata = {"problems": len(failed), "checked": len(results), **_totals(results)}
-    if held := sum(result.holds for result in failed):
-        metadata["held_topics"] = held
+    if blocked := sum(result.blocks for result in failed):
+        metadata["held_topics"] = blocked
     if failed:
         metadata["next"] = dg.MetadataValue.md(_steps(failed))
         metadata["failures"] = dg.MetadataValue.table([_record(result) for result in failed[:SHOWN_LINES]])
@@ -140,7 +140,7 @@ def _record(result: CheckResult) -> dg.TableRecord:
             CHECKS[result.check].about: result.subject,
             "what": result.message,
             "next": " or ".join(result.commands),
-            "held": "yes" if result.holds else "",
+            "held": "yes" if result.blocks else "",
         }
     )
 

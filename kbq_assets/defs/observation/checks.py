@@ -120,7 +120,7 @@ def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) ->
 
 def digest(results: Iterable[CheckResult]) -> str:
     """What a check says: which topics or tables fail and how they go on, without the numbers, which always move."""
-    failed = [(r.subject, r.holds, r.commands) for r in results if not r.passed]
+    failed = [(r.subject, r.blocks, r.commands) for r in results if not r.passed]
     return hashlib.sha256(repr(failed).encode()).hexdigest()[:16]
 
 

@@ -130,12 +130,12 @@ def _waiting(status: Status) -> Iterator[Family]:
     )
     yield single("kbq_stopped", GAUGE, "All of them", stopped.total())
     states = Counter(table.state for table in status.tables)
-    for state, text in (
-        ("parked", "Tables that are not loaded until they are resumed"),
-        ("held", "Tables some of whose files wait for a check"),
-        ("failed", "Tables whose state cannot be read"),
+    for name, state, text in (
+        ("kbq_parked_tables", "parked", "Tables that are not loaded until they are resumed"),
+        ("kbq_held_tables", "blocked", "Tables some of whose files wait for a check"),
+        ("kbq_failed_tables", "failed", "Tables whose state cannot be read"),
     ):
-        yield single(f"kbq_{state}_tables", GAUGE, text, states[state])
+        yield single(name, GAUGE, text, states[state])
     parked = {str(table.table): 1.0 for table in status.tables if table.state == "parked"}
     yield labelled("kbq_table_parked", GAUGE, "1 for each parked table", "table", bounded(parked, max))
     yield single(

@@ -15,7 +15,7 @@ from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignO
 from kbq_assets.core.protocol.names import DONE, STAGING
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.topics.options import SourceEntry, select_topics
-from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, partitions_of, topic_snapshots
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -77,10 +77,10 @@ class FileCount:
         return self._counts
 
 
-def read_state(cache: StateCache, holds: FindHolds, files: tuple[int, int]) -> StateReading:
+def read_state(cache: StateCache, blocks: FindBlocks, files: tuple[int, int]) -> StateReading:
     """Read the staging area; its ``files`` are counted already. Raises MissingState, Unavailable."""
     now_ms = cache.store.now_ms()
-    view = read_view(cache, holds)
+    view = read_view(cache, blocks)
     staged, done = files
     listed = cache.listing(RUNS)
     alive = [path for path, entry in listed.items() if now_ms - entry.updated_ms < _SILENT_MS]

@@ -131,9 +131,9 @@ def _consequences(report: CheckReport) -> frozenset[str]:
 def _of_check(result: CheckResult) -> Condition:
     # How many partitions are stopped is a size; how long a lag is would be told at every look.
     size = int(result.numbers.get("partitions", 0))
-    held = "; its files are not loaded until this passes" if result.holds else ""
+    blocked = "; its files are not loaded until this passes" if result.blocks else ""
     return Condition(
-        result.check, result.subject, result.message + held, result.severity, tuple(filter(None, result.commands)),
+        result.check, result.subject, result.message + blocked, result.severity, tuple(filter(None, result.commands)),
         size=size,
     )  # fmt: skip
 

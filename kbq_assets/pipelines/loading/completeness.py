@@ -101,7 +101,7 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder])
     feeders = [slowest[topic] for topic in topics if topic in slowest]
     blocked = _blocked(table, current)
     verdict = completeness.judge(table, current.hours, feeders, waiting, blocked, _refused(current))
-    return _with_hold(verdict, view, current, topics)
+    return _with_block(verdict, view, current, topics)
 
 
 def _blocked(table: TableReference, current: TableState) -> str:
@@ -123,13 +123,14 @@ def _refused(current: TableState) -> list[StagedFile]:
     return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 
 
-def _with_hold(verdict: Verdict, view: LoadView, current: TableState, topics: Collection[str]) -> Verdict:
-    """A verdict that says why files wait, where a check holds them (L9)."""
-    held = sorted(topics & view.holds.keys())
-    if verdict.held_by != "staged files" or not held:
+def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: Collection[str]) -> Verdict:
+    """Add the check that blocks a topic to a verdict about staged files (L9)."""
+    blocked = sorted(topics & view.blocks.keys())
+    if verdict.held_by != "staged files" or not blocked:
         return verdict
-    hold = view.holds[held[0]]
-    return dataclasses.replace(verdict, why=f"{verdict.why}; {held[0]} is held: {hold.check}")
+    topic = blocked[0]
+    why = f"{verdict.why}; {topic} is blocked: {view.blocks[topic].check}"
+    return dataclasses.replace(verdict, why=why)
 
 
 def _slowest(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, Feeder]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbq_assets.core.loading import table_state
-from kbq_assets.core.loading.batches import LoadBatch, held_files, plan_batch
+from kbq_assets.core.loading.batches import LoadBatch, blocked_files, plan_batch
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
 from kbq_assets.core.loading.table_notes import StoredTable, needs_notes, noted
 from kbq_assets.core.loading.table_state import TableState
@@ -16,7 +16,7 @@ from kbq_assets.core.loading.tables import (
     columns_of,
 )
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.pipelines.loading.ports import END, GO_ON, Turn, held_by, topics_of
+from kbq_assets.pipelines.loading.ports import END, GO_ON, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import LoadView
@@ -27,7 +27,7 @@ from kbq_assets.pipelines.protocol.state import Versioned
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
     """Enter the next batch into the state as the job in flight. The next step submits it."""
     warehouse, files = run.ports.warehouse, view.files(run.table)
-    batch = plan_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.holds)
+    batch = plan_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks)
     if batch is None:
         return _end_without_batch(run, view, current, files)
     if (wait := run.quota_wait(current.value)) is not None:
@@ -44,8 +44,8 @@ def _end_without_batch(
     run: TableRun, view: LoadView, current: Versioned[TableState], files: list[StagedFile]
 ) -> Turn:
     """Drop the table's backlog, which is loaded, unless blocks make files wait (L9)."""
-    if held := held_files(current.value, files, view.given_up, view.holds):
-        return run.end("held", held_by(held, view.holds))
+    if blocked := blocked_files(current.value, files, view.given_up, view.blocks):
+        return run.end("blocked", blocked_by(blocked, view.blocks))
     for path in view.backlog.get(str(run.table), ()):
         run.ports.store.delete(path)
     if current.value.restarting is not None:

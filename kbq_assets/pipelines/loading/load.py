@@ -27,7 +27,7 @@ from kbq_assets.core.loading.quota import next_job_ms
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
-from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import (
     END,
     NEXT_VIEW,
@@ -38,7 +38,7 @@ from kbq_assets.pipelines.loading.ports import (
     topics_of,
 )
 from kbq_assets.pipelines.loading.table_loader import TableLoader
-from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -68,14 +68,14 @@ def plan(
     limits: LoadLimits | None = None,
     cache: StateCache | None = None,
     restarts: MayRestart = lambda topics: True,
-    holds: FindHolds | None = None,
+    blocks: FindBlocks | None = None,
 ) -> list[LoadBatch]:
     """The next batch of every table, as `load` would submit it now. Changes nothing.
 
     ``restarts``: whether parked tables with files of these topics are tried again when it is time. ``holds``: which
     topics' files wait for a check.
     """
-    view, limits = read_view(cache or StateCache(store), holds or Holds()), limits or LoadLimits()
+    view, limits = read_view(cache or StateCache(store), blocks or LoadBlocks()), limits or LoadLimits()
     now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
     found = (_next_batch(view, table, limits, now_ms, restarts) for table in view.tables)
     return [batch for batch in found if batch is not None]
@@ -103,7 +103,7 @@ def _next_batch(
             return None
         if next_job_ms(current.jobs, limits.jobs_per_day, now_ms) > now_ms:
             return None
-        return batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.holds)
+        return batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
     except StateError:
         return None  # the load reports the table as failed; the others are planned
 
@@ -167,7 +167,7 @@ class _Cycle:
 
     def run(self, only: frozenset[TableReference] | None, pool: Executor) -> None:
         """Give every table its turns until all have ended."""
-        self._view = read_view(self._cache, self._options.holds)
+        self._view = read_view(self._cache, self._options.blocks)
         tables = [table for table in self._view.tables if only is None or table in only]
         deadline = self._ports.clock.monotonic() + self._options.wait_seconds
         self._loaders = {t: TableLoader(self._ports, self._options, t, deadline) for t in tables}
@@ -235,7 +235,7 @@ class _Cycle:
         """Read what has changed, for the tables that have landed."""
         landed, self._landed = sorted(self._landed), set()
         try:
-            self._view = read_view(self._cache, self._options.holds)
+            self._view = read_view(self._cache, self._options.blocks)
         except KbqError as error:
             self._fail(landed, error)
         else:

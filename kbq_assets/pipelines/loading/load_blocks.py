@@ -1,7 +1,7 @@
-"""Which topics' files a load leaves waiting, and why (PROTOCOL L9).
+"""Load blocks: topics whose files a load leaves waiting because a check fails, and why (PROTOCOL L9).
 
-Decided from what a load reads anyway: nothing is asked of the broker or of the warehouse, nothing is stored. So no
-check that could not be made holds anything, and what holds passes by itself when its cause is gone.
+The view that a load reads anyway decides, without a call to broker or warehouse, and nothing is stored. So a check
+that could not run blocks nothing, and a block ends by itself once its cause is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import ERRORS_FEW, ROWS_MATCH
-from kbq_assets.core.observation.checks import CheckResult, Hold, Loaded
+from kbq_assets.core.observation.checks import CheckResult, LoadBlock, Loaded
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import TopicSettings
@@ -28,10 +28,10 @@ def default_options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
     return {topic: TopicSettings() for topic in topics}
 
 
-class Holds:
-    """Judges views. What was found in an object is remembered by its generation: most do not change between two views.
+class LoadBlocks:
+    """Finds the blocks of a view. Findings are cached by an object's generation, as few objects change between views.
 
-    ``options`` are asked at each view: the source list is the operator's way to let a topic go on.
+    ``options`` are read for each view: by the source list an operator can unblock a topic.
     """
 
     def __init__(self, options: TopicOptions = default_options) -> None:
@@ -40,20 +40,20 @@ class Holds:
         self._marks: dict[TableReference, tuple[int, list[Loaded]]] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, view: LoadView) -> Mapping[str, Hold]:
-        """The topics that are held."""
+    def __call__(self, view: LoadView) -> Mapping[str, LoadBlock]:
+        """The topics that are blocked."""
         by_topic = commits_by_topic(view)
         options = self.options(by_topic)
         contiguous = self.contiguous(view)
-        holds = {}
+        blocks = {}
         for topic, commits in by_topic.items():
             found = [contiguous[topic], *_asked_for(view, topic, commits, options[topic])]
-            if hold := checks.hold_of(found, options[topic], topic):
-                holds[topic] = hold
-        return holds
+            if block := checks.block_of(found, options[topic], topic):
+                blocks[topic] = block
+        return blocks
 
     def options(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
-        """The options of topics; those that the source list no longer has get the defaults."""
+        """The options of topics; defaults for a topic that the source list no longer selects."""
         return {**default_options(topics), **self._options(topics)}
 
     def contiguous(self, view: LoadView) -> dict[str, CheckResult]:
@@ -99,7 +99,7 @@ def commits_by_topic(view: LoadView) -> dict[str, list[Commit]]:
 def _asked_for(
     view: LoadView, topic: str, commits: Iterable[Commit], settings: TopicSettings
 ) -> Iterable[CheckResult]:
-    """The results of checks that few topics let block."""
+    """Results of the checks that block only where a topic's option says so."""
     if ERRORS_FEW in settings.blocking_checks:
         yield checks.error_result(topic, commits, settings)
     if ROWS_MATCH in settings.blocking_checks:

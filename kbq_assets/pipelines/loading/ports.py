@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.extraction.restarts import MayRestart
 from kbq_assets.core.loading.tables import Column, TableOptions
-from kbq_assets.core.observation.checks import Hold
+from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.pipelines.loading.load_blocks import Holds, TopicOptions, default_options
-from kbq_assets.pipelines.loading.view import FindHolds
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, TopicOptions, default_options
+from kbq_assets.pipelines.loading.view import FindBlocks
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
@@ -46,7 +46,7 @@ class LoadOptions:
     stuck_seconds: float = 6 * 3600.0
     concurrency: int = 1
     restarts: MayRestart = lambda topics: True
-    holds: FindHolds = field(default_factory=Holds)
+    blocks: FindBlocks = field(default_factory=LoadBlocks)
     topics: TopicOptions = default_options
 
 
@@ -87,10 +87,10 @@ def topics_of(files: Iterable[StagedFile]) -> frozenset[str]:
     return frozenset(file.name.topic_partition.topic for file in files)
 
 
-def held_by(files: Iterable[StagedFile], holds: Mapping[str, Hold]) -> str:
+def blocked_by(files: Iterable[StagedFile], blocks: Mapping[str, LoadBlock]) -> str:
     """What waits for which checks, and what to do."""
     files = list(files)
-    named = [holds[topic] for topic in sorted(topics_of(files))]
-    following = " or ".join(dict.fromkeys(command for hold in named for command in hold.commands))
+    named = [blocks[topic] for topic in sorted(topics_of(files))]
+    following = " or ".join(dict.fromkeys(command for block in named for command in block.commands))
     rows = sum(file.rows for file in files)
     return f"{rows:,} rows of {len(files):,} files wait: {'; '.join(map(str, named))}; next: {following}"

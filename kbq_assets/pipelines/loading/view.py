@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFound, UnsupportedFormat
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
-from kbq_assets.core.observation.checks import Hold
+from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicEntry, TopicRegistry
 from kbq_assets.core.protocol.names import (
     BACKLOG,
@@ -63,7 +63,7 @@ class LoadView:
     backlog: Mapping[str, Mapping[str, ObjectEntry]]
     topics: TopicRegistry = field(default_factory=TopicRegistry)
     commit_objects: Mapping[str, Versioned[Commit] | KbqError] = field(default_factory=dict)
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    blocks: Mapping[str, LoadBlock] = field(default_factory=dict)
 
     @property
     def tables(self) -> list[TableReference]:
@@ -93,13 +93,12 @@ class LoadView:
         return [*self.committed.get(table, ()), *waiting]
 
 
-#: Which topics' files wait, and why (L9).
-FindHolds: TypeAlias = Callable[[LoadView], Mapping[str, Hold]]
+#: Decides which topics' files wait, and why (L9).
+FindBlocks: TypeAlias = Callable[[LoadView], Mapping[str, LoadBlock]]
 
 
-def read_view(cache: StateCache, holds: FindHolds | None = None) -> LoadView:
-    """Read it all, what has changed since the last time. ``holds`` says what waits. Raises MissingState,
-    Unavailable."""
+def read_view(cache: StateCache, blocks: FindBlocks | None = None) -> LoadView:
+    """Read what changed since the last view. ``blocks`` decides what waits. Raises MissingState, Unavailable."""
     registry, states = read_states(cache)
     topics, objects = _read_commits(cache)
     commits = tuple(c.value for c in _present(objects.values(), NotFound, CorruptState, UnsupportedFormat))
@@ -114,7 +113,7 @@ def read_view(cache: StateCache, holds: FindHolds | None = None) -> LoadView:
         topics,
         objects,
     )
-    return view if holds is None else replace(view, holds=holds(view))
+    return view if blocks is None else replace(view, blocks=blocks(view))
 
 
 def read_states(

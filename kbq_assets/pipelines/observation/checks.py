@@ -23,7 +23,7 @@ from kbq_assets.core.observation.check_names import (
     PARTITIONS_RUN,
     TABLES_LOAD,
 )
-from kbq_assets.core.observation.checks import CheckResult, Hold, TopicLag
+from kbq_assets.core.observation.checks import CheckResult, LoadBlock, TopicLag
 from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
@@ -31,7 +31,7 @@ from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets.extras.reconcile.count_comparison import Books, PartitionHistory, out_of_balance
 from kbq_assets.extras.reconcile.counts import CountReport
-from kbq_assets.pipelines.loading.load_blocks import Holds, commits_by_topic
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -47,7 +47,7 @@ class CheckPorts:
     """The world of the checks. ``now_ms`` is compared with records' Kafka times, and decides nothing else."""
 
     cache: StateCache
-    holds: Holds
+    blocks: LoadBlocks
     offsets: Callable[[], OffsetReader]
     sources: Iterable[SourceEntry]
     now_ms: Callable[[], int]
@@ -59,7 +59,7 @@ class CheckReport:
     ``others``: topics of the broker that are not extracted, which costs no call to know."""
 
     results: tuple[CheckResult, ...]
-    holds: tuple[Hold, ...] = ()
+    blocks: tuple[LoadBlock, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
 
@@ -77,10 +77,10 @@ class CheckReport:
 def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     """Make all checks, or those alone that need no ``broker``. Raises MissingState, Unavailable when the state cannot
     be read."""
-    view = read_view(ports.cache, ports.holds)
+    view = read_view(ports.cache, ports.blocks)
     with no_collection:
         waiting = waiting_files(view)
-        results = [*_of_commits(view, ports.holds), *_of_tables(view, waiting, _settled(view))]
+        results = [*_of_commits(view, ports.blocks), *_of_tables(view, waiting, _settled(view))]
     unknown: dict[str, str] = {}
     others: tuple[str, ...] = ()
     try:
@@ -90,8 +90,8 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
             others = said.others
     except TransientError as error:
         unknown = dict.fromkeys(NEED_BROKER, error.message)
-    held = [_marked(result, view.holds) for result in results]
-    return CheckReport(tuple(held), tuple(view.holds.values()), unknown, others)
+    marked = [_marked(result, view.blocks) for result in results]
+    return CheckReport(tuple(marked), tuple(view.blocks.values()), unknown, others)
 
 
 def with_counts(report: CheckReport, counts: CountReport) -> CheckReport:
@@ -104,23 +104,23 @@ def with_counts(report: CheckReport, counts: CountReport) -> CheckReport:
     return replace(report, results=(*report.results, found))
 
 
-def _marked(result: CheckResult, holds: Mapping[str, Hold]) -> CheckResult:
-    """A failed result, marked where it holds its topic."""
-    hold = holds.get(result.subject)
-    is_cause = not result.passed and hold is not None and hold.check == result.check
-    return replace(result, holds=True) if is_cause else result
+def _marked(result: CheckResult, blocks: Mapping[str, LoadBlock]) -> CheckResult:
+    """A failed result, marked if it blocks its topic."""
+    block = blocks.get(result.subject)
+    is_cause = not result.passed and block is not None and block.check == result.check
+    return replace(result, blocks=True) if is_cause else result
 
 
 # Commits --------------------------------------------------------------------------------------------------------------
 
 
-def _of_commits(view: LoadView, holds: Holds) -> Iterator[CheckResult]:
+def _of_commits(view: LoadView, blocks: LoadBlocks) -> Iterator[CheckResult]:
     by_topic = commits_by_topic(view)
-    options, contiguous = holds.options(by_topic), holds.contiguous(view)
+    options, contiguous = blocks.options(by_topic), blocks.contiguous(view)
     for topic, commits in by_topic.items():
         yield contiguous[topic]
         yield checks.error_result(topic, commits, options[topic])
-        yield checks.small_result(topic, commits, held=topic in view.holds)
+        yield checks.small_result(topic, commits, blocked=topic in view.blocks)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

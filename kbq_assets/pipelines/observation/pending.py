@@ -24,7 +24,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import BACKLOG, COMMITS, DONE, TABLE_REGISTRY, TABLES
 from kbq_assets.pipelines.loading import load
-from kbq_assets.pipelines.loading.view import FindHolds
+from kbq_assets.pipelines.loading.view import FindBlocks
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
@@ -160,7 +160,7 @@ def poll_loads(
     start: str = "",
     page_bytes: int = PAGE_BYTES,
     restarts: MayRestart = lambda topics: True,
-    holds: FindHolds | None = None,
+    blocks: FindBlocks | None = None,
 ) -> PendingLoads:
     """What a load would work on. ``start`` is where to look first: any will do; the rest as in `load.plan`."""
     flights = tuple(_flights(cache))
@@ -170,7 +170,7 @@ def poll_loads(
 
     def ask(page: frozenset[str] | None) -> tuple[str, ...]:
         seen = cache if page is None else _Page(cache, page)
-        batches = load.plan(cache.store, limits, seen, restarts, holds)
+        batches = load.plan(cache.store, limits, seen, restarts, blocks)
         return tuple(sorted(file.path for batch in batches for file in batch.files))
 
     looked = look(list(pages(sizes, start, page_bytes)), ask, bool, monotonic)

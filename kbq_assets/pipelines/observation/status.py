@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
-from kbq_assets.core.loading.batches import held_files, pending_files
+from kbq_assets.core.loading.batches import blocked_files, pending_files
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
@@ -17,9 +17,9 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.options import SourceEntry
-from kbq_assets.pipelines.loading.load_blocks import Holds
-from kbq_assets.pipelines.loading.ports import held_by, topics_of
-from kbq_assets.pipelines.loading.view import FindHolds, LoadView, read_view
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
+from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
+from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -46,7 +46,7 @@ class TableStatus:
     """One table: rows and files that are loaded or wait, and what is wrong."""
 
     table: TableReference
-    #: ready, in flight, held (a check makes ``held_rows`` wait), parked, or failed (its state object is unreadable)
+    #: ready, in flight, blocked (``blocked_rows`` wait for a check), parked, failed (its state object is unreadable)
     state: str
     loaded_rows: int
     pending_rows: int
@@ -60,7 +60,7 @@ class TableStatus:
     tries: int = 0
     #: when a load tries the parked table again (0: never)
     next_try_ms: int = 0
-    held_rows: int = 0
+    blocked_rows: int = 0
     #: recent changes of its columns
     changes: tuple[SchemaChange, ...] = ()
     #: hours (since 1970) below this are complete; 0 if none is known to be
@@ -88,10 +88,10 @@ def read_status(
     reader: OffsetReader,
     sources: Iterable[SourceEntry],
     restarts: MayRestart = lambda topics: True,
-    holds: FindHolds | None = None,
+    blocks: FindBlocks | None = None,
 ) -> Status:
     """Read the state of everything. Raises Unavailable when the broker does not answer."""
-    view = read_view(StateCache(store), holds or Holds())
+    view = read_view(StateCache(store), blocks or LoadBlocks())
     seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
     found = status_of(view, seen.offsets, seen.plan(), restarts)
     return dataclasses.replace(found, evolved=read_evolutions(store, seen.settings.values()))
@@ -113,10 +113,10 @@ def status_of(
 
 
 def read_tables(
-    cache: StateCache, restarts: MayRestart = lambda topics: True, holds: FindHolds | None = None
+    cache: StateCache, restarts: MayRestart = lambda topics: True, blocks: FindBlocks | None = None
 ) -> tuple[TableStatus, ...]:
     """Every table that has, or will have, rows. Needs no broker."""
-    return _tables(read_view(cache, holds or Holds()), restarts)
+    return _tables(read_view(cache, blocks or LoadBlocks()), restarts)
 
 
 def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
@@ -149,8 +149,8 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
     pending = pending_files(current, files)
     parked = current.parked
     next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
-    held = held_files(current, files, view.given_up, view.holds)
-    kind = "parked" if parked else "in flight" if current.in_flight else "held" if held else "ready"
+    blocked = blocked_files(current, files, view.given_up, view.blocks)
+    kind = "parked" if parked else "in flight" if current.in_flight else "blocked" if blocked else "ready"
     return TableStatus(
         table,
         kind,
@@ -159,10 +159,10 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         len(pending),
         len(current.quarantined),
         len(current.mismatches),
-        _why(table, current, next_ms) or (held_by(held, view.holds) if held else ""),
+        _why(table, current, next_ms) or (blocked_by(blocked, view.blocks) if blocked else ""),
         parked.tries if parked else 0,
         next_ms,
-        sum(f.rows for f in held),
+        sum(f.rows for f in blocked),
         current.changes,
         current.hours.until,
         current.hours.late_rows,

@@ -47,7 +47,7 @@ def _table_json(t: TableStatus) -> dict[str, object]:
         "loaded_rows": t.loaded_rows,
         "pending_rows": t.pending_rows,
         "pending_files": t.pending_files,
-        "held_rows": t.held_rows,
+        "held_rows": t.blocked_rows,
         "quarantined_files": t.quarantined_files,
         "mismatches": t.mismatches,
         "complete_until": hour_text(t.complete_until) or None,

@@ -209,12 +209,15 @@ def test_data_is_stale_when_a_record_is_too_old_to_be_still_on_its_way(
 
 def test_a_commit_of_very_many_files_is_called_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MANY_FILES", 3)
-    assert [checks.small_result("t", [HEALTHY], held=held).passed for held in (False, True)] == [False, False]
+    assert [checks.small_result("t", [HEALTHY], blocked=blocked).passed for blocked in (False, True)] == [
+        False,
+        False,
+    ]
     monkeypatch.setattr(checks, "MANY_FILES", 4)
-    assert checks.small_result("t", [HEALTHY], held=False).passed
+    assert checks.small_result("t", [HEALTHY], blocked=False).passed
 
 
-# Rows, results, holds
+# Rows, results, blocks
 
 
 def test_a_mismatch_fails_until_an_operator_has_seen_it() -> None:
@@ -229,18 +232,18 @@ def test_a_mismatch_fails_until_an_operator_has_seen_it() -> None:
 def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:
     assert checks.in_words([str(n) for n in range(8)]) == "0; 1; 2; 3; 4 and 3 more"
     failed = checks.failed(CONTIGUOUS, "t", ["a hole"], ["kbq status"])
-    held = dataclasses.replace(failed, holds=True)
+    blocked = dataclasses.replace(failed, blocks=True)
     assert failed.line == "t: a hole; next: `kbq status`"
-    assert held.line == "t: a hole; its files are not loaded until this passes; next: `kbq status`"
+    assert blocked.line == "t: a hole; its files are not loaded until this passes; next: `kbq status`"
 
 
 def test_the_first_failed_check_that_blocks_holds_the_topic() -> None:
     found = [CheckResult(ERRORS_FEW, "t", "e", False), CheckResult(CONTIGUOUS, "t", "c", False)]
     both = TopicSettings(blocking=f"{CONTIGUOUS},{ERRORS_FEW}")
-    assert str(checks.hold_of(found, both, "t")) == "t is held by error_share_is_low: e"
-    assert str(checks.hold_of(found, SETTINGS, "t")) == "t is held by offsets_contiguous: c"
-    assert checks.hold_of(found, TopicSettings(blocking="none"), "t") is None
-    assert checks.hold_of([CheckResult(CONTIGUOUS, "t", "fine")], both, "t") is None
+    assert str(checks.block_of(found, both, "t")) == "t is blocked by error_share_is_low: e"
+    assert str(checks.block_of(found, SETTINGS, "t")) == "t is blocked by offsets_contiguous: c"
+    assert checks.block_of(found, TopicSettings(blocking="none"), "t") is None
+    assert checks.block_of([CheckResult(CONTIGUOUS, "t", "fine")], both, "t") is None
 
 
 @pytest.mark.parametrize(
@@ -259,7 +262,7 @@ def test_the_source_list_says_which_checks_block(written: str, blocking: set[str
 
 @pytest.mark.parametrize("name", sorted({*CHECKS, "nothing"} - set(BLOCKABLE)))
 def test_a_check_that_a_load_cannot_decide_may_not_block(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"list:1: blocking={name}: {name} cannot hold a load"):
+    with pytest.raises(ConfigurationError, match=f"list:1: blocking={name}: {name} cannot block a load"):
         parse_source_list(f"t blocking={name}", "list")
 
 

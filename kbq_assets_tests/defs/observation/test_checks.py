@@ -130,7 +130,7 @@ def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
     _miscount(loaded)
     result = loaded.run("load_job", instance)
     assert result.success
-    assert f"{TOPIC} is held by {CONTIGUOUS}" in _summary(result)
+    assert f"{TOPIC} is blocked by {CONTIGUOUS}" in _summary(result)
     check = _failed(_tick(loaded, instance).asset_events)[CONTIGUOUS]
     assert check.severity == dg.AssetCheckSeverity.ERROR
     assert "its files are not loaded until this passes" in (check.description or "")

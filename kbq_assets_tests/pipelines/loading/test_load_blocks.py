@@ -14,7 +14,7 @@ from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load, plan
-from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -52,25 +52,25 @@ def _states(report: LoadReport) -> dict[TableReference, str]:
     return {table.table: table.state for table in report.tables}
 
 
-def _options(settings: TopicSettings) -> Holds:
+def _options(settings: TopicSettings) -> LoadBlocks:
     def options(topics: Collection[str]) -> Mapping[str, TopicSettings]:
         return dict.fromkeys(topics, settings)
 
-    return Holds(options)
+    return LoadBlocks(options)
 
 
 def _load_with(bench: Bench, settings: TopicSettings) -> LoadReport:
     ports = LoadPorts(bench.store, bench.warehouse, bench.clock)
-    return load(ports, LoadOptions(poll_seconds=0.0, holds=_options(settings)))
+    return load(ports, LoadOptions(poll_seconds=0.0, blocks=_options(settings)))
 
 
 def test_files_of_a_held_topic_are_neither_planned_nor_loaded_and_the_report_says_why() -> None:
     bench = _damaged(1, 3)
     assert plan(bench.store) == []
     report = bench.load()
-    assert _states(report) == {A: "held", B: "held"}
+    assert _states(report) == {A: "blocked", B: "blocked"}
     assert report.tables[0].message == (
-        "1 rows of 1 files wait: shop.events is held by offsets_contiguous: "
+        "1 rows of 1 files wait: shop.events is blocked by offsets_contiguous: "
         "shop.events[0]: 3 positions are counted in [0, 2); "
         "next: restore commits/ and tables/ of one moment or kbq reconcile --topic shop.events"
     )
@@ -82,7 +82,7 @@ def test_a_hold_ends_by_itself_and_everything_is_loaded_once_in_order() -> None:
     bench.load()
     bench.produce(1, 3)
     bench.extract()
-    assert _states(bench.load()) == {A: "held", B: "held"}
+    assert _states(bench.load()) == {A: "blocked", B: "blocked"}
     _change(bench, _mended)
     assert _states(bench.load()) == {A: "idle", B: "idle"}
     assert (bench.offsets(A), bench.offsets(B)) == ([0, 2, 3], [1, 4])
@@ -127,7 +127,7 @@ def _two_topics() -> Bench:
 def test_other_topics_rows_go_into_the_same_tables_meanwhile() -> None:
     bench = _two_topics()
     _change(bench, _miscount)
-    assert _states(bench.load()) == {A: "held", ERRORS: "held"}
+    assert _states(bench.load()) == {A: "blocked", ERRORS: "blocked"}
     loaded = {t: state.read(bench.store, TableState, table_state_path(t)).value.rows for t in (A, ERRORS)}
     assert loaded == {A: {f"{OTHER}/0/1": 1}, ERRORS: {f"{OTHER}/0/1": 1}}
     _change(bench, _mended)
@@ -149,7 +149,7 @@ def test_files_of_a_held_topic_stay_in_the_backlog_of_a_table_that_was_parked() 
     _change(bench, _miscount)
     backlog = bench.paths("backlog/")
     assert len(backlog) == 1
-    assert _states(bench.load())[A] == "held"
+    assert _states(bench.load())[A] == "blocked"
     assert bench.paths("backlog/") == backlog
     _change(bench, _mended)
     bench.load()
@@ -168,7 +168,7 @@ def test_a_table_can_be_parked_during_a_hold_so_that_the_commit_stays_small() ->
     bench.extract()
     assert list(bench.commit().files) == []
     operate.propose_resume_table(bench.store, A).apply()
-    assert _states(bench.load()) == {A: "held"}
+    assert _states(bench.load()) == {A: "blocked"}
     _change(bench, _mended)
     bench.load()
     assert bench.offsets(A) == [0, 1]
@@ -183,7 +183,7 @@ def test_a_commit_older_than_its_table_holds_its_topic() -> None:
     bench.extract()
     bench.load()
     bench.store.swap(COMMIT, backup, bench.store.get(COMMIT).generation)
-    found = Holds()(read_view(StateCache(bench.store)))
+    found = LoadBlocks()(read_view(StateCache(bench.store)))
     assert found[TOPIC].check == CONTIGUOUS
     assert "d.A has rows of shop.events[0] up to 3 in epoch 1, the commit stands at 1" in found[TOPIC].message
 
@@ -203,7 +203,7 @@ def test_too_many_bad_records_hold_a_topic_until_better_ones_arrive() -> None:
     for _ in range(2):
         bench.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison", key=b"k", timestamp=1000)
     bench.extract()
-    assert _states(_load_with(bench, settings)) == {A: "held", ERRORS: "held"}
+    assert _states(_load_with(bench, settings)) == {A: "blocked", ERRORS: "blocked"}
     bench.produce(1)
     bench.extract()
     assert _states(_load_with(bench, settings)) == {A: "idle", ERRORS: "idle"}
@@ -223,7 +223,7 @@ def test_a_job_with_other_row_counts_holds_its_topics_until_an_operator_has_seen
     bench.warehouse.auto_run = True
     bench.produce(1, 3)
     bench.extract()
-    assert _states(_load_with(bench, settings)) == {A: "held", B: "held"}
+    assert _states(_load_with(bench, settings)) == {A: "blocked", B: "blocked"}
     proposal = operate.propose_resume_table(bench.store, A)
     assert proposal.lines[0].endswith("loaded 7 rows of files with 1")
     proposal.apply()
@@ -236,10 +236,10 @@ def test_what_was_found_in_a_commit_is_not_searched_again_until_it_changes(
     bench = Bench()
     bench.produce(1)
     bench.extract()
-    cache, holds = StateCache(bench.store), Holds()
-    assert holds(read_view(cache)) == {}
+    cache, blocks = StateCache(bench.store), LoadBlocks()
+    assert blocks(read_view(cache)) == {}
     with monkeypatch.context() as patch:
         patch.setattr("kbq_assets.core.observation.checks.commit_findings", None)
-        assert holds(read_view(cache)) == {}
+        assert blocks(read_view(cache)) == {}
     _change(bench, _miscount)
-    assert list(holds(read_view(cache))) == [TOPIC]
+    assert list(blocks(read_view(cache))) == [TOPIC]

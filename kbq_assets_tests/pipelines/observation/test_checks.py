@@ -26,7 +26,7 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TOPIC_REGISTRY, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import SourceEntry
-from kbq_assets.pipelines.loading.load_blocks import Holds
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.observation.checks import NEED_BROKER, CheckPorts, CheckReport, run_checks
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -171,7 +171,7 @@ def test_a_table_that_is_loaded_while_the_state_is_read_is_not_called_wrong() ->
 def _checked(bench: Bench, store: object = None) -> CheckReport:
     cache = StateCache(store or bench.store)  # type: ignore[arg-type]
     source = [SourceEntry(EVENTS, bench.settings)]
-    return run_checks(CheckPorts(cache, Holds(), lambda: bench.kafka, source, lambda: 1000))
+    return run_checks(CheckPorts(cache, LoadBlocks(), lambda: bench.kafka, source, lambda: 1000))
 
 
 def test_parked_rows_in_a_backlog_are_not_missing() -> None:
@@ -283,7 +283,7 @@ def _calls(partitions: int) -> tuple[Counter[str], Counter[str]]:
     bench.faults = script = Script("")
     cache, kafka = StateCache(bench.store.view("checks")), bench.kafka.view("checks")
     sources = [SourceEntry(EVENTS, bench.settings)]
-    ports = CheckPorts(cache, Holds(), lambda: kafka, sources, lambda: 1000)
+    ports = CheckPorts(cache, LoadBlocks(), lambda: kafka, sources, lambda: 1000)
     counted = []
     for _ in range(2):
         script.calls.clear()

@@ -106,7 +106,7 @@ class Observer:
         platform, broker = self._platform, self.broker.last.value
         if self._files is None:
             self._files = FileCount(platform.load_store, platform.openers.clock)
-        state = read_state(platform.load_cache, platform.holds, self._files.now())
+        state = read_state(platform.load_cache, platform.blocks, self._files.now())
         planned = (
             plan_of(state, broker, platform.sources())
             if broker
