@@ -24,7 +24,7 @@ from kbq_assets.wire.records.schema import (
     tombstone_schema,
 )
 from kbq_assets.wire.records.select import Chooser, Value
-from kbq_assets.worker.schema_variants import Placements
+from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 
 
@@ -37,12 +37,12 @@ class Routes:
         topic: str,
         settings: TopicSettings,
         registry: SchemaRegistry,
-        placements: Placements | None = None,
+        variants: SchemaVariants | None = None,
         choice: Choice | None = None,
     ) -> None:
         self.schemas: dict[str, str] = {}
         self._choice = choice
-        self._placements = placements
+        self._variants = variants
         self._topic = topic
         self._settings = settings
         self._registry = registry
@@ -83,10 +83,10 @@ class Routes:
         metadata = dataclasses.replace(self._metadata, key=True)
         return self._route(tombstone_schema(metadata))
 
-    def placed(self, table: str, schema: StagedSchema) -> Route:
+    def variant(self, table: str, schema: StagedSchema) -> Route:
         """The route of a (table, schema) pair, asked for when the pair first comes up in a window. A table may be known
         by its first record only: what depends on table and schema together is decided here."""
-        route = Route(table, schema) if self._placements is None else self._placements.route(table, schema)
+        route = Route(table, schema) if self._variants is None else self._variants.route(table, schema)
         check_fits(self._topic, TableReference.parse(route.table))
         self.schemas[route.schema.fingerprint] = route.schema.json
         return route
@@ -96,7 +96,7 @@ class Routes:
             return Route(
                 "", schema, Chooser(self._choice.inputs, partial(self._chosen, self._choice, schema))
             )
-        return self.placed(str(self._settings.table_for(self._topic, self._record_name(schema))), schema)
+        return self.variant(str(self._settings.table_for(self._topic, self._record_name(schema))), schema)
 
     def _chosen(
         self, choice: Choice, schema: StagedSchema, values: tuple[Value, ...]
@@ -105,7 +105,7 @@ class Routes:
         if isinstance(table, RejectedSchema):
             return table
         try:
-            return self.placed(str(table), schema)
+            return self.variant(str(table), schema)
         except (EncodingError, InvalidName) as error:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{table}: {error.message}")
 

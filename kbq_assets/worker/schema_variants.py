@@ -1,9 +1,8 @@
-"""Where schemas go that contradict their table, for topics that say so (`on_incompatible`).
+"""Variants for schemas that contradict their table, for topics whose `on_incompatible` asks for them.
 
-What tables were given grows by compare-and-swap *before* anything is staged under it: two tasks that meet schemas at
-once agree on who has which column, and what an attempt noted that never commits is a column that no file has yet.
-Only names in the files' headers differ: no record is touched.
-"""
+The columns of a table grow by compare-and-swap *before* anything is staged under them. So two tasks that meet new
+schemas at once agree on every column, and an attempt that never commits leaves a column without files. Only names in
+the files' headers differ; no record changes."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from kbq_assets.core.errors import NotFound, PreconditionFailed, UnknownOutcome
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.topics.evolution import (
-    PLACEMENTS,
+    VARIANTS,
     Evolution,
-    Placement,
+    TableVariants,
     evolutions,
-    place,
+    find_variant,
     version_table,
 )
 from kbq_assets.ports.object_store import ObjectStore
@@ -28,14 +27,14 @@ from kbq_assets.wire.records.schema import StagedSchema
 
 @dataclass(frozen=True)
 class _Stored:
-    """A placement as a task knows it. ``generation`` is None where there is no object yet."""
+    """A table's variants as a task knows them. ``generation`` is None if there is no object yet."""
 
-    placement: Placement
+    variants: TableVariants
     generation: int | None
 
 
-class Placements:
-    """Routes of (table, schema) pairs by one topic's policy. What this task led to is in ``evolved``."""
+class SchemaVariants:
+    """Routes of (table, schema) pairs by one topic's policy. ``evolved`` are the variants that this task added."""
 
     def __init__(self, store: ObjectStore, policy: str) -> None:
         self._store = store
@@ -45,26 +44,26 @@ class Placements:
         self.evolved: set[Evolution] = set()
 
     def route(self, table: str, schema: StagedSchema) -> Route:
-        """Where records of a schema go. Raises EncodingError, InvalidName for what no table can hold; Unavailable,
+        """Where records of a schema go. Raises EncodingError or InvalidName if no table can hold them; Unavailable,
         CorruptState."""
         key = (table, schema.fingerprint)
         if key not in self._routes:
-            self._routes[key] = self._place(table, schema)
+            self._routes[key] = self._find(table, schema)
         return self._routes[key]
 
-    def _place(self, table: str, schema: StagedSchema) -> Route:
+    def _find(self, table: str, schema: StagedSchema) -> Route:
         columns, fields = columns_of(schema.json), field_paths(schema.json)
         while True:
             known = self._tables.get(table) or self._read(table)
-            placed = place(columns, fields, known.placement, self._policy)
-            route = Route(version_table(table, placed.version), renamed(schema, placed.renames))
+            found = find_variant(columns, fields, known.variants, self._policy)
+            route = Route(version_table(table, found.version), renamed(schema, found.renames))
             columns_of(route.schema.json)
-            if placed.placement == known.placement or self._write(table, known, placed.placement):
+            if found.variants == known.variants or self._write(table, known, found.variants):
                 return route
 
-    def _write(self, table: str, known: _Stored, placement: Placement) -> bool:
-        """Store what a table is given. False where somebody was faster, or we perhaps were: then look again."""
-        path, data = f"{PLACEMENTS}{table}.json", codec.dumps(placement)
+    def _write(self, table: str, known: _Stored, variants: TableVariants) -> bool:
+        """Store a table's variants. False if another task was faster, or the outcome is unknown: then read again."""
+        path, data = f"{VARIANTS}{table}.json", codec.dumps(variants)
         try:
             if known.generation is None:
                 generation = self._store.create(path, data)
@@ -73,16 +72,16 @@ class Placements:
         except (PreconditionFailed, UnknownOutcome):
             del self._tables[table]
             return False
-        self._tables[table] = _Stored(placement, generation)
-        self.evolved |= {*evolutions(table, placement)} - {*evolutions(table, known.placement)}
+        self._tables[table] = _Stored(variants, generation)
+        self.evolved |= {*evolutions(table, variants)} - {*evolutions(table, known.variants)}
         return True
 
     def _read(self, table: str) -> _Stored:
-        path = f"{PLACEMENTS}{table}.json"
+        path = f"{VARIANTS}{table}.json"
         try:
             found = self._store.get(path)
-            stored = _Stored(codec.loads(Placement, found.data, path), found.generation)
+            stored = _Stored(codec.loads(TableVariants, found.data, path), found.generation)
         except NotFound:
-            stored = _Stored(Placement(), None)
+            stored = _Stored(TableVariants(), None)
         self._tables[table] = stored
         return stored

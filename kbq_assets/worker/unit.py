@@ -29,7 +29,7 @@ from kbq_assets.worker.json.columns import JsonColumns
 from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
 from kbq_assets.worker.privacy.json import JsonPrivacy, PersonalPayloads
 from kbq_assets.worker.routes import Routes
-from kbq_assets.worker.schema_variants import Placements
+from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 from kbq_assets.worker.translate import ValueTranslator
 from kbq_assets.worker.window import StopWindow, WindowWriter
@@ -118,7 +118,7 @@ def extract_unit(
         first_leader_epoch=read.first_leader_epoch,
         core_seconds=ports.clock.cpu_seconds() - cpu,
         opened_ms=tuple(read.opened_ms),
-        evolved=tuple(sorted(read.placements.evolved)) if read.placements else (),
+        evolved=tuple(sorted(read.variants.evolved)) if read.variants else (),
         is_unavailable=is_unavailable,
     )
 
@@ -131,7 +131,7 @@ class _Read:
     opened_ms: list[int] = field(default_factory=list)
     first_leader_epoch: int = -1
     epoch_until: int = 0
-    placements: Placements | None = None
+    variants: SchemaVariants | None = None
 
     def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
         """Take note of a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
@@ -169,10 +169,10 @@ def _open(
 ) -> tuple[Iterator[RecordBatch], Callable[[int], WindowWriter]]:
     """The unit's batches, and what writes a window from a position on."""
     settings, attempt = unit.settings, ports.new_attempt()
-    read.placements = _placements(settings, ports)
+    read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
     choice = Choice(topic, settings, ports.find_route) if settings.by_record else None
-    translator, routes = _routes(topic, settings, ports, read.placements, choice)
+    translator, routes = _routes(topic, settings, ports, read.variants, choice)
     is_accepting = unit.accept_errors_until > unit.range.from_offset
     # Else records of schemas that nobody decided about stop their window.
     copies = None
@@ -220,18 +220,18 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, i
             writer.abort()
 
 
-def _placements(settings: TopicSettings, ports: WorkerPorts) -> Placements | None:
+def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:
     """Where schemas go that contradict their table; None where they park it, or cannot. A payload's never changes."""
     if settings.on_incompatible == PARK or settings.format == "json":
         return None
-    return Placements(ports.store, settings.on_incompatible)
+    return SchemaVariants(ports.store, settings.on_incompatible)
 
 
 def _routes(
     topic: str,
     settings: TopicSettings,
     ports: WorkerPorts,
-    placements: Placements | None,
+    variants: SchemaVariants | None,
     choice: Choice | None,
 ) -> tuple[ValueTranslator | None, Routes]:
     """Where records go, and who translates them before, if they have to be."""
@@ -239,12 +239,12 @@ def _routes(
     if settings.pii and settings.format in ("avro", "protobuf"):
         translator = PersonalData(settings, ports.registry, ports.pseudonyms(), translator)
     if translator is None:
-        return None, Routes(topic, settings, ports.registry, placements, choice)
+        return None, Routes(topic, settings, ports.registry, variants, choice)
     translated = dataclasses.replace(settings, event_date=translator.event_date_field)
     if settings.format == "json":  # redacted documents are Avro, of one field
         route = "topic" if settings.route == "record_name" else settings.route
         translated = dataclasses.replace(translated, format="json_columns", route=route)
-    return translator, Routes(topic, translated, translator, placements, choice)
+    return translator, Routes(topic, translated, translator, variants, choice)
 
 
 def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> ValueTranslator | None:

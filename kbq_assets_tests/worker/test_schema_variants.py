@@ -13,7 +13,7 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.evolution import Placement, evolutions
+from kbq_assets.core.topics.evolution import TableVariants, evolutions
 from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets.pipelines.loading.load import LoadReport
 from kbq_assets.pipelines.loading.restaging import is_copy
@@ -21,7 +21,7 @@ from kbq_assets.pipelines.observation.status import read_status
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
-from kbq_assets.worker.schema_variants import Placements
+from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, Bench, value
@@ -266,19 +266,19 @@ def schema_of(schema_id: int) -> StagedSchema:
 
 @pytest.mark.parametrize("policy", ["variant_column", "new_table_version"])
 def test_two_tasks_that_meet_schemas_at_once_agree(policy: str) -> None:
-    """Both have read the placement before either writes."""
+    """Both have read the variants before either writes."""
     store = FaultyMemoryStore()
-    one, other = Placements(store, policy), Placements(store, policy)
+    one, other = SchemaVariants(store, policy), SchemaVariants(store, policy)
     for task in (one, other):
         task.route("d.t", schema_of(3))
     first, second = one.route("d.t", schema_of(MORE)), other.route("d.t", schema_of(TEXT))
     assert (first.table, second.table) == ("d.t", "d.t" if policy == "variant_column" else "d.t__v2")
-    again = Placements(store, policy)
+    again = SchemaVariants(store, policy)
     for task in (one, other, again):
         for schema_id, route in ((MORE, first), (TEXT, second)):
             found = task.route("d.t", schema_of(schema_id))
             assert (found.table, found.schema.fingerprint) == (route.table, route.schema.fingerprint)
-    stored = codec.loads(Placement, store.get("placements/d.t.json").data, "p")
+    stored = codec.loads(TableVariants, store.get("placements/d.t.json").data, "p")
     assert len(evolutions("d.t", stored)) == 1
     assert (one.evolved, other.evolved) == (set(), set(evolutions("d.t", stored)))
 
@@ -286,7 +286,7 @@ def test_two_tasks_that_meet_schemas_at_once_agree(policy: str) -> None:
 def test_a_placement_of_a_later_kbq_keeps_what_this_one_does_not_know() -> None:
     store = FaultyMemoryStore()
     store.create("placements/d.t.json", json.dumps({"format": 1, "later": 5}).encode())
-    Placements(store, "variant_column").route("d.t", schema_of(LONG))
+    SchemaVariants(store, "variant_column").route("d.t", schema_of(LONG))
     assert json.loads(store.get("placements/d.t.json").data)["later"] == 5
 
 

@@ -24,7 +24,7 @@ from kbq_assets.core.protocol.names import (
     STAGING,
     TABLES,
 )
-from kbq_assets.core.topics.evolution import PLACEMENTS
+from kbq_assets.core.topics.evolution import VARIANTS
 from kbq_assets.core.topics.json.inference import SHAPES
 
 
@@ -37,13 +37,13 @@ class Role(StrEnum):
 
 #: Folders of the staging area in which a side creates objects.
 CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, PLACEMENTS, SCHEMAS, SHAPES, STAGING),
-    Role.LOAD: (COMPLETENESS, METRICS, NOTICES, PLACEMENTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
+    Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
+    Role.LOAD: (COMPLETENESS, METRICS, NOTICES, VARIANTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
 }
 #: Folders in which it deletes or replaces them; Cloud Storage asks for the same permission.
 DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (COMMITS, DONE, METRICS, PLACEMENTS, SHAPES),
-    Role.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, PLACEMENTS, STAGING, TABLES),
+    Role.EXTRACT: (COMMITS, DONE, METRICS, VARIANTS, SHAPES),
+    Role.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
 }
 
 CREATE_OBJECTS: Final = "storage.objects.create"

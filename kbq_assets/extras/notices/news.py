@@ -10,12 +10,12 @@ from typing import Final
 from kbq_assets.core.loading.schema_changes import NEWS_MS, SchemaChange
 from kbq_assets.core.observation.check_names import WARN
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.evolution import PLACEMENTS, Evolution, Placement, evolutions
+from kbq_assets.core.topics.evolution import VARIANTS, Evolution, TableVariants, evolutions
 from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.extras.notices import model as notices
 from kbq_assets.extras.notices.model import INFO, Condition
 from kbq_assets.pipelines.observation.status import TableStatus
-from kbq_assets.pipelines.protocol.evolutions import places
+from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 
@@ -56,11 +56,11 @@ class Contradictions:
     @classmethod
     def read(cls, cache: StateCache, settings: Iterable[TopicSettings]) -> Contradictions:
         """Read what has changed; nothing where every topic parks. Raises Unavailable."""
-        if not places(settings):
+        if not has_variants(settings):
             return cls()
-        listed = cache.listing(PLACEMENTS)
-        found = cache.read(Placement, listed, listed)
-        tables = [path.removeprefix(PLACEMENTS).removesuffix(".json") for path in listed]
+        listed = cache.listing(VARIANTS)
+        found = cache.read(TableVariants, listed, listed)
+        tables = [path.removeprefix(VARIANTS).removesuffix(".json") for path in listed]
         read = [(t, v.value) for t, v in zip(tables, found, strict=True) if isinstance(v, Versioned)]
         return cls(tuple(e for t, p in read for e in evolutions(t, p)), len(read) == len(tables))
 

@@ -20,7 +20,7 @@ from kbq_assets.pipelines.loading.ports import END, GO_ON, Turn, blocked_by, top
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import LoadView
-from kbq_assets.pipelines.protocol.evolutions import places
+from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
 
 
@@ -85,7 +85,7 @@ def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None) -> Fit:
         run.ports.store,
         batch,
         stored.columns if stored else None,
-        beside=lambda: places(run.options.topics(topics_of(batch.files)).values()),
+        may_vary=lambda: has_variants(run.options.topics(topics_of(batch.files)).values()),
         attempt=run.ports.new_uuid(),
     )
 

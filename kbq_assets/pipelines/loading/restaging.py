@@ -1,10 +1,8 @@
-"""Files that were staged before it was known that their schema contradicts the table: staged again, under names that do
-not (PROTOCOL E11).
+"""Copies of staged files whose schema contradicts the table, under field names that fit (PROTOCOL E11).
 
-Their topics say that such schemas go beside (`on_incompatible`); the table is older than that, or its placement was
-lost. A copy has a new header, no record is touched. The table's marks take a copy for the file, by its name; what a
-crash leaves is an orphan like others (E6).
-"""
+Extraction avoids such files, so this happens if the table is older than the topic's `on_incompatible`, or the stored
+variants were lost. A copy has a new header and the same records. The table's marks treat a copy as its file, by the
+name. A crash leaves an orphan like any other (E6)."""
 
 from __future__ import annotations
 
@@ -25,17 +23,17 @@ from kbq_assets.core.loading.tables import (
 )
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, schema_path
-from kbq_assets.core.topics.evolution import PLACEMENTS, Placed, Placement, place_beside
+from kbq_assets.core.topics.evolution import VARIANTS, SchemaVariant, TableVariants, add_variant
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Stands in the attempt of a copy, and in no other's.
+#: Separates the attempt of a copy; no other attempt contains it.
 _COPY: Final = "_"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A batch as its table takes it: perhaps of copies, with their ``schema``, and what the table needs before."""
+    """A batch that its table takes, perhaps of copies; their schema; and the change that the table needs first."""
 
     batch: LoadBatch
     schema: str
@@ -47,40 +45,42 @@ def fit(
     batch: LoadBatch,
     table: tuple[Column, ...] | None,
     *,
-    beside: Callable[[], bool],
+    may_vary: Callable[[], bool],
     attempt: str,
 ) -> Fit:
-    """Compare a batch with its table's columns, None where there is no table yet. ``beside``: fields that contradict
-    these get columns of their own, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable."""
+    """Compare a batch with its table's columns (None: there is no table yet). If ``may_vary``, contradicting fields get
+    variant columns, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable."""
     schema = store.get(schema_path(batch.schema.fingerprint)).data.decode()
     try:
         return Fit(batch, schema, plan_table_change(schema, table))
     except IncompatibleColumn:
-        if table is None or not beside():
+        if table is None or not may_vary():
             raise
     from kbq_assets.wire.records.renaming import renamed_json  # with numba: not for every run of a driver
 
-    schema = renamed_json(schema, _place(store, batch, schema, table).renames)
+    schema = renamed_json(schema, _add_variant(store, batch, schema, table).renames)
     copies = _restage(store, batch, schema, attempt)
     return Fit(copies, schema, plan_table_change(schema, table))
 
 
 def is_copy(path: str) -> bool:
-    """Whether a staged file is a copy: one that is gone can be made again."""
+    """Whether a staged file is a copy, which can be made again."""
     return _COPY in StagedFileName.parse(path).attempt
 
 
-def _place(store: ObjectStore, batch: LoadBatch, schema: str, table: tuple[Column, ...]) -> Placed:
-    """Place a schema beside what the table has, for what is staged from now on, too."""
+def _add_variant(
+    store: ObjectStore, batch: LoadBatch, schema: str, table: tuple[Column, ...]
+) -> SchemaVariant:
+    """Store a variant next to the table's columns. Later staging uses it too."""
     from kbq_assets.wire.records.renaming import field_paths
 
-    path = f"{PLACEMENTS}{batch.table}.json"
-    place = partial(place_beside, columns_of(schema), field_paths(schema), table)
+    path = f"{VARIANTS}{batch.table}.json"
+    variant = partial(add_variant, columns_of(schema), field_paths(schema), table)
     try:
-        state.change(store, Placement, path, lambda known: place(known).placement)
+        state.change(store, TableVariants, path, lambda known: variant(known).variants)
     except NotFound:
-        state.create(store, path, place(Placement()).placement)
-    return place(state.read(store, Placement, path).value)
+        state.create(store, path, variant(TableVariants()).variants)
+    return variant(state.read(store, TableVariants, path).value)
 
 
 def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) -> LoadBatch:

@@ -1,4 +1,4 @@
-"""What contradicting schemas led to so far: columns beside others, and versions of tables."""
+"""Schema variants so far: variant columns and table versions (core/topics/evolution.py)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import contextlib
 from collections.abc import Iterable
 
 from kbq_assets.core.errors import NotFound, StateError
-from kbq_assets.core.topics.evolution import PARK, PLACEMENTS, Evolution, Placement, evolutions
+from kbq_assets.core.topics.evolution import PARK, VARIANTS, Evolution, TableVariants, evolutions
 from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 
 
-def places(settings: Iterable[TopicSettings]) -> bool:
-    """Whether schemas that contradict their table go beside it."""
+def has_variants(settings: Iterable[TopicSettings]) -> bool:
+    """Whether any topic gives contradicting schemas a variant."""
     return any(each.on_incompatible != PARK for each in settings)
 
 
 def read_evolutions(store: ObjectStore, settings: Iterable[TopicSettings]) -> tuple[Evolution, ...]:
-    """All there are, by table; nothing is read where every topic parks. A placement that cannot be read is left out:
-    the extractions that need it say so."""
-    if not places(settings):
+    """All variants, by table. If every topic parks, nothing is read. Unreadable objects are left out: the extractions
+    that need them report it."""
+    if not has_variants(settings):
         return ()
     found: list[Evolution] = []
-    for path in [entry.path for entry in store.list(PLACEMENTS)]:
+    for path in [entry.path for entry in store.list(VARIANTS)]:
         with contextlib.suppress(NotFound, StateError):
-            table = path.removeprefix(PLACEMENTS).removesuffix(".json")
-            found.extend(evolutions(table, state.read(store, Placement, path).value))
+            table = path.removeprefix(VARIANTS).removesuffix(".json")
+            found.extend(evolutions(table, state.read(store, TableVariants, path).value))
     return tuple(found)

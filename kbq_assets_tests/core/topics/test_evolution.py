@@ -1,4 +1,4 @@
-"""Where schemas go that contradict their table."""
+"""Schemas that contradict their table get variants."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.topics.evolution import (
     NEW_TABLE_VERSION,
     VARIANT_COLUMN,
-    Placed,
-    Placement,
+    SchemaVariant,
+    TableVariants,
     evolutions,
-    learned,
-    place,
+    find_variant,
     version_table,
+    with_table_columns,
 )
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
@@ -32,16 +32,16 @@ def record(name: str = "R", **fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": k, "type": t} for k, t in fields.items()]}
 
 
-def placed(known: Placement, policy: str, *parts: tuple[str, ...], **fields: Any) -> Placed:
-    """Place a record. Its own fields may have other names, and these ``parts`` of it."""
+def variant(known: TableVariants, policy: str, *parts: tuple[str, ...], **fields: Any) -> SchemaVariant:
+    """The variant of a record. Its fields, and these ``parts`` of them, may be renamed."""
     paths = frozenset({*((name,) for name in fields), *parts})
-    return place(columns_of(json.dumps(record(**fields))), paths, known, policy)
+    return find_variant(columns_of(json.dumps(record(**fields))), paths, known, policy)
 
 
 def renames(first: Any, second: Any, *parts: tuple[str, ...]) -> dict[tuple[str, ...], str]:
     """New names of the field x of the second type, in a table that has the first."""
-    known = placed(Placement(), VARIANT_COLUMN, x=first).placement
-    return dict(placed(known, VARIANT_COLUMN, *parts, x=second).renames)
+    known = variant(TableVariants(), VARIANT_COLUMN, x=first).variants
+    return dict(variant(known, VARIANT_COLUMN, *parts, x=second).renames)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_changes_no_column_type_contradicts_nothing(first: Any, second: Any
         ({"type": "map", "values": "long"}, {"type": "map", "values": "string"}, "x__repeated_struct"),
     ],
 )
-def test_another_type_is_a_column_beside_whichever_way(first: Any, second: Any, name: str) -> None:
+def test_another_type_is_a_variant_column_either_way(first: Any, second: Any, name: str) -> None:
     assert renames(first, second) == {("x",): name}
     assert list(renames(second, first)) == [("x",)]
 
@@ -94,14 +94,14 @@ def test_parts_of_a_union_keep_their_names_so_the_whole_moves() -> None:
 
 
 def test_a_variant_s_name_is_nobody_else_s() -> None:
-    known = placed(Placement(), VARIANT_COLUMN, x="long").placement
-    both = placed(known, VARIANT_COLUMN, x="string", x__string="long")
+    known = variant(TableVariants(), VARIANT_COLUMN, x="long").variants
+    both = variant(known, VARIANT_COLUMN, x="string", x__string="long")
     assert both.renames == {("x",): "x__string_2"}
-    later = placed(known, VARIANT_COLUMN, x="string").placement
-    assert placed(later, VARIANT_COLUMN, x__string="string").renames == {("x__string",): "x__string__string"}
+    later = variant(known, VARIANT_COLUMN, x="string").variants
+    assert variant(later, VARIANT_COLUMN, x__string="string").renames == {("x__string",): "x__string__string"}
 
 
-def test_a_schema_is_placed_alike_for_ever() -> None:
+def test_a_schema_always_gets_the_same_variant() -> None:
     schemas: list[dict[str, Any]] = [
         {"x": "long"},
         {"x": "string"},
@@ -109,41 +109,41 @@ def test_a_schema_is_placed_alike_for_ever() -> None:
         {"x": "double", "y": "long"},
     ]
     for policy in (VARIANT_COLUMN, NEW_TABLE_VERSION):
-        known, first = Placement(), []
+        known, first = TableVariants(), []
         for fields in schemas:
-            first.append(placed(known, policy, **fields))
-            known = first[-1].placement
-        again = [placed(known, policy, **fields) for fields in schemas]
+            first.append(variant(known, policy, **fields))
+            known = first[-1].variants
+        again = [variant(known, policy, **fields) for fields in schemas]
         assert [(p.version, p.renames) for p in again] == [(p.version, p.renames) for p in first]
-        assert {codec.dumps(p.placement) for p in again} == {codec.dumps(known)}
-        assert codec.loads(Placement, codec.dumps(known), "p") == known
+        assert {codec.dumps(p.variants) for p in again} == {codec.dumps(known)}
+        assert codec.loads(TableVariants, codec.dumps(known), "p") == known
 
 
 def test_a_schema_goes_to_the_first_version_that_it_fits() -> None:
-    known, versions = Placement(), []
+    known, versions = TableVariants(), []
     for fields in ({"x": "long"}, {"x": "string"}, {"x": "long", "y": "long"}, {"x": "string", "y": "bytes"}):
-        found = placed(known, NEW_TABLE_VERSION, **fields)
-        known = found.placement
+        found = variant(known, NEW_TABLE_VERSION, **fields)
+        known = found.variants
         versions.append(found.version)
         assert found.renames == {}
     assert versions == [1, 2, 1, 2]
-    assert placed(known, NEW_TABLE_VERSION, x="long", y="bytes").version == 3
+    assert variant(known, NEW_TABLE_VERSION, x="long", y="bytes").version == 3
 
 
 def test_a_change_of_policy_keeps_what_there_is() -> None:
-    known = placed(Placement(), NEW_TABLE_VERSION, x="long").placement
-    known = placed(known, NEW_TABLE_VERSION, x="string").placement
-    assert placed(known, VARIANT_COLUMN, x="string").version == 2
-    beside = placed(known, VARIANT_COLUMN, x="bytes")
-    assert (beside.version, beside.renames) == (1, {("x",): "x__bytes"})
-    back = placed(beside.placement, NEW_TABLE_VERSION, x="bytes")
+    known = variant(TableVariants(), NEW_TABLE_VERSION, x="long").variants
+    known = variant(known, NEW_TABLE_VERSION, x="string").variants
+    assert variant(known, VARIANT_COLUMN, x="string").version == 2
+    second = variant(known, VARIANT_COLUMN, x="bytes")
+    assert (second.version, second.renames) == (1, {("x",): "x__bytes"})
+    back = variant(second.variants, NEW_TABLE_VERSION, x="bytes")
     assert (back.version, back.renames) == (1, {("x",): "x__bytes"})
 
 
 def test_what_contradictions_led_to_can_be_told() -> None:
-    known = placed(Placement(), VARIANT_COLUMN, x=record("I", a="long")).placement
-    known = placed(known, VARIANT_COLUMN, ("x", "a"), x=record("I", a="string")).placement
-    known = placed(known, NEW_TABLE_VERSION, x="long").placement
+    known = variant(TableVariants(), VARIANT_COLUMN, x=record("I", a="long")).variants
+    known = variant(known, VARIANT_COLUMN, ("x", "a"), x=record("I", a="string")).variants
+    known = variant(known, NEW_TABLE_VERSION, x="long").variants
     assert [str(each) for each in evolutions("d.t", known)] == [
         "d.t: x.a__string STRING is a variant of x.a",
         "d.t__v2 is a version of d.t",
@@ -152,11 +152,11 @@ def test_what_contradictions_led_to_can_be_told() -> None:
 
 
 def test_what_the_warehouse_has_prevails_and_what_it_has_not_got_yet_stays() -> None:
-    known = placed(Placement(), VARIANT_COLUMN, x="string", y=record("I", a="long")).placement
-    known = placed(known, VARIANT_COLUMN, ("y", "a"), x="string", y=record("I", a="string")).placement
+    known = variant(TableVariants(), VARIANT_COLUMN, x="string", y=record("I", a="long")).variants
+    known = variant(known, VARIANT_COLUMN, ("y", "a"), x="string", y=record("I", a="string")).variants
     table = columns_of(json.dumps(record(x="long", x__string="string", y=record("I", a="long", b="bytes"))))
-    found = learned(known, table)
-    assert placed(found, VARIANT_COLUMN, x="string").renames == {("x",): "x__string"}
-    assert placed(found, VARIANT_COLUMN, x="long").renames == {}
-    assert placed(found, VARIANT_COLUMN, y=record("I", a="string")).renames == {("y", "a"): "a__string"}
-    assert learned(found, table) == found
+    found = with_table_columns(known, table)
+    assert variant(found, VARIANT_COLUMN, x="string").renames == {("x",): "x__string"}
+    assert variant(found, VARIANT_COLUMN, x="long").renames == {}
+    assert variant(found, VARIANT_COLUMN, y=record("I", a="string")).renames == {("y", "a"): "a__string"}
+    assert with_table_columns(found, table) == found

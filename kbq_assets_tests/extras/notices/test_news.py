@@ -11,7 +11,7 @@ import pytest
 
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.evolution import PLACEMENTS
+from kbq_assets.core.topics.evolution import VARIANTS
 from kbq_assets.extras.notices import pipeline as notices
 from kbq_assets.extras.notices.model import CONTRADICTION, NEW_COLUMNS, NEW_TABLE, Notice
 from kbq_assets_tests.fakes.faults import Crash, Outcome
@@ -145,7 +145,7 @@ def test_a_contradiction_stays_told_while_its_placement_cannot_be_read(tmp_path:
     world = contradicted(tmp_path, "new_table_version")
     move(world, struct.pack(">bI", 0, 3) + b"\x02a")
     assert "A schema contradicts shop.orders__v2" in titles(world)
-    path = f"{PLACEMENTS}shop.orders.json"
+    path = f"{VARIANTS}shop.orders.json"
     kept = world.store.objects[path]
     world.store.objects[path] = dataclasses.replace(kept, data=b"{", generation=kept.generation + 1)
     assert titles(world) == []

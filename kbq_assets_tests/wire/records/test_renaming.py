@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.errors import EncodingError
 from kbq_assets.core.loading.tables import Column, columns_of, plan_table_change
-from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, VARIANT_COLUMN, Placed, Placement, place
+from kbq_assets.core.topics.evolution import (
+    NEW_TABLE_VERSION,
+    VARIANT_COLUMN,
+    SchemaVariant,
+    TableVariants,
+    find_variant,
+)
 from kbq_assets.wire.records.renaming import field_paths, renamed
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
 from kbq_assets_tests.wire.generate import make_schema
@@ -99,8 +105,8 @@ def _schemas(seed: int, count: int) -> list[StagedSchema]:
     return found
 
 
-def _placed(schema: StagedSchema, known: Placement, policy: str) -> tuple[Placed, StagedSchema]:
-    found = place(columns_of(schema.json), field_paths(schema.json), known, policy)
+def _variant(schema: StagedSchema, known: TableVariants, policy: str) -> tuple[SchemaVariant, StagedSchema]:
+    found = find_variant(columns_of(schema.json), field_paths(schema.json), known, policy)
     return found, renamed(schema, found.renames)
 
 
@@ -109,16 +115,16 @@ def _placed(schema: StagedSchema, known: Placement, policy: str) -> tuple[Placed
 def test_whatever_schemas_come_their_tables_take_them_and_each_stays_where_it_was(
     seed: int, policy: str
 ) -> None:
-    schemas, known, first = _schemas(seed, 4), Placement(), []
+    schemas, known, first = _schemas(seed, 4), TableVariants(), []
     tables: dict[int, tuple[Column, ...]] = {}
     for schema in schemas:
-        found, under = _placed(schema, known, policy)
-        known = found.placement
+        found, under = _variant(schema, known, policy)
+        known = found.variants
         # Raises IncompatibleColumn where the table has another type.
         tables[found.version] = plan_table_change(under.json, tables.get(found.version)).columns
         fastavro.parse_schema(json.loads(under.json))
         first.append((found.version, under.fingerprint))
-    again = [_placed(schema, known, policy) for schema in schemas]
+    again = [_variant(schema, known, policy) for schema in schemas]
     assert [(found.version, under.fingerprint) for found, under in again] == first
     if policy == VARIANT_COLUMN:
         assert set(tables) == {1}
