@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.extraction import restarts
 from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
 from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
@@ -17,6 +18,8 @@ from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop, TopicEntry
 from kbq_assets.core.protocol.names import (
+    check_fits,
+    check_topic,
     shard_of,
 )
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
@@ -206,8 +209,11 @@ def _plan_topic(
 
 
 def _stops_topic(draft: _Draft, snapshot: TopicSnapshot, cluster_id: str) -> bool:
-    """E1 and the identities of E2."""
+    """Names, E1, and the identities of E2."""
     topic = snapshot.description.topic
+    if unfit := _unfit_name(topic, snapshot.settings):
+        draft.stop(topic, -1, "unfit_name", unfit.message, unfit.next_step)
+        return True
     if snapshot.problem:
         draft.stop(
             topic, -1, "commit_unreadable", snapshot.problem, "restore the commit object, then kbq extract"
@@ -225,6 +231,21 @@ def _stops_topic(draft: _Draft, snapshot: TopicSnapshot, cluster_id: str) -> boo
         draft.stop(topic, -1, "not_bootstrapped", message, f"kbq bootstrap --topic {topic} --from-done-files")
         return True
     return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
+
+
+def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
+    """Why the topic's files cannot have names; decided here, before anything of the topic is committed.
+
+    Tables that records choose are not known yet: the worker checks their names (worker/routes.py).
+    """
+    try:
+        check_topic(topic)
+        check_fits(topic, settings.error_table)
+        if not settings.by_record and settings.route != "record_name":
+            check_fits(topic, settings.table_for(topic))
+    except InvalidName as error:
+        return error
+    return None
 
 
 def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, cluster_id: str) -> bool:
