@@ -17,8 +17,7 @@ import time
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
 from benchmarks.contenders import WORK

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values

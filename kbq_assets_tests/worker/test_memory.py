@@ -16,8 +16,7 @@ from typing import Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbq_assets.local.demo.broker import register_schema
 from kbq_assets.local.stack import LocalStack

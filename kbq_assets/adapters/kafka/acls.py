@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin._acl import (
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
 )
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from kbq_assets.core.catalog.access import GROUP, TOPIC, Acl
 

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kbq_assets.adapters.kafka.errors import UNKNOWN, is_refusal, unavailable
 from kbq_assets.adapters.kafka.options import (

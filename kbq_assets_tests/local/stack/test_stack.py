@@ -17,8 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbq_assets.adapters.processes.daemons import marked_processes, marker_of, record_path
 from kbq_assets.core.errors import ConfigurationError, Unavailable
