@@ -57,18 +57,18 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
 def find(connection: duckdb.DuckDBPyConnection, job_id: str) -> JobStatus | None:
     """A job's status, None when there is none, or no table of jobs."""
     try:
-        row = connection.execute(
+        rows = connection.execute(
             "SELECT state, source_uris, output_rows, error_reason, error_message, error_transient"
             f" FROM {JOBS} WHERE job_id = ?",
             [job_id],
-        ).fetchone()
+        ).fetchall()
     except duckdb.CatalogException:
         return None
-    if row is None:
+    if not rows:
         return None
-    state, uris, rows, reason, message, transient = row
+    [(state, uris, output_rows, reason, message, transient)] = rows
     error = None if reason is None else JobError(reason, message, transient)
-    return JobStatus(job_id, state, tuple(uris), rows, error)
+    return JobStatus(job_id, state, tuple(uris), output_rows, error)
 
 
 def record(

@@ -68,11 +68,11 @@ def described(
 
 def notes_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[str, Mapping[str, str]]:
     """A table's description and labels."""
-    (comment,) = connection.execute(
+    comments = connection.execute(
         f"SELECT comment FROM duckdb_tables() WHERE {_HERE}", [table.dataset, table.table]
-    ).fetchone() or (None,)
+    ).fetchall()
     noted = _noted(connection, table)
-    return comment or "", {
+    return "".join(comment or "" for (comment,) in comments), {
         kind.removeprefix(_LABEL): text for (path, kind), text in noted.items() if not path
     }
 
@@ -105,7 +105,7 @@ def _flat(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, Co
 
 
 def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
-    (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+    [(name,)] = connection.execute("SELECT current_database()").fetchall()
     return str(name)
 
 

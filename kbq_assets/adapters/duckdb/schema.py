@@ -136,7 +136,7 @@ def _valid_references(rows: Iterable[tuple[str, str]]) -> Iterator[TableReferenc
 
 
 def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
-    (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+    [(name,)] = connection.execute("SELECT current_database()").fetchall()
     return str(name)
 
 

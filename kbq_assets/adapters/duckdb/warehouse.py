@@ -153,10 +153,10 @@ class DuckDbWarehouse:
         def read(connection: duckdb.DuckDBPyConnection) -> Mapping[int, int]:
             if not schema.exists(connection, table):
                 return {}
-            found = connection.execute(
+            found = connection.sql(
                 f"SELECT _kafka_offset, count(*) FROM {schema.name_of(connection, table)}"
                 " WHERE _kafka_topic = ? AND _kafka_partition = ? AND _kbq_epoch = ? GROUP BY 1 ORDER BY 1",
-                [range_.topic, range_.partition, range_.epoch],
+                params=[range_.topic, range_.partition, range_.epoch],
             ).to_arrow_table()
             return dict(zip(found[0].to_pylist(), found[1].to_pylist(), strict=True))
 

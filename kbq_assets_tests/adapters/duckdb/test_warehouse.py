@@ -139,7 +139,7 @@ def test_threads_of_one_process_take_turns(warehouse: DuckDbWarehouse, path: Pat
         thread.start()
         inside.wait()
         time.sleep(0.2)
-        seen.append(connection.execute("SELECT count(*) FROM _kbq.kbq_jobs").fetchone())
+        seen.extend(connection.execute("SELECT count(*) FROM _kbq.kbq_jobs").fetchall())
     thread.join()
     assert seen == [(0,), "burned"]
 
