@@ -21,6 +21,11 @@ _DOCUMENTS: Final = frozenset({".yaml", ".yml", ".json"})
 _SCHEMAS: Final = "schemas"
 #: libyaml where PyYAML has it: 160 entries take 0.1 s instead of 1.5.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: Bounds of one document, far above any entry: a pull request is judged by CI, whatever it holds.
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_MOST_LEVELS: Final = 100
+_MOST_VALUES: Final = 100_000
+_MOST_DIGITS: Final = 100  # Python refuses thousands; a longer number stays text
 
 
 @dataclass
@@ -63,10 +68,11 @@ class CatalogFolder:
 def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProblem:
     """A YAML or JSON document, or why it is none."""
     try:
+        _refuse_large(text, path)
         root = yaml.compose(text, Loader=_LOADER)
         if root is None:
             return DocumentNode({}, path, 1)
-        return _node(root, path)
+        return _Document(path).node(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         return CatalogProblem(path, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem}")
@@ -76,25 +82,55 @@ def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProble
         return mistake.problem
 
 
-def _node(node: yaml.Node, path: str, line: int | None = None) -> DocumentNode:
-    line = node.start_mark.line + 1 if line is None else line
-    if isinstance(node, yaml.MappingNode):
-        return DocumentNode(dict(_pairs(node, path)), path, line)
-    if isinstance(node, yaml.SequenceNode):
-        return DocumentNode(tuple(_node(child, path) for child in node.value), path, line)
-    return DocumentNode(_scalar(node), path, line)
+def _refuse_large(text: bytes | str, path: str) -> None:
+    """Bound size and depth before the document is composed: libyaml composes by recursion, and ends the process."""
+    if len(text) > _MOST_BYTES:
+        raise Mistake(CatalogProblem(path, 1, "", f"larger than {_MOST_BYTES:,} bytes"))
+    levels = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        levels += isinstance(event, yaml.CollectionStartEvent)
+        levels -= isinstance(event, yaml.CollectionEndEvent)
+        if levels > _MOST_LEVELS:
+            raise _too_deep(path, event.start_mark.line + 1)
 
 
-def _pairs(node: yaml.MappingNode, path: str) -> Iterator[tuple[str, DocumentNode]]:
-    seen: set[str] = set()
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            raise Mistake(CatalogProblem(path, line, "", "a key is a single word"))
-        if key.value in seen:
-            raise Mistake(CatalogProblem(path, line, "", f"{key.value!r} is there twice"))
-        seen.add(key.value)
-        yield key.value, _node(value, path, line)
+def _too_deep(path: str, line: int) -> Mistake:
+    return Mistake(CatalogProblem(path, line, "", f"nested deeper than {_MOST_LEVELS} levels, or in itself"))
+
+
+class _Document:
+    """Makes a document's values. Aliases are followed, so the values are counted where they are used."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._values = 0
+
+    def node(self, node: yaml.Node, line: int | None = None, level: int = 1) -> DocumentNode:
+        """A value and what is in it. Raises Mistake for too many or too deep ones."""
+        line = node.start_mark.line + 1 if line is None else line
+        self._values += 1
+        if level > _MOST_LEVELS:
+            raise _too_deep(self._path, line)
+        if self._values > _MOST_VALUES:
+            message = f"more than {_MOST_VALUES:,} values, its aliases followed"
+            raise Mistake(CatalogProblem(self._path, line, "", message))
+        if isinstance(node, yaml.MappingNode):
+            return DocumentNode(dict(self._pairs(node, level)), self._path, line)
+        if isinstance(node, yaml.SequenceNode):
+            children = tuple(self.node(child, level=level + 1) for child in node.value)
+            return DocumentNode(children, self._path, line)
+        return DocumentNode(_scalar(node), self._path, line)
+
+    def _pairs(self, node: yaml.MappingNode, level: int) -> Iterator[tuple[str, DocumentNode]]:
+        seen: set[str] = set()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise Mistake(CatalogProblem(self._path, line, "", "a key is a single word"))
+            if key.value in seen:
+                raise Mistake(CatalogProblem(self._path, line, "", f"{key.value!r} is there twice"))
+            seen.add(key.value)
+            yield key.value, self.node(value, line, level + 1)
 
 
 def _scalar(node: yaml.Node) -> str | int | float | bool | None:
@@ -104,7 +140,7 @@ def _scalar(node: yaml.Node) -> str | int | float | bool | None:
         return None
     if kind == "bool" and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    if kind == "int" and text.lstrip("+-").isdecimal():
+    if kind == "int" and text.lstrip("+-").isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     if kind == "float":
         try:

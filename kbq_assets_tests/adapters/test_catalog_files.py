@@ -71,6 +71,35 @@ def test_aliases_are_followed_and_objects_are_not_made() -> None:
     assert node("a: !!python/object/apply:os.getpid []").plain() == {"a": []}
 
 
+ALIAS_BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (ALIAS_BOMB, "more than 100,000 values"),
+        ("a: &a [*a]", "in itself"),
+        ("a: &a {b: {c: *a}}", "in itself"),
+        ("[" * 100_000, "nested deeper"),
+        ("a: " + "{b: " * 100_000, "nested deeper"),
+        ("- " * 100_000 + "x", "nested deeper"),
+        ("a: " + "x" * 5_000_000, "larger than"),
+        ("9" * 5_000, None),
+    ],
+)
+def test_a_document_made_to_exhaust_its_reader_is_a_problem_of_its_file(
+    text: str, message: str | None
+) -> None:
+    found = parse_document(text, "x.yaml")
+    if message is None:
+        assert isinstance(found, DocumentNode)
+    else:
+        assert isinstance(found, CatalogProblem), found
+        assert message in found.message
+
+
 def test_documents_and_schemas_are_told_apart_and_hidden_files_left_out(tmp_path: Path) -> None:
     for path in (".git/x.yaml", "a/schemas/value.json", "a/topic.yaml", "README.md", "a/.topic.yaml"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
