@@ -32,7 +32,7 @@ from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google.auth import GoogleAccess
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.topics.options import parse_source_list
+from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.pipelines.extraction import extract
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.openers import Openers

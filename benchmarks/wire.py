@@ -18,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
+from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.wire.chunk import PADDING, Chunk, Spans
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.encode import RecordLimits, RecordOrigin, Route, ValueFormat, WindowEncoder
@@ -113,7 +114,7 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
     warm_up()
-    metadata = MetadataColumns(event_date="ts")
+    metadata = MetadataColumns(business_time=parse_business_time("ts"))
     rows = [
         measure(
             kind.name,

@@ -84,7 +84,7 @@ def _agreed() -> bool:
 def selected_topics(platform: Platform, topics: Iterable[str]) -> frozenset[str] | None:
     """``--topic`` options, None when there are none. Raises ConfigurationError for what would select nothing."""
     from kbq_assets.core.errors import ConfigurationError
-    from kbq_assets.core.topics.options import select_topics
+    from kbq_assets.core.topics.source_list import select_topics
 
     wanted = frozenset(topics)
     if not wanted:

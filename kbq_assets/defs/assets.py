@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import dagster as dg
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.defs.loading.complete_hours import complete_hours_spec

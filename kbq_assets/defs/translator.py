@@ -19,7 +19,8 @@ from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference, check_topic
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE, SourceEntry
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.links import staging_links, warehouse_links
 from kbq_assets.wire.files.error_rows import error_schema_json
 
@@ -143,22 +144,25 @@ class AssetTranslator:
 
     def _topic_spec(self, entry: SourceEntry) -> dg.AssetSpec:
         settings = entry.settings
-        target = f"`{settings.target(entry.pattern)}`"
-        owner, cost_center = dagster_owner(settings.owner), tag_value(settings.cost_center)
+        target = f"`{settings.destination.target(entry.pattern)}`"
+        owner, cost_center = (
+            dagster_owner(settings.destination.owner),
+            tag_value(settings.destination.cost_center),
+        )
         return dg.AssetSpec(
             self.topic_key(entry.pattern),
-            description=f"Kafka topic `{entry.pattern}` ({settings.format}), extracted to {target}.",
+            description=f"Kafka topic `{entry.pattern}` ({settings.records.format}), extracted to {target}.",
             group_name="kafka",
-            kinds={"kafka", settings.format},
+            kinds={"kafka", settings.records.format},
             owners=[owner] if owner else list(self.owners),
             tags={"kbq/cost_center": cost_center} if cost_center else {},
             metadata={
                 "topic": entry.pattern,
-                "format": settings.format,
-                "route": settings.route,
-                "errors": settings.errors,
-                "tombstones": settings.tombstones,
-                "priority": settings.priority,
+                "format": settings.records.format,
+                "route": settings.destination.route,
+                "errors": settings.records.errors,
+                "tombstones": settings.records.tombstones,
+                "priority": settings.extraction.priority_name,
             },
         )
 

@@ -26,7 +26,8 @@ from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.table_options import table_options
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.catalog import apply as catalog_apply
 from kbq_assets.extras.notices import pipeline as telling
 from kbq_assets.extras.notices.news import Contradictions
@@ -138,7 +139,7 @@ class Platform:
         """The topic catalogue."""
         folder = self.settings.source_topics
         return cataloguing.CatalogReader(
-            self.openers.catalog(folder), TopicSettings(dataset=self.settings.dataset)
+            self.openers.catalog(folder), TopicSettings.of(dataset=self.settings.dataset)
         )
 
     @property
@@ -163,7 +164,7 @@ class Platform:
             raise ConfigurationError(
                 f"the source list {path} cannot be read: {error.strerror}", next_step="set KBQ_SOURCE_TOPICS"
             ) from error
-        return parse_source_list(text, path.name, TopicSettings(dataset=self.settings.dataset))
+        return parse_source_list(text, path.name, TopicSettings.of(dataset=self.settings.dataset))
 
     def datasets(self) -> describing.Datasets:
         """What is known of each table whose name does not depend on records. Raises ConfigurationError."""
@@ -222,7 +223,7 @@ class Platform:
 
     def restarts(self, topics: frozenset[str]) -> bool:
         """Whether a parked table with files of these topics is tried again by itself. Raises ConfigurationError."""
-        return all(s.restart == "auto" for s in select_topics(self.sources(), topics).values())
+        return all(s.extraction.restart == "auto" for s in select_topics(self.sources(), topics).values())
 
     def poll_records(self, start: str = "") -> pending.Poll[ExtractionPlan]:
         """Whether an extraction would do anything, in pages where very much is staged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files.encode import NewFile, RecordOrigin, Route, ValueFormat, WindowEncoder
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
@@ -10,7 +11,7 @@ from kbq_assets.wire.records.select import Chooser
 
 def warm_up() -> None:
     """Compile all kernels, or load them from the disk cache: some 6 s the first time, then 0.3 s."""
-    metadata = MetadataColumns(key=True, headers=True, event_date="text")
+    metadata = MetadataColumns(key=True, headers=True, business_time=BusinessTime(("text",)))
     avro = staged_schema(
         {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}, metadata, ["text"]
     )

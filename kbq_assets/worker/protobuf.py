@@ -11,7 +11,7 @@ import numpy as np
 
 from kbq_assets.adapters.protobuf import MessageTypes, avro_schema_of, compile_types, row_encoder
 from kbq_assets.core.errors import EncodingError, NotFound
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema
@@ -38,7 +38,7 @@ class ProtobufRows:
     is not installed."""
 
     def __init__(self, settings: TopicSettings, registry: SchemaRegistry) -> None:
-        self.event_date_field = settings.event_date
+        self.business_time = settings.records.event_date
         self._registry = registry
         self._types: dict[int, MessageTypes | Reason] = {}
         self._rows: dict[tuple[int, tuple[int, ...]], _Rows | Reason] = {}

@@ -9,8 +9,7 @@ from kbq_assets.core.avro.tree import load_schema
 from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, UnstageableSchema
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.names import TableReference, check_fits
-from kbq_assets.core.topics.options import TopicSettings
-from kbq_assets.core.topics.personal import parse_decisions
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.files.encode import RejectedSchema, Route
 from kbq_assets.wire.privacy.avro import check_decided
@@ -46,14 +45,14 @@ class Routes:
         self._topic = topic
         self._settings = settings
         self._registry = registry
-        self._decisions = parse_decisions(settings.pii)
+        self._decisions = settings.privacy.decisions
         self._metadata = MetadataColumns(
-            key=settings.keys, headers=settings.headers, event_date=settings.event_date
+            settings.records.keys, settings.records.headers, settings.records.event_date
         )
 
     def resolve(self, schema_id: int) -> Route | RejectedSchema:
         """The route of a schema id. Raises Unavailable while the registry is down."""
-        if self._settings.format == "json":
+        if self._settings.records.format == "json":
             return self._route(json_staged_schema(self._metadata))
         try:
             registered = self._registry.schema(schema_id)
@@ -76,9 +75,9 @@ class Routes:
 
     def tombstones(self) -> Route | None:
         """The route of null values, None where they are not rows (`tombstones=row`)."""
-        if self._settings.tombstones != "row":
+        if self._settings.records.tombstones != "row":
             return None
-        if self._settings.format == "json":
+        if self._settings.records.format == "json":
             return self._route(json_staged_schema(self._metadata))
         metadata = dataclasses.replace(self._metadata, key=True)
         return self._route(tombstone_schema(metadata))
@@ -96,7 +95,9 @@ class Routes:
             return Route(
                 "", schema, Chooser(self._choice.inputs, partial(self._chosen, self._choice, schema))
             )
-        return self.variant(str(self._settings.table_for(self._topic, self._record_name(schema))), schema)
+        return self.variant(
+            str(self._settings.destination.table_for(self._topic, self._record_name(schema))), schema
+        )
 
     def _chosen(
         self, choice: Choice, schema: StagedSchema, values: tuple[Value, ...]
@@ -111,5 +112,5 @@ class Routes:
 
     def _record_name(self, schema: StagedSchema) -> str:
         """The producers' name of a record, "" where it is ours."""
-        is_ours = schema.body is not BodyKind.AVRO or self._settings.format.startswith("json")
+        is_ours = schema.body is not BodyKind.AVRO or self._settings.records.is_json
         return "" if is_ours else schema.name

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.destinations import Names, PythonRoute, RoutedRecord, Unknown, fill, text_of
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.select import Value
@@ -24,13 +24,14 @@ class Choice:
     def __init__(self, topic: str, settings: TopicSettings, find: Callable[[str], PythonRoute]) -> None:
         self._topic = topic
         self._settings = settings
-        self._dataset, self._table = settings.dataset_template, settings.table_template
-        self._function = find(settings.route_function) if settings.route_function else None
-        asked = settings.template.inputs if self._function is None else self._function.inputs
+        destination = settings.destination
+        self._dataset, self._table = destination.dataset, destination.table
+        self._function = find(destination.route_function) if destination.route_function else None
+        asked = destination.template.inputs if self._function is None else self._function.inputs
         settings.check_inputs(asked)
         self.inputs = tuple(name for name in asked if name.partition(".")[0] not in _CONSTANT)
-        create = settings.unknown_table == "create"
-        self._names = Names(topic, settings.dataset, settings.known_tables, create)
+        create = destination.unknown_table == "create"
+        self._names = Names(topic, destination.dataset.text, destination.tables, create)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -73,10 +74,10 @@ class Choice:
             answer: object = route(record)
         except Exception as error:
             # Somebody else's code: anything may come out of it, and its words may be personal.
-            words = "" if self._settings.pii else f": {error}"[:_MOST_SAID]
+            words = "" if self._settings.privacy.decisions else f": {error}"[:_MOST_SAID]
             return self._failed(f"raised {type(error).__name__}{words}")
         if answer is None:
-            return Unknown(f"{self._settings.route} knows no table")
+            return Unknown(f"{self._settings.destination.route} knows no table")
         return (
             self._names.said(answer)
             if isinstance(answer, str)
@@ -84,7 +85,7 @@ class Choice:
         )
 
     def _failed(self, what: str) -> RejectedSchema:
-        return RejectedSchema(Reason.ROUTE_FAILED, f"{self._settings.route} {what}")
+        return RejectedSchema(Reason.ROUTE_FAILED, f"{self._settings.destination.route} {what}")
 
 
 def _of(inputs: tuple[str, ...], source: str) -> tuple[str, ...]:

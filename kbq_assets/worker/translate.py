@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, Protocol
 
+from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
@@ -34,8 +35,8 @@ class ValueTranslator(SchemaRegistry, Protocol):
     """Guarantees: as many records as came, in their order; null stays null."""
 
     @property
-    def event_date_field(self) -> str:
-        """The field of translated values that the event date comes from, "" for none."""
+    def business_time(self) -> BusinessTime | None:
+        """Where the event date comes from in translated values, None for the Kafka time."""
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """What an id says of its records where it stands for a reason; None for a schema."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import math
 import uuid
@@ -19,8 +18,8 @@ from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.evolution import PARK
-from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
@@ -171,20 +170,21 @@ def _open(
     settings, attempt = unit.settings, ports.new_attempt()
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
-    choice = Choice(topic, settings, ports.find_route) if settings.by_record else None
+    choice = Choice(topic, settings, ports.find_route) if settings.destination.by_record else None
     translator, routes = _routes(topic, settings, ports, read.variants, choice)
     is_accepting = unit.accept_errors_until > unit.range.from_offset
     # Else records of schemas that nobody decided about stop their window.
     copies = None
-    if settings.pii or is_accepting:
+    if settings.privacy.decisions or is_accepting:
         copies = ErrorCopies.of(settings, ports.seal_key, ports.registry)
-    to_errors = "error_table" in (settings.errors, settings.tombstones) or unit.accept_errors_until > 0
+    records = settings.records
+    to_errors = "error_table" in (records.errors, records.tombstones) or unit.accept_errors_until > 0
     to_errors |= choice is not None  # what chooses no table
     batches = ports.source.read(
         unit.read_range,
         leader_epoch=unit.leader_epoch,
-        keys=settings.keys or to_errors or settings.tombstones == "row",
-        headers=settings.headers or (choice is not None and choice.needs_headers),
+        keys=records.keys or to_errors or records.tombstones == "row",
+        headers=records.headers or (choice is not None and choice.needs_headers),
         wait_seconds=wait_seconds,
     )
     return batches, lambda first: WindowWriter(unit, first, attempt, routes, ports.store, translator, copies)
@@ -222,9 +222,9 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, i
 
 def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:
     """Where schemas go that contradict their table; None where they park it, or cannot. A payload's never changes."""
-    if settings.on_incompatible == PARK or settings.format == "json":
+    if settings.destination.on_incompatible == PARK or settings.records.format == "json":
         return None
-    return SchemaVariants(ports.store, settings.on_incompatible)
+    return SchemaVariants(ports.store, settings.destination.on_incompatible)
 
 
 def _routes(
@@ -236,27 +236,28 @@ def _routes(
 ) -> tuple[ValueTranslator | None, Routes]:
     """Where records go, and who translates them before, if they have to be."""
     translator = _translator(topic, settings, ports)
-    if settings.pii and settings.format in ("avro", "protobuf"):
+    if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
         translator = PersonalData(settings, ports.registry, ports.pseudonyms(), translator)
     if translator is None:
         return None, Routes(topic, settings, ports.registry, variants, choice)
-    translated = dataclasses.replace(settings, event_date=translator.event_date_field)
-    if settings.format == "json":  # redacted documents are Avro, of one field
-        route = "topic" if settings.route == "record_name" else settings.route
-        translated = dataclasses.replace(translated, format="json_columns", route=route)
+    records = dataclasses.replace(settings.records, event_date=translator.business_time)
+    translated = dataclasses.replace(settings, records=records)
+    if settings.records.format == "json":  # redacted documents are Avro, of one field
+        route = "topic" if settings.destination.route == "record_name" else settings.destination.route
+        translated = translated.with_options(format="json_columns", route=route)
     return translator, Routes(topic, translated, translator, variants, choice)
 
 
 def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> ValueTranslator | None:
     """Who makes Avro of a topic's values; None where they are staged as they are."""
-    if settings.format.startswith("json"):
-        schema = json.loads(settings.declared) if settings.declared else None
-        privacy = JsonPrivacy(settings, ports.pseudonyms(), schema) if settings.pii else None
-        if settings.format == "json":
+    if settings.records.is_json:
+        schema = settings.records.declared
+        privacy = JsonPrivacy(settings, ports.pseudonyms(), schema) if settings.privacy.decisions else None
+        if settings.records.format == "json":
             return None if privacy is None else PersonalPayloads(settings, privacy)
-        registry = ports.registry if settings.format == "json_schema" else None
+        registry = ports.registry if settings.records.format == "json_schema" else None
         return JsonColumns(topic, settings, ports.store, registry, privacy, schema)
-    if settings.format == "protobuf":
+    if settings.records.format == "protobuf":
         # Google's library and protoc are not for topics that need neither.
         from kbq_assets.worker.protobuf import ProtobufRows
 

@@ -93,18 +93,20 @@ class WindowWriter:
             resolve=self._resolve,
             open_sink=self._open_sink,
             sync_marker=marker,
-            value_format=ValueFormat.AVRO if translator is not None else ValueFormat(unit.settings.format),
-            codec=cast("Codec", unit.settings.codec),
-            limits=RecordLimits(max_bytes=unit.settings.max_record_bytes),
+            value_format=ValueFormat.AVRO
+            if translator is not None
+            else ValueFormat(unit.settings.records.format),
+            codec=cast("Codec", unit.settings.extraction.codec),
+            limits=RecordLimits(max_bytes=unit.settings.records.max_record_bytes),
             tombstones=routes.tombstones(),
-            max_tables=unit.settings.max_tables,
+            max_tables=unit.settings.destination.max_tables,
         )
         self._errors = ErrorRows(
             source,
-            table=str(unit.settings.error_table),
+            table=str(unit.settings.destination.error_table),
             open_sink=self._open_sink,
             sync_marker=marker,
-            codec=cast("Codec", unit.settings.codec),
+            codec=cast("Codec", unit.settings.extraction.codec),
         )
 
     @property
@@ -165,10 +167,10 @@ class WindowWriter:
     def _judge(self, chunk: Chunk, rejects: Rejects, position: int) -> None:
         if not len(rejects):
             return
-        settings, tally = self._unit.settings, self._tally
+        records, tally = self._unit.settings.records, self._tally
         null = np.isin(rejects.reasons, _TOMBSTONES)
         tally.bad += int((~null).sum())
-        to_errors = np.where(null, settings.tombstones == "error_table", settings.errors == "error_table")
+        to_errors = np.where(null, records.tombstones == "error_table", records.errors == "error_table")
         to_errors |= np.isin(rejects.reasons, _PLACELESS)
         if self.first < self._unit.accept_errors_until:
             to_errors |= ~null
@@ -196,7 +198,7 @@ class WindowWriter:
         """Stop for what no policy may turn into error rows."""
         of_schema = np.isin(rejects.reasons, _SCHEMA_PROBLEMS)
         own = null | np.isin(rejects.reasons, _PLACELESS)
-        fatal = of_schema if self._unit.settings.errors != "fail" else ~own
+        fatal = of_schema if self._unit.settings.records.errors != "fail" else ~own
         if not fatal.any():
             return
         index = int(np.argmax(fatal))
@@ -206,11 +208,11 @@ class WindowWriter:
         self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
 
     def _check_error_share(self) -> None:
-        settings, tally = self._unit.settings, self._tally
-        if self.first < self._unit.accept_errors_until or tally.records < settings.error_share_records:
+        options, tally = self._unit.settings.records, self._tally
+        if self.first < self._unit.accept_errors_until or tally.records < options.error_share_records:
             return
-        if tally.bad > settings.error_share * tally.records:
-            share = f"{tally.bad} of {tally.records} records are bad, more than {settings.error_share:.0%}"
+        if tally.bad > options.error_share * tally.records:
+            share = f"{tally.bad} of {tally.records} records are bad, more than {options.error_share:.0%}"
             self._stop("error_share", share, self.position)
 
     def _stop(self, reason: str, message: str, until: int) -> None:
@@ -220,7 +222,7 @@ class WindowWriter:
     def _counts(self) -> Counts:
         tally = self._tally
         rows: dict[str, int] = {}
-        error_table = str(self._unit.settings.error_table)
+        error_table = str(self._unit.settings.destination.error_table)
         for file in self._finished:
             if file.table != error_table:
                 rows[file.table] = rows.get(file.table, 0) + file.rows

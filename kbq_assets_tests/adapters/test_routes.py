@@ -11,7 +11,7 @@ from kbq_assets.adapters.routes import find_route
 from kbq_assets.adapters.spark import environment
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.destinations import RoutedRecord
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.pipelines.bench import TP, Bench, value
 
 MODULE = """
@@ -48,7 +48,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_installed_route_is_found_by_its_name_and_routes(package: Path) -> None:
-    bench = Bench(TopicSettings(dataset="d", route="python:by_key"))
+    bench = Bench(TopicSettings.of(dataset="d", route="python:by_key"))
     for key in (b"A", b"b", None):
         bench.kafka.produce(TP, value(1), key=key, timestamp=1000)
     bench.extract()

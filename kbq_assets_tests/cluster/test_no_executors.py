@@ -21,7 +21,7 @@ from kbq_assets.adapters.spark.engine import SparkEngine
 from kbq_assets.adapters.spark.session import spark_context
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.config.parts import SparkSettings
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 master, home = sys.argv[1:]

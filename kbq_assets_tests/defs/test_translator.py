@@ -12,7 +12,8 @@ from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list
+from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.defs.translator import AssetTranslator, StagedKey, column_schema
 from kbq_assets_tests.strategies import tables, topic_partitions
 
@@ -95,7 +96,7 @@ def test_owners_of_the_source_list_own_their_topics(owner: str, shown: str) -> N
 
 @given(st.one_of(st.text(), st.emails(), st.text().map("team:{}".format)), st.text())
 def test_whatever_is_said_of_owners_and_costs_dagster_takes(owner: str, cost_center: str) -> None:
-    settings = TopicSettings(dataset="d", owner=owner, cost_center=cost_center)
+    settings = TopicSettings.of(dataset="d", owner=owner, cost_center=cost_center)
     [spec] = AssetTranslator().topic_specs([SourceEntry("a", settings)])
     assert len(spec.owners) == 1
 

@@ -78,7 +78,7 @@ def test_160_topics_from_the_catalogue_to_their_tables(producers: Producers, tmp
     for entry in catalog.entries:
         schema_id = register_schema(producers.registry_url, f"{entry.topic}-value", SCHEMA)
         values = [framed(avro_body(SCHEMA, {"id": n, "changed_at": n}), schema_id) for n in range(RECORDS)]
-        outcome = f"row:{entry.settings.table_for(entry.topic)}"
+        outcome = f"row:{entry.settings.destination.table_for(entry.topic)}"
         producers.produce(TopicPartition(entry.topic, 0), values, outcome)
     totals = world.finish().totals()
     assert totals["loaded"] == DOMAINS * TOPICS * RECORDS

@@ -14,8 +14,9 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.destinations import PythonRoute
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
 from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.records import ReconcilePorts, Reconciliation, reconcile
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import (
@@ -59,7 +60,7 @@ BODIES = {
     7: b"\x06",
     99: b"\x02",
 }
-SETTINGS = TopicSettings(dataset="d", route="record_name")
+SETTINGS = TopicSettings.of(dataset="d", route="record_name")
 
 
 def value(schema_id: int) -> bytes:

@@ -49,8 +49,8 @@ PROFILES = (ROUGH, PARKING)
 #: Old business times that Kafka has now, with bad records, tombstones and records without their time between them. No
 #: partition is ever empty, nor without such a time for as long as an hour: none is judged by its log end.
 REPLAYING = dataclasses.replace(ROUGH, reset_rate=0.0, recreate=0.0, lose_to_retention=0.0)
-REPLAY = Recipe("rrrr35gpt", settings=dataclasses.replace(
-    Recipe().settings, event_date="at", tombstones="row", complete_after_seconds=3600,
+REPLAY = Recipe("rrrr35gpt", settings=Recipe().settings.with_options(
+    event_date="at", tombstones="row", complete_after_seconds=3600,
 ))  # fmt: skip
 #: The same, and clocks that are far ahead.
 FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")

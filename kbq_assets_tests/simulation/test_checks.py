@@ -13,7 +13,7 @@ import pytest
 
 from kbq_assets.core.observation.check_names import CONTIGUOUS, ROWS_MATCH
 from kbq_assets.core.observation.checks import LoadBlock
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.loading.load import LoadOptions
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.view import LoadView

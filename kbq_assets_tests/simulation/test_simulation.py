@@ -83,7 +83,7 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
 
 @pytest.mark.slow
 def test_schemas_that_contradict_their_table_keep_the_promises_beside_each_other() -> None:
-    settings = dataclasses.replace(Recipe().settings, on_incompatible=VARIANT_COLUMN)
+    settings = Recipe().settings.with_options(on_incompatible=VARIANT_COLUMN)
     recipe, copies = Recipe("1122443gpt", settings=settings), 0
     for seed in range(100):
         world = run_schedule(seed, dataclasses.replace(ROUGH, lose_placements=0.5), recipe)

@@ -21,7 +21,8 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
@@ -62,7 +63,7 @@ TABLES_OF = {1: _A, 2: _A, 3: _B, 4: _A, 5: _A}
 ERRORS = TableReference("d", "kbq_errors")
 _BODIES = {1: b"\x02", 2: b"\x02\x00", 3: b"\x02", 4: b"\x02x", 5: b"\x02\x00"}
 _DAY_MS = 24 * HOUR_MS
-_SETTINGS = TopicSettings(dataset="d", route="record_name", error_share=1.0, complete_after_seconds=60)
+_SETTINGS = TopicSettings.of(dataset="d", route="record_name", error_share=1.0, complete_after_seconds=60)
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
 
 
@@ -166,7 +167,7 @@ class World:
         self._told: dict[tuple[TopicPartition, int], int] = {}
         self._passed: dict[TopicPartition, int] = {}
         self._began_ms = self.store.time_ms
-        if self.recipe.settings.event_date:
+        if self.recipe.settings.records.event_date:
             for partition in range(self.recipe.partitions):
                 self._produce(TopicPartition(TOPIC, partition), "r")
 
@@ -212,12 +213,14 @@ class World:
     @property
     def _table_of_tombstones(self) -> TableReference | None:
         settings = self.recipe.settings
-        return {"error_table": ERRORS, "row": settings.table_for(TOPIC)}.get(settings.tombstones)
+        return {"error_table": ERRORS, "row": settings.destination.table_for(TOPIC)}.get(
+            settings.records.tombstones
+        )
 
     @property
     def tables(self) -> tuple[TableReference, ...]:
         """All tables that records may come to."""
-        tombstones = [self._table_of_tombstones] if self.recipe.settings.tombstones == "row" else []
+        tombstones = [self._table_of_tombstones] if self.recipe.settings.records.tombstones == "row" else []
         return (*sorted(set(TABLES_OF.values())), ERRORS, *filter(None, tombstones))
 
     def _when(self) -> int:
@@ -250,8 +253,8 @@ class World:
         hours, settings = range(before.hours.until, after.hours.until), self.recipe.settings
         if not hours or self.recreated:
             return
-        passed = min(self._passed.values(), default=0) - settings.complete_after_seconds * 1000
-        if settings.event_date and hours.stop > passed // HOUR_MS:
+        passed = min(self._passed.values(), default=0) - settings.checks.complete_after_seconds * 1000
+        if settings.records.event_date and hours.stop > passed // HOUR_MS:
             self.too_early.append(f"{hours}: partitions were read until {self._passed}")
         for bad in after.new_quarantined:
             of_hours = [offset for offset in self._offsets(bad.file) if self._hour(bad.file, offset) in hours]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ RECORDS = 2_000
 
 def staged(codec: Codec, schema: Any, values: list[bytes], path: Path) -> Path:
     """The file of one window of these values."""
-    bench = Bench(dataclasses.replace(SETTINGS, codec=codec))
+    bench = Bench(SETTINGS.with_options(codec=codec))
     bench.registry.schemas[1] = json.dumps(schema)
     for value in values:
         bench.kafka.produce(TP, value, timestamp=MILLIS)

@@ -88,6 +88,7 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
 
 
 _WARM_AND_ENCODE = """
+from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.wire.warm import warm_up
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files import assemble
@@ -102,7 +103,7 @@ kernels = [
 ]
 warm_up()
 print(*(len(kernel.signatures) for kernel in kernels))
-metadata = MetadataColumns(key=True, headers=True, event_date="text")
+metadata = MetadataColumns(key=True, headers=True, business_time=BusinessTime(("text",)))
 messages = [RawRecord(value, n, MILLIS, b"k", [("h", b"1")]) for n, value in enumerate(texts(100))]
 chunk = Chunk.from_messages(messages, keys=True, headers=True)
 avro = window(Sinks(), {1: staged(("text", "string"), metadata=metadata)})

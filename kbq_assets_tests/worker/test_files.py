@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from kbq_assets_tests.pipelines.bench import SETTINGS, TP, Bench
 
 def staged_files(codec: str, folder: Path) -> list[Path]:
     """The files of two tables and three schemas, in the order of their offsets."""
-    bench = Bench(dataclasses.replace(SETTINGS, codec=codec))
+    bench = Bench(SETTINGS.with_options(codec=codec))
     bench.produce(1, 3, 1, 2)
     bench.extract()
     [window] = bench.commit().partitions[0].windows
@@ -27,7 +26,7 @@ def staged_files(codec: str, folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("codec", ["snappy", "deflate", "null"])
 def test_a_topics_codec_is_that_of_its_files_and_of_its_error_rows(codec: str) -> None:
-    bench = Bench(dataclasses.replace(SETTINGS, codec=codec))
+    bench = Bench(SETTINGS.with_options(codec=codec))
     bench.produce(1, 3, 1, 2)
     bench.kafka.produce(TP, b"not avro", key=b"k", headers=[("h", b"1")])
     bench.extract()

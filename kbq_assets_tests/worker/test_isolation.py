@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import SCHEMAS, Bench
@@ -21,7 +21,7 @@ class Defective(FakeRegistry):
 
 @pytest.mark.parametrize("route", ["topic", "record_name"])
 def test_a_defect_that_one_partition_meets_leaves_its_neighbors_alone(route: str) -> None:
-    bench = Bench(TopicSettings(dataset="d", table="t", route=route), partitions=3)
+    bench = Bench(TopicSettings.of(dataset="d", table="t", route=route), partitions=3)
     bench.registry = Defective(SCHEMAS)
     for partition, schema_id in enumerate((1, 2, 1)):
         bench.produce(schema_id, partition=partition)

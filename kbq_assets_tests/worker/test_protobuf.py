@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.adapters.protobuf.messages import NODE, ORDER, new, order
 from kbq_assets_tests.pipelines.bench import TP, Bench
 
@@ -20,7 +20,7 @@ TO_REASON = b"\x04\x04\x00"
 
 
 def bench_of(*values: bytes | None, schema: str = ORDER, **options: Any) -> Bench:
-    bench = Bench(TopicSettings(dataset="d", format="protobuf", **{"table": "t", **options}))
+    bench = Bench(TopicSettings.of(dataset="d", format="protobuf", **{"table": "t", **options}))
     bench.registry.messages = {7: schema}
     for value in values:
         bench.kafka.produce(TP, value, key=b"k", timestamp=86_400_000)

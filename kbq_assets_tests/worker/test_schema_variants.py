@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import json
 from typing import Any
@@ -14,7 +13,8 @@ from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.evolution import TableVariants, evolutions
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load import LoadReport
 from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.observation.status import read_status
@@ -32,7 +32,7 @@ LONG, MORE, TEXT = 1, 2, 4
 
 
 def bench_of(policy: str, **settings: Any) -> Bench:
-    bench = Bench(TopicSettings(dataset="d", table="t", on_incompatible=policy, **settings))
+    bench = Bench(TopicSettings.of(dataset="d", table="t", on_incompatible=policy, **settings))
     bench.warehouse.keep_records = True
     return bench
 
@@ -117,7 +117,7 @@ def test_null_values_are_rows_of_the_first_version() -> None:
 
 
 def test_tables_by_record_name_are_placed_each_for_itself() -> None:
-    bench = Bench(TopicSettings(dataset="d", route="record_name", on_incompatible="new_table_version"))
+    bench = Bench(TopicSettings.of(dataset="d", route="record_name", on_incompatible="new_table_version"))
     bench.produce(LONG, 3, TEXT)
     finish(bench)
     assert bench.paths("placements/") == ["placements/d.A.json", "placements/d.B.json"]
@@ -125,7 +125,7 @@ def test_tables_by_record_name_are_placed_each_for_itself() -> None:
 
 
 def test_tables_that_records_choose_are_placed_each_for_itself() -> None:
-    bench = Bench(TopicSettings(dataset="d", table="t_{key}", on_incompatible="variant_column"))
+    bench = Bench(TopicSettings.of(dataset="d", table="t_{key}", on_incompatible="variant_column"))
     bench.warehouse.keep_records = True
     for schema_id, key in ((LONG, b"a"), (TEXT, b"a"), (TEXT, b"b"), (LONG, b"a")):
         bench.kafka.produce(TP, value(schema_id), key=key, timestamp=1000)
@@ -154,7 +154,7 @@ def parked(policy: str) -> Bench:
     assert [table.state for table in load(bench).tables] == ["parked"]
     bench.extract()
     assert bench.paths("placements/") == []
-    bench.settings = dataclasses.replace(bench.settings, on_incompatible=policy)
+    bench.settings = bench.settings.with_options(on_incompatible=policy)
     propose_resume_table(bench.store, T).apply()
     return bench
 

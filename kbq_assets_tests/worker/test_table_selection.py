@@ -14,7 +14,7 @@ import pytest
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.topics.destinations import PythonRoute, RoutedRecord, inputs
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
 from kbq_assets_tests.wire.samples import avro_body, framed
 
@@ -44,7 +44,7 @@ def bench_of(settings: TopicSettings, **options: Any) -> Bench:
 
 def settings_of(table: str, **options: Any) -> TopicSettings:
     defaults: dict[str, Any] = {"dataset": "d", "table": table, "error_share": 1.0}
-    return TopicSettings(**(defaults | options))
+    return TopicSettings.of(**(defaults | options))
 
 
 def order(country: str | None = None, tier: int | None = None) -> bytes:

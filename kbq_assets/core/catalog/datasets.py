@@ -20,8 +20,9 @@ from kbq_assets.core.loading.table_notes import ColumnNote, TableNotes
 from kbq_assets.core.loading.table_options import label_value
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
-from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, parse_decisions
+from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Columns of Kafka's key and headers, by the names under which personal data in them is decided about.
 _KAFKA: Final[Mapping[str, tuple[str, str]]] = {
@@ -101,7 +102,7 @@ def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
     return replace(
         dataset_of_source(entry.source),
         table=_table(entry.source) if entry.archived else None,
-        target=settings.target(entry.topic) if entry.archived else "",
+        target=settings.destination.target(entry.topic) if entry.archived else "",
         description=str(said.get("description", "")),
         emails=_one(ownership.get("email")),
         slack=_one(ownership.get("slack")),
@@ -124,10 +125,10 @@ def dataset_of_source(source: SourceEntry) -> Dataset:
     return Dataset(
         topics=(source.pattern,),
         table=_table(source),
-        target=settings.target(source.pattern),
-        teams=_one(settings.owner),
-        cost_center=settings.cost_center,
-        max_age_seconds=settings.max_age_seconds,
+        target=settings.destination.target(source.pattern),
+        teams=_one(settings.destination.owner),
+        cost_center=settings.destination.cost_center,
+        max_age_seconds=settings.checks.max_age_seconds,
     )
 
 
@@ -142,7 +143,7 @@ def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
 
 def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Dataset]:
     """The tables of bad records."""
-    tables = sorted({s.settings.error_table for s in sources if _has_error_table(s)})
+    tables = sorted({s.settings.destination.error_table for s in sources if _has_error_table(s)})
     return {
         table: Dataset(
             (), table, str(table), "Records that could not become rows, with the reason and their bytes."
@@ -182,11 +183,11 @@ def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
 def _table(source: SourceEntry) -> TableReference | None:
     """The table that all of a line's records go to, None where there is no such."""
     settings = _settings(source)
-    is_one = settings.route == "topic" and not settings.by_record
+    is_one = settings.destination.route == "topic" and not settings.destination.by_record
     # A pattern's topics have tables of their own names, unless a name is given.
-    if not is_one or (source.is_pattern and not settings.table):
+    if not is_one or (source.is_pattern and not settings.destination.table.text):
         return None
-    return settings.table_for(source.pattern)
+    return settings.destination.table_for(source.pattern)
 
 
 def _settings(source: SourceEntry) -> TopicSettings:
@@ -195,7 +196,7 @@ def _settings(source: SourceEntry) -> TopicSettings:
 
 def _has_error_table(source: SourceEntry) -> bool:
     settings = source.settings
-    return "error_table" in (settings.errors, settings.tombstones)
+    return "error_table" in (settings.records.errors, settings.records.tombstones)
 
 
 def _columns(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn]:
@@ -219,7 +220,7 @@ class _Personal:
 
     def __init__(self, entry: CatalogEntry) -> None:
         said = entry.document.get("pii", {})
-        decisions, tags = parse_decisions(entry.settings.pii), said.get("tags", {})
+        decisions, tags = entry.settings.privacy.decisions, said.get("tags", {})
         self._paths = sorted({*(decision.path for decision in decisions), *tags})
         self._level = str(said.get("level", ""))
         self._tags: Mapping[str, Any] = {_column_path(path): level for path, level in tags.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +9,15 @@ from functools import partial
 from typing import Any, Final
 
 from kbq_assets.core.catalog.convention import Convention, parse_convention
-from kbq_assets.core.catalog.fields import ENTRY, LISTS, PII_LEVELS, options_of
+from kbq_assets.core.catalog.fields import ENTRY, PII_LEVELS, options_of
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit
 from kbq_assets.core.catalog.shape import check_shape
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.topics.business_time import option_text
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
-from kbq_assets.core.topics.personal import parse_decisions, undecided
+from kbq_assets.core.topics.personal import undecided
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: The consumer that stands for KBQ: topics that name it are archived.
 ARCHIVER: Final = "archiver"
@@ -209,8 +209,8 @@ def _settings(
     convention: Convention,
     defaults: TopicSettings,
 ) -> TopicSettings:
-    changes: dict[str, Any] = {
-        "dataset": convention.dataset_name(place, plain) or defaults.dataset,
+    options: dict[str, object] = {
+        "dataset": convention.dataset_name(place, plain) or defaults.destination.dataset,
         "table": convention.table_name(place, plain),
         "format": _format(plain),
     }
@@ -218,9 +218,9 @@ def _settings(
     for option, where in places.items():
         node = document.find(where)
         if node is not None:
-            changes[option] = _option_value(option, node)
+            options[option] = _option_value(option, node.plain())
     try:
-        made = dataclasses.replace(defaults, **changes).for_topic(topic)
+        made = defaults.with_options(**options).for_topic(topic)
         _check_target(made, topic)
         return made
     except ConfigurationError as error:
@@ -230,9 +230,9 @@ def _settings(
 
 
 def _check_target(settings: TopicSettings, topic: str) -> None:
-    if not settings.by_record:
-        settings.table_for(topic)  # checks the names
-    for name in settings.template.inputs:
+    if not settings.destination.by_record:
+        settings.destination.table_for(topic)  # checks the names
+    for name in settings.destination.template.inputs:
         if name.startswith("topic"):
             raise ConfigurationError(
                 f"table: the topic {topic} has no {name}", next_step="its parts: {topic.1}, …"
@@ -245,19 +245,8 @@ def _format(plain: Mapping[str, Any]) -> str:
     return "json_columns" if found == "json" and plain.get("records", {}).get("json") == "columns" else found
 
 
-def _option_value(option: str, node: DocumentNode) -> Any:
-    value = node.plain()
-    if option in LISTS:
-        return ",".join(value)
-    if isinstance(value, dict) and option == "event_date":
-        return option_text(value)
-    if isinstance(value, dict):
-        return ",".join(f"{key}:{said}" for key, said in value.items())
-    # A team may be called 42, a priority be 7: options are texts where the source list has texts.
-    return str(value) if isinstance(getattr(_BLANK, option), str) else value
-
-
-_BLANK: Final = TopicSettings()
+def _option_value(option: str, value: Any) -> object:
+    return option_text(value) if option == "event_date" and isinstance(value, dict) else value
 
 
 def _kafka(document: DocumentNode, plain: Mapping[str, Any]) -> KafkaTopic:
@@ -296,11 +285,11 @@ def _refuse_personal(entry: CatalogEntry, document: DocumentNode) -> None:
             raise _fail(document, "pii.tags", _bad_level(path, level))
     if not entry.archived:
         return
-    if said.get("level") == "HIGH" and not entry.settings.pii:
+    if said.get("level") == "HIGH" and not entry.settings.privacy.decisions:
         error = ConfigurationError("HIGH personal data, and nothing is decided about it", next_step=_DECIDE)
         raise _fail(document, "pii.level", error)
     high = [path for path, level in tags.items() if level == "HIGH"]
-    if missing := undecided(high, parse_decisions(entry.settings.pii)):
+    if missing := undecided(high, entry.settings.privacy.decisions):
         error = ConfigurationError(
             f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}", next_step=_DECIDE
         )
@@ -328,10 +317,14 @@ def _clashes(
             yield _clash(
                 entry, "kafka.name", f"topic {entry.topic}", f"topic {first.topic}", first, documents
             )
-        if entry.archived and entry.settings.route == "topic" and not entry.settings.by_record:
-            table = entry.settings.table_for(entry.topic)
+        if (
+            entry.archived
+            and entry.settings.destination.route == "topic"
+            and not entry.settings.destination.by_record
+        ):
+            table = entry.settings.destination.table_for(entry.topic)
             first = tables.setdefault((env, str(table).lower()), entry)
-            other = first.settings.table_for(first.topic)
+            other = first.settings.destination.table_for(first.topic)
             # One table may hold several topics, if that is what is written.
             if other != table:
                 yield _clash(entry, "destination.table", f"table {table}", f"table {other}", first, documents)

@@ -11,7 +11,7 @@ from typing import Final
 
 from kbq_assets.core.protocol.commits import Counts
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: A partition is in danger while less than this share of the log lies between the log's start and the position.
 DANGER: Final = 0.1
@@ -77,10 +77,10 @@ def too_little(settings: TopicSettings, positions: int, averages: Averages) -> s
     """Why so few positions may wait, or "" where they need not: any minimum that is reached is enough."""
     records, size = positions * averages.records, positions * averages.bytes
     short = []
-    if settings.min_records:
-        short.append((records, settings.min_records, "records"))
-    if settings.min_bytes:
-        short.append((size, settings.min_bytes, "bytes"))
+    if settings.extraction.min_records:
+        short.append((records, settings.extraction.min_records, "records"))
+    if settings.extraction.min_bytes:
+        short.append((size, settings.extraction.min_bytes, "bytes"))
     if not short or any(found >= least for found, least, _ in short):
         return ""
     return ", ".join(f"about {round(found):,} of {least:,} {what}" for found, least, what in short)

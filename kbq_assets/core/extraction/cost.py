@@ -75,7 +75,9 @@ def load_cost_function(name: str) -> CostFunction:
 def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
     """A topic's usage with one more unit."""
     settings = outcome.unit.settings
-    usage = usage or Usage(outcome.unit.range.topic_partition.topic, settings.owner, settings.cost_center)
+    usage = usage or Usage(
+        outcome.unit.range.topic_partition.topic, settings.destination.owner, settings.destination.cost_center
+    )
     windows = outcome.windows
     return dataclasses.replace(
         usage,

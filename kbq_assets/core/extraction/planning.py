@@ -24,7 +24,7 @@ from kbq_assets.core.protocol.names import (
 )
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.watermarks import LogEnd
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Topic ids the broker gives when it has none (KIP-516's zero id).
 _UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
@@ -142,7 +142,7 @@ class _Draft:
     idle: int = 0
 
     def note_end(self, tp: TopicPartition, settings: TopicSettings, end: LogEnd) -> None:
-        if settings.complete_after_seconds:
+        if settings.checks.complete_after_seconds:
             self.log_ends[tp] = end
 
     def stop(self, topic: str, partition: int, reason: str, message: str, *commands: str) -> None:
@@ -240,9 +240,9 @@ def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
     """
     try:
         check_topic(topic)
-        check_fits(topic, settings.error_table)
-        if not settings.by_record and settings.route != "record_name":
-            check_fits(topic, settings.table_for(topic))
+        check_fits(topic, settings.destination.error_table)
+        if not settings.destination.by_record and settings.destination.route != "record_name":
+            check_fits(topic, settings.destination.table_for(topic))
     except InvalidName as error:
         return error
     return None
@@ -276,7 +276,7 @@ def _plan_new_partition(
     usual: Averages,
 ) -> None:
     known_topic = bool(snapshot.commits)
-    latest = not known_topic and snapshot.settings.start == "latest"
+    latest = not known_topic and snapshot.settings.extraction.start == "latest"
     start = broker.latest if latest else broker.earliest
     shard = shard_of(tp.partition)
     if shard in snapshot.commits:
@@ -313,7 +313,7 @@ def _plan_partition(
         message = (
             f"{tp}: positions [{first}, {broker.earliest}) were deleted by retention before they were read"
         )
-        if settings.on_retention_loss != "record":
+        if settings.extraction.on_retention_loss != "record":
             commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
             draft.stop(tp.topic, partition, "retention_loss", message, *commands)
             return
@@ -355,7 +355,7 @@ def _add_unit(
     needs_no_more = is_try or tp in draft.ripe or is_in_danger(room)
     short = "" if needs_no_more else too_little(unit.settings, positions, averages)
     if short:
-        draft.waiting.append(Waiting(tp, first, positions, unit.settings.max_wait_seconds, short))
+        draft.waiting.append(Waiting(tp, first, positions, unit.settings.extraction.max_wait_seconds, short))
     else:
         draft.units.append(dataclasses.replace(unit, headroom=room))
         draft.averages[tp] = averages

@@ -15,7 +15,7 @@ from typing import Final
 
 from kbq_assets.core.loading.table_state import Parked
 from kbq_assets.core.protocol.commits import Stop
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Whether a parked table with files of these topics is tried again by itself.
 MayRestart = Callable[[frozenset[str]], bool]
@@ -43,7 +43,7 @@ def is_due(tries: int, last_ms: int, now_ms: int) -> bool:
 
 def may_restart(stop: Stop, settings: TopicSettings) -> bool:
     """Whether a stopped partition is tried again by itself."""
-    return stop.reason in STOPS and settings.restart == "auto"
+    return stop.reason in STOPS and settings.extraction.restart == "auto"
 
 
 def restarts_now(stop: Stop, settings: TopicSettings, now_ms: int) -> bool:

@@ -23,7 +23,7 @@ class Throttled:
 
 def weight(unit: Unit) -> int:
     """How many turns a unit's partition gets: by its topic's priority, more when it is close to losing records."""
-    return unit.settings.weight * (DANGER_TURNS if is_in_danger(unit.headroom) else 1)
+    return unit.settings.extraction.priority * (DANGER_TURNS if is_in_danger(unit.headroom) else 1)
 
 
 def urgency(unit: Unit) -> tuple[float, int]:
@@ -41,7 +41,9 @@ def within_limits(
 ) -> tuple[list[Unit], list[Throttled]]:
     """Units cut to what the limits allow, and what is left of them."""
     topics = {
-        unit.range.topic_partition.topic: ReadLimits(unit.settings.max_records, unit.settings.max_bytes)
+        unit.range.topic_partition.topic: ReadLimits(
+            unit.settings.extraction.max_records, unit.settings.extraction.max_bytes
+        )
         for unit in units
     }
     demands = [

@@ -118,8 +118,10 @@ class Turns:
         self._budgets: dict[str, _Budget] = {}
         self.in_flight = 0
         for unit in units:
-            if unit.settings.max_seconds:
-                self._budgets[unit.range.topic_partition.topic] = _Budget(unit.settings.max_seconds)
+            if unit.settings.extraction.max_seconds:
+                self._budgets[unit.range.topic_partition.topic] = _Budget(
+                    unit.settings.extraction.max_seconds
+                )
         for chain in self._chains.values():
             self._enter(chain)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kbq_assets.core.protocol.commits import Stop, Window
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.evolution import Evolution
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class WindowLimits:
         """With what a topic says about its own windows."""
         return dataclasses.replace(
             self,
-            bytes=settings.window_bytes or self.bytes,
-            records=settings.window_records or self.records,
-            seconds=settings.window_seconds or self.seconds,
+            bytes=settings.extraction.window_bytes or self.bytes,
+            records=settings.extraction.window_records or self.records,
+            seconds=settings.extraction.window_seconds or self.seconds,
         )
 
 

@@ -13,7 +13,8 @@ from typing import Final
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import ERROR_TABLE, TopicSettings
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Label by which KBQ's tables and jobs are found.
 LABEL: Final = ("kbq", "v1")
@@ -33,17 +34,17 @@ def table_options(
     chosen = [settings.get(topic, TopicSettings()) for topic in topics] or [TopicSettings()]
     labels = _labels(
         topic=topics,
-        owner=[each.owner for each in chosen],
-        cost_center=[each.cost_center for each in chosen],
+        owner=[each.destination.owner for each in chosen],
+        cost_center=[each.destination.cost_center for each in chosen],
     )
     labels |= notes.labels  # of jobs, too
     if table.table == ERROR_TABLE:
         return TableOptions(cluster_by=("_kafka_topic", "reason"), labels=labels, notes=notes)
-    expiries = [each.partition_expiry_days for each in chosen]
+    expiries = [each.destination.partition_expiry_days for each in chosen]
     return TableOptions(
-        cluster_by=next((columns for each in chosen if (columns := each.clustering)), ()),
+        cluster_by=next((columns for each in chosen if (columns := each.destination.cluster_by)), ()),
         labels=labels,
-        require_partition_filter=any(each.require_partition_filter for each in chosen),
+        require_partition_filter=any(each.destination.require_partition_filter for each in chosen),
         expiry_days=0 if 0 in expiries else max(expiries),
         notes=notes,
     )

@@ -25,7 +25,7 @@ from kbq_assets.core.observation.check_names import (
 from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Files of one commit object from which on it is called large: some 4 MB, rewritten with every window published.
 MANY_FILES: Final = 10_000
@@ -223,12 +223,12 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
     records, errors = sum(c.records for c in counts), sum(c.errors for c in counts)
     share = errors / records if records else 0.0
     message = f"{errors:,} of the last {records:,} records are bad ({share:.1%})"
-    if not 0 < settings.max_error_share < share or records < settings.error_share_records:
+    if not 0 < settings.checks.max_error_share < share or records < settings.records.error_share_records:
         return CheckResult(
             ERRORS_FEW, topic, message, numbers={"records": records, "errors": errors, "share": share}
         )
     commands = (f"kbq errors list --topic {topic}",)
-    message = f"{message}, max_error_share={settings.max_error_share}"
+    message = f"{message}, max_error_share={settings.checks.max_error_share}"
     return failed(ERRORS_FEW, topic, (message,), commands, records=records, errors=errors, share=share)
 
 
@@ -246,21 +246,27 @@ def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> Che
 def lag_of(state: PartitionCommit | None, broker: BrokerOffsets, settings: TopicSettings) -> int:
     """Positions that one partition has yet to read. What retention has taken is not to be read any more."""
     if state is None:
-        return 0 if settings.start == "latest" else broker.latest - broker.earliest
+        return 0 if settings.extraction.start == "latest" else broker.latest - broker.earliest
     return max(0, broker.latest - max(state.next, broker.earliest))
 
 
 def lag_seconds(settings: TopicSettings) -> int:
     """How long a record may wait on the broker, 0 for any time: small data is allowed to wait besides."""
-    waits = settings.max_wait_seconds if settings.min_records or settings.min_bytes else 0
-    return settings.max_lag_seconds + waits if settings.max_lag_seconds else 0
+    waits = (
+        settings.extraction.max_wait_seconds
+        if settings.extraction.min_records or settings.extraction.min_bytes
+        else 0
+    )
+    return settings.checks.max_lag_seconds + waits if settings.checks.max_lag_seconds else 0
 
 
 def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResult:
     """Whether extraction keeps up."""
     findings = []
-    if 0 < settings.max_lag_records < lag.positions:
-        findings.append(f"{lag.positions:,} positions are unread, max_lag_records={settings.max_lag_records}")
+    if 0 < settings.checks.max_lag_records < lag.positions:
+        findings.append(
+            f"{lag.positions:,} positions are unread, max_lag_records={settings.checks.max_lag_records}"
+        )
     if lag.late:
         findings.append(
             f"records of {_places(lag.late)} have been unread for more than {lag_seconds(settings):,} s"
@@ -278,7 +284,7 @@ def fresh_result(
     """Whether what happened ``max_age_seconds`` ago is in the tables. ``waiting``: the Kafka time of each table's
     oldest record that is committed and not loaded."""
     oldest = max((now_ms - ms for ms in waiting.values()), default=0) / 1000
-    limit, findings = settings.max_age_seconds, []
+    limit, findings = settings.checks.max_age_seconds, []
     if lag.stale:
         findings.append(f"records of {_places(lag.stale)} have been unread for more than {limit:,} s")
     if 0 < limit < oldest:
@@ -324,6 +330,6 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
 def block_of(results: Iterable[CheckResult], settings: TopicSettings, topic: str) -> LoadBlock | None:
     """The first failed check that the topic's option `blocking` names; None if there is none."""
     for result in results:
-        if not result.passed and result.check in settings.blocking_checks and result.check in BLOCKABLE:
+        if not result.passed and result.check in settings.checks.blocking and result.check in BLOCKABLE:
             return LoadBlock(topic, result.check, result.message, result.commands)
     return None

@@ -46,9 +46,23 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Template:
-    """A name in parts: texts, and placeholders between them."""
+    """A name in parts: texts, and placeholders between them. ``text`` is how it was written."""
 
+    text: str
     parts: tuple[str | Placeholder, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it has placeholders."""
+        return is_template(self.text)
+
+    def for_topic(self, topic: str) -> Template:
+        """The template with the topic's name in place of its placeholders."""
+        text = with_topic(self.text, topic)
+        return self if text == self.text else parse_template("", text)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -152,7 +166,7 @@ def parse_template(option: str, text: str) -> Template:
         parts += [_literal(option, text, at, found.start()), _placeholder(option, found[1])]
         at = found.end()
     parts.append(_literal(option, text, at, len(text)))
-    return Template(tuple(part for part in parts if part))
+    return Template(text, tuple(part for part in parts if part))
 
 
 def check_input(option: str, name: str) -> None:

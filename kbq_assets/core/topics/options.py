@@ -1,395 +1,414 @@
-"""Which topics are extracted, and how: the source list.
-
-One topic or pattern a line, options after it; the first line that matches a topic decides. A pattern has '*' or '?'.
-
-    # topic or pattern     options
-    shop.orders.v1         dataset=sales table=orders event_date=ordered_at
-    audit-*                format=json errors=skip
-"""
+"""The options of a topic, in five parts: each is declared once, here."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import fnmatch
+import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.observation.check_names import BLOCKABLE, CONTIGUOUS
-from kbq_assets.core.protocol.names import TableReference, check_topic, sanitise_table
-from kbq_assets.core.topics.business_time import parse_business_time
-from kbq_assets.core.topics.destinations import (
-    PYTHON,
-    Template,
-    check_exposure,
-    check_known,
-    is_template,
-    parse_template,
-    with_topic,
+from kbq_assets.core.protocol.names import TableReference, sanitise_table
+from kbq_assets.core.topics.business_time import BusinessTime, parse_business_time
+from kbq_assets.core.topics.declaration import (
+    FLAG,
+    NO_PLACE,
+    SHARE,
+    TEXT,
+    OptionType,
+    choice,
+    option,
+    whole,
 )
+from kbq_assets.core.topics.destinations import PYTHON, Template, check_known, parse_template
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
-from kbq_assets.core.topics.personal import HEADERS, KEY, parse_decisions
+from kbq_assets.core.topics.personal import Decision, parse_decisions
 
 #: Name of the table that holds a dataset's error rows.
 ERROR_TABLE: Final = "kbq_errors"
+PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
+_MAX_WEIGHT: Final = 100
+#: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
+_MAX_CLUSTERING: Final = 4
+_COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
+
+
+def _route(name: str, text: str) -> str:
+    by_function = text.startswith(PYTHON) and text != PYTHON
+    if text not in ("topic", "record_name") and not by_function:
+        raise ConfigurationError(
+            f"{name}={text}", next_step=f"topic, record_name, or {PYTHON}<name of an entry point>"
+        )
+    return text
+
+
+def _tables(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(filter(None, text.split(",")))
+    check_known(found)
+    return found
+
+
+def _clustering(name: str, text: str) -> tuple[str, ...]:
+    columns = tuple(text.split(",")) if text else ()
+    if len(columns) > _MAX_CLUSTERING or not all(map(_COLUMN.fullmatch, columns)):
+        raise ConfigurationError(f"{name}={text}", next_step=f"at most {_MAX_CLUSTERING} columns: {name}=a,b")
+    return columns
+
+
+def _blocking(name: str, text: str) -> frozenset[str]:
+    found = frozenset(filter(None, text.split(","))) - {"none"}
+    if unknown := sorted(found - set(BLOCKABLE)):
+        raise ConfigurationError(
+            f"{name}={text}: {unknown[0]} cannot block a load", next_step=f"none, or {', '.join(BLOCKABLE)}"
+        )
+    return found
+
+
+def _weight(name: str, text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    weight = PRIORITIES.get(text, number)
+    if not 1 <= weight <= _MAX_WEIGHT:
+        raise ConfigurationError(
+            f"{name}={text}",
+            next_step=f"{', '.join(PRIORITIES)}, or a whole number from 1 to {_MAX_WEIGHT}",
+        )
+    return weight
+
+
+def _schema(name: str, text: str) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: not JSON: {error}", next_step="a JSON Schema") from error
+
+
+TEMPLATE: Final = OptionType("string", parse_template)
+ROUTE: Final = OptionType("string", _route)
+PRIORITY: Final = OptionType("string", _weight)
+BUSINESS_TIME: Final = OptionType("string", lambda name, text: parse_business_time(text))
+DECISIONS: Final = OptionType("map", lambda name, text: parse_decisions(text))
+SCHEMA: Final = OptionType("string", _schema)
+TABLES: Final = OptionType("strings", _tables)
+CLUSTERING: Final = OptionType("strings", _clustering)
+CHECKS: Final = OptionType("strings", _blocking)
 
 
 @dataclass(frozen=True)
-class TopicSettings:
-    """How one topic is extracted.
+class DestinationOptions:
+    """Where rows go, and how their tables are created. Records fill the templates of ``dataset`` and ``table``."""
 
-    ``format``: avro (Confluent prefix), json (any JSON value, as ``payload``), json_columns (fields of JSON objects as
-    columns; core/topics/json/inference.py), json_schema (the same behind Confluent's prefix), protobuf.
-    ``route``: topic (all records to ``table``), record_name (a table per Avro record name), or python:<name> (a
-    function of a package says each record's table). ``table`` and ``dataset`` may be templates, which each record
-    fills (core/topics/destinations.py); then ``error_dataset`` is that of bad records. ``tables``: patterns of the
-    tables that records may choose, comma-separated; what goes to others becomes error rows, or by
-    ``unknown_table=create`` tables.
-    ``max_tables``: of a window; records of more become error rows.
-    ``event_date``: where the business time comes from, `auto`, a field, several as ``a|b``
-    (core/topics/business_time.py).
-    ``errors``: fail | skip | error_table, for bad records. ``tombstones``: skip | error_table | row, for null values
-    (row: a row of ``table`` with the metadata and key alone; its REQUIRED columns are relaxed).
-    ``start``: earliest | latest, for a topic seen for the first time. ``on_retention_loss``: stop | record.
-    ``codec``: of staged files, by Avro's names; deflate is smaller and dearer, null is uncompressed.
-    ``error_share``: of a window of ``error_share_records`` or more, above which the partition stops (E10).
-    ``min_records``, ``min_bytes``: a partition with less to read waits, until its oldest unread record is
-    ``max_wait_seconds`` old. ``max_records``, ``max_bytes``, ``max_seconds`` (of tasks): most that one run reads of the
-    topic. 0 is no limit. ``window_seconds``, ``window_records``, ``window_bytes`` (of staged files): at the first of
-    these a window ends; 0 is the environment's limit.
-    ``priority``: high, normal, low, or a whole number: the topic's weight when turns are shared.
-    ``restart``: auto | manual, whether what stopped or is parked is tried again by itself
-    (core/extraction/restarts.py).
-    ``cluster_by`` (columns, comma-separated), ``owner``, ``cost_center`` (labels), ``require_partition_filter`` and
-    ``partition_expiry_days`` (0: never) are its tables', when they are created (core/loading/table_options.py).
-    ``max_lag_records`` (positions of the topic), ``max_lag_seconds`` (of an unread record), ``max_age_seconds`` (of one
-    that is not in its table) and ``max_error_share`` (of lately read records) are checked, 0 is off; ``blocking`` names
-    the checks that hold the topic's files while they fail, comma-separated (core/observation/check_names.py).
-    ``on_incompatible``: park | new_table_version | variant_column, for a schema that contradicts its table
-    (core/topics/evolution.py).
-    ``complete_after_seconds``: how far beyond an hour its partitions must be before it is called complete; tables do
-    not wait for a topic with 0 (core/loading/completeness.py).
-    ``pii``: what becomes of personal data, ``field:action,…`` (core/topics/personal.py). Topics with decisions, and
-    schemas that lack them, have error rows by ``pii_errors``: withhold (no value, key, headers), seal (with
-    a public key) or drop (none, counted as skipped); and
-    ``pii_others`` says what becomes of fields of JSON that nobody decided about or
-    declared: stop, drop, keep.
-    ``declared``: a JSON Schema of json and json_columns, as the catalogue has it (pipelines/catalog/declared_json.py).
-    """
-
-    dataset: str = "kafka"
-    table: str = ""
-    format: str = "avro"
-    route: str = "topic"
-    unknown_table: str = "error_table"
-    tables: str = ""
-    max_tables: int = 200
-    error_dataset: str = ""
-    event_date: str = ""
-    keys: bool = False
-    headers: bool = False
-    errors: str = "error_table"
-    tombstones: str = "error_table"
-    start: str = "earliest"
-    on_retention_loss: str = "stop"
-    error_share: float = 0.2
-    error_share_records: int = 1000
-    max_record_bytes: int = 10 * 1024 * 1024
-    codec: str = "snappy"
-    min_records: int = 0
-    min_bytes: int = 0
-    max_wait_seconds: int = 3600
-    max_records: int = 0
-    max_bytes: int = 0
-    max_seconds: int = 0
-    window_seconds: int = 0
-    window_records: int = 0
-    window_bytes: int = 0
-    priority: str = "normal"
-    restart: str = "auto"
-    cluster_by: str = ""
-    owner: str = ""
-    cost_center: str = ""
-    require_partition_filter: bool = False
-    partition_expiry_days: int = 0
-    max_lag_records: int = 0
-    max_lag_seconds: int = 7200
-    max_age_seconds: int = 14400
-    complete_after_seconds: int = 900
-    max_error_share: float = 0.05
-    blocking: str = CONTIGUOUS
-    on_incompatible: str = PARK
-    pii: str = ""
-    pii_errors: str = "withhold"
-    pii_others: str = "stop"
-    declared: str = ""
+    dataset: Template = option(
+        "kafka",
+        TEMPLATE,
+        "dataset of the tables, or a [template](catalog.md#destinations); bad records go to its `kbq_errors`",
+        shown_default="`KBQ_DATASET`",
+    )
+    table: Template = option(
+        "",
+        TEMPLATE,
+        "table, or a [template](catalog.md#destinations) such as `orders_{header.country}`; every character but "
+        "letters, digits and `_` becomes `_`",
+        shown_default="the topic's name",
+    )
+    route: str = option(
+        "topic",
+        ROUTE,
+        "`topic`: all records to `table`; `record_name`: a table per Avro record name; `python:<name>`: a "
+        "[package's function](catalog.md#a-function-of-your-own) names each record's table",
+    )
+    tables: tuple[str, ...] = option(
+        "",
+        TABLES,
+        "patterns of the tables that records may choose, `a,b*` or `dataset.a`",
+        shown_default="any",
+    )
+    unknown_table: str = option(
+        "error_table",
+        choice("error_table", "create"),
+        "records that choose none of `tables`: `error_table`, or `create` the table",
+        place="destination.unknown",
+    )
+    max_tables: int = option(
+        "200",
+        whole(1),
+        "most tables of a window that records may choose; further records become error rows",
+    )
+    error_dataset: str = option(
+        "", TEXT, "dataset of `kbq_errors`, if `dataset` is a template", shown_default="`dataset`"
+    )
+    cluster_by: tuple[str, ...] = option(
+        "",
+        CLUSTERING,
+        "columns, `a,b`, at most 4, that the topic's tables are clustered by; columns that a table lacks, or that "
+        "cannot cluster, are left out",
+    )
+    owner: str = option("", TEXT, "label `owner` of the topic's tables and load jobs", place="ownership.team")
+    cost_center: str = option("", TEXT, "their label `cost_center`", place="ownership.cost_center")
+    require_partition_filter: bool = option("false", FLAG, "queries must name dates")
+    partition_expiry_days: int = option(
+        "0", whole(), "the warehouse drops partitions older than this; 0 keeps them"
+    )
+    on_incompatible: str = option(
+        PARK,
+        choice(PARK, NEW_TABLE_VERSION, VARIANT_COLUMN),
+        "a schema that [contradicts its table](catalog.md#schema-evolution): `park` it, `variant_column` (more "
+        "columns, `amount__string`), `new_table_version` (another table, `orders__v2`)",
+    )
 
     def __post_init__(self) -> None:
-        _ = self.clustering, self.blocking_checks, parse_business_time(self.event_date)
-        self._check_personal()
-        self._check_destination()
-        for name in _COUNTS:
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"{name}={getattr(self, name)}", next_step="0 or more")
-        if self.format.startswith("json_") and self.route == "record_name":
-            raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")
-        if 0 < self.max_bytes < self.max_record_bytes:
+        of_record = [name for name in self.dataset.inputs if not name.startswith("topic")]
+        if of_record and not self.error_dataset:
             raise ConfigurationError(
-                f"max_bytes={self.max_bytes} would let no record of max_record_bytes={self.max_record_bytes} through",
-                next_step="raise max_bytes, or lower max_record_bytes",
+                f"dataset={self.dataset}: each record names its own, and bad records have none",
+                next_step="error_dataset= names the dataset of kbq_errors",
             )
-        if not 1 <= self.weight <= _MAX_WEIGHT:
-            raise ConfigurationError(
-                f"priority={self.priority}",
-                next_step=f"{', '.join(_PRIORITIES)}, or a whole number from 1 to {_MAX_WEIGHT}",
-            )
-
-    def _check_destination(self) -> None:
-        template, by_function = self.template, self.route.startswith(PYTHON)
-        if self.route not in ("topic", "record_name") and not (by_function and self.route_function):
-            raise ConfigurationError(
-                f"route={self.route}", next_step=f"topic, record_name, or {PYTHON}<name of an entry point>"
-            )
-        if self.route != "topic" and any(not name.startswith("topic") for name in template.inputs):
+        if self.route != "topic" and any(not name.startswith("topic") for name in self.template.inputs):
             raise ConfigurationError(
                 f"route={self.route} decides, and so does a template",
                 next_step="table={record}, or route=topic",
             )
-        of_record = [name for name in self.dataset_template.inputs if not name.startswith("topic")]
-        if of_record and not self.error_dataset:
-            raise ConfigurationError(
-                f"dataset={self.dataset}: each record says its own, and bad records have none",
-                next_step="error_dataset= names the dataset of kbq_errors",
-            )
-        if self.max_tables < 1:
-            raise ConfigurationError(f"max_tables={self.max_tables}", next_step="1 or more")
-        check_known(self.known_tables)
-        self.check_inputs(template.inputs)
-
-    def check_inputs(self, inputs: Iterable[str]) -> None:
-        """Raises ConfigurationError for what must not or cannot decide about tables of this topic."""
-        check_exposure(inputs, parse_decisions(self.pii))
-        for name in inputs:
-            if name.startswith("field.") and self.format == "json":
-                raise ConfigurationError(
-                    f"table: {name} of a document that is one column", next_step="format=json_columns"
-                )
-            if name == "record" and self.format.startswith("json"):
-                raise ConfigurationError("table: {record}: JSON records have no names", next_step="a field")
-
-    def _check_personal(self) -> None:
-        decided = {decision.path: decision for decision in parse_decisions(self.pii)}
-        if not decided:
-            return
-        if (self.keys or self.tombstones == "row") and KEY not in decided:
-            raise ConfigurationError(
-                "pii= says nothing about keys", next_step=f"add {KEY}:pseudonym or {KEY}:keep"
-            )
-        if self.headers and HEADERS not in decided:
-            raise ConfigurationError(
-                "pii= says nothing about headers", next_step=f"headers=false, or {HEADERS}:keep"
-            )
-
-    @property
-    def weight(self) -> int:
-        """The topic's share of turns and limits, against other topics'. 0 for a priority that is none."""
-        number = int(self.priority) if self.priority.isascii() and self.priority.isdigit() else 0
-        return _PRIORITIES.get(self.priority, number)
-
-    def table_for(self, topic: str, record_name: str = "") -> TableReference:
-        """The table of a record: by topic, or by the Avro record's name without namespace. Raises ConfigurationError
-        where each record says its own (`by_record`)."""
-        if self.by_record:
-            raise ConfigurationError(f"{topic} has no one table", next_step="its records choose their tables")
-        by_name = self.route == "record_name" and record_name
-        name = record_name.rsplit(".", 1)[-1] if by_name else self.table or topic
-        return TableReference(self.dataset, sanitise_table(name))
-
-    def for_topic(self, topic: str) -> TopicSettings:
-        """The settings where the topic's name stands in names' templates."""
-        table, dataset = with_topic(self.table, topic), with_topic(self.dataset, topic)
-        if (table, dataset) == (self.table, self.dataset):
-            return self
-        return dataclasses.replace(self, table=table, dataset=dataset)
 
     @property
     def template(self) -> Template:
-        """Dataset and table as one template, for what it asks of records."""
-        return Template((*self.dataset_template.parts, *self.table_template.parts))
-
-    @property
-    def dataset_template(self) -> Template:
-        """The dataset in parts."""
-        return parse_template("dataset", self.dataset)
-
-    @property
-    def table_template(self) -> Template:
-        """The table in parts."""
-        return parse_template("table", self.table)
-
-    @property
-    def by_record(self) -> bool:
-        """Whether each record says its table, so that tables cannot be known beforehand."""
-        return bool(self.route_function) or is_template(self.dataset) or is_template(self.table)
+        """Dataset and table as one template: its inputs are what both need of a record."""
+        return Template(f"{self.dataset}.{self.table}", (*self.dataset.parts, *self.table.parts))
 
     @property
     def route_function(self) -> str:
-        """The entry point that says each record's table, "" for none."""
+        """The entry point that names each record's table, "" for none."""
         return self.route.removeprefix(PYTHON) if self.route.startswith(PYTHON) else ""
 
     @property
-    def known_tables(self) -> tuple[str, ...]:
-        """The patterns of ``tables``."""
-        return tuple(filter(None, self.tables.split(",")))
-
-    def target(self, topic: str) -> str:
-        """Where rows go, for people: a table, or what tables are called."""
-        if self.route == "record_name":
-            return f"{self.dataset}.<record name>"
-        if self.route_function:
-            return f"{self.dataset}.<{self.route}>"
-        return f"{self.dataset}.{self.table or topic}" if self.by_record else str(self.table_for(topic))
-
-    @property
-    def clustering(self) -> tuple[str, ...]:
-        """The columns of ``cluster_by``. Raises ConfigurationError for more than BigQuery takes, or no names."""
-        columns = tuple(self.cluster_by.split(",")) if self.cluster_by else ()
-        if len(columns) > _MAX_CLUSTERING or not all(map(_COLUMN.fullmatch, columns)):
-            raise ConfigurationError(
-                f"cluster_by={self.cluster_by}",
-                next_step=f"at most {_MAX_CLUSTERING} columns: cluster_by=a,b",
-            )
-        return columns
-
-    @property
-    def blocking_checks(self) -> frozenset[str]:
-        """The checks of ``blocking``, `none` for none. Raises ConfigurationError for one that cannot block."""
-        names = frozenset(filter(None, self.blocking.split(","))) - {"none"}
-        if unknown := sorted(names - set(BLOCKABLE)):
-            raise ConfigurationError(
-                f"blocking={self.blocking}: {unknown[0]} cannot block a load",
-                next_step=f"none, or {', '.join(BLOCKABLE)}",
-            )
-        return names
+    def by_record(self) -> bool:
+        """Whether each record names its table, so that tables cannot be known beforehand."""
+        return bool(self.route_function) or self.dataset.is_template or self.table.is_template
 
     @property
     def error_table(self) -> TableReference:
         """Where bad records go."""
-        return TableReference(self.error_dataset or self.dataset, ERROR_TABLE)
+        return TableReference(self.error_dataset or self.dataset.text, ERROR_TABLE)
 
+    def table_for(self, topic: str, record_name: str = "") -> TableReference:
+        """The table of a record: by topic, or by the Avro record's name without namespace. Raises ConfigurationError
+        where each record names its own (`by_record`)."""
+        if self.by_record:
+            raise ConfigurationError(f"{topic} has no one table", next_step="its records choose their tables")
+        by_name = self.route == "record_name" and record_name
+        name = record_name.rsplit(".", 1)[-1] if by_name else self.table.text or topic
+        return TableReference(self.dataset.text, sanitise_table(name))
 
-_COUNTS: Final = (
-    "min_records", "min_bytes", "max_wait_seconds", "max_records", "max_bytes", "max_seconds",
-    "window_seconds", "window_records", "window_bytes",
-    "partition_expiry_days", "max_lag_records", "max_lag_seconds", "max_age_seconds", "max_error_share",
-    "complete_after_seconds",
-)  # fmt: skip
-_PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
-_MAX_WEIGHT: Final = 100
-#: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
-_MAX_CLUSTERING: Final = 4
-_WILDCARDS: Final = "*?["
-_COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
-#: What an option may be, where not every value of its type will do.
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "format": ("avro", "json", "json_columns", "json_schema", "protobuf"),
-    "unknown_table": ("error_table", "create"),
-    "errors": ("fail", "skip", "error_table"),
-    "tombstones": ("skip", "error_table", "row"),
-    "start": ("earliest", "latest"),
-    "on_retention_loss": ("stop", "record"),
-    "codec": ("snappy", "deflate", "null"),
-    "restart": ("auto", "manual"),
-    "on_incompatible": (PARK, NEW_TABLE_VERSION, VARIANT_COLUMN),
-    "pii_errors": ("withhold", "seal", "drop"),
-    "pii_others": ("stop", "drop", "keep"),
-}
+    def target(self, topic: str) -> str:
+        """Where rows go, for people: a table, or a pattern of tables' names."""
+        if self.route == "record_name":
+            return f"{self.dataset}.<record name>"
+        if self.route_function:
+            return f"{self.dataset}.<{self.route}>"
+        return f"{self.dataset}.{self.table.text or topic}" if self.by_record else str(self.table_for(topic))
+
+    def for_topic(self, topic: str) -> DestinationOptions:
+        """The options with the topic's name filled into the templates."""
+        return replace(self, dataset=self.dataset.for_topic(topic), table=self.table.for_topic(topic))
 
 
 @dataclass(frozen=True)
-class SourceEntry:
-    """One line of the source list."""
+class RecordOptions:
+    """How single records are read, and what happens to bad ones."""
 
-    pattern: str
-    settings: TopicSettings
-
-    def matches(self, topic: str) -> bool:
-        """Whether the line speaks of a topic."""
-        if topic == self.pattern:
-            return True
-        return self.is_pattern and fnmatch.fnmatchcase(topic, self.pattern)
+    format: str = option(
+        "avro",
+        choice("avro", "json", "json_columns", "json_schema", "protobuf"),
+        "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload`; one with a number that "
+        "no double holds, such as `1e400`, is a bad record (`OUT_OF_RANGE`); `json_columns`: "
+        "[fields as columns](#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON Schema; "
+        "[`protobuf`](#protobuf)",
+        place=NO_PLACE,
+    )
+    event_date: BusinessTime | None = option(
+        "",
+        BUSINESS_TIME,
+        "where the [business time](catalog.md#business-time) comes from: a field, `a.b` through records; `auto`; the "
+        "first field of `a|b|c` that exists; followed by `:epoch_s` or another format",
+        place="partition_time",
+        shown_default="the Kafka time",
+    )
+    keys: bool = option("false", FLAG, "add `_kafka_key` (bytes)")
+    headers: bool = option("false", FLAG, "add `_kafka_headers` (repeated key and value)")
+    errors: str = option(
+        "error_table",
+        choice("fail", "skip", "error_table"),
+        "bad records: `error_table`, `skip` (counted), `fail` (the partition stops)",
+    )
+    tombstones: str = option(
+        "error_table",
+        choice("skip", "error_table", "row"),
+        "null values: `error_table`, `skip`, or `row`: a row of `table` with metadata and key alone; the table's "
+        "REQUIRED columns are relaxed for it",
+    )
+    error_share: float = option(
+        "0.2", SHARE, "the share of bad records in a window above which the partition stops"
+    )
+    error_share_records: int = option(
+        "1000", whole(), "the share does not count in windows with fewer records"
+    )
+    max_record_bytes: int = option("10485760", whole(), "larger records are bad records")
+    declared: Any = option(
+        "",
+        SCHEMA,
+        "a JSON Schema of `json` and `json_columns`; the catalog takes it from "
+        "[`schemas/value.json`](catalog.md#an-entry)",
+        place=NO_PLACE,
+    )
 
     @property
-    def is_pattern(self) -> bool:
-        """Whether the line may speak of several topics."""
-        return any(c in self.pattern for c in _WILDCARDS)
+    def is_json(self) -> bool:
+        """Whether values are JSON documents."""
+        return self.format.startswith("json")
 
 
-def parse_source_list(
-    text: str, origin: str, defaults: TopicSettings | None = None
-) -> tuple[SourceEntry, ...]:
-    """Parse a source list. Raises ConfigurationError with ``origin`` and the line's number."""
-    entries = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if words:
-            where = f"{origin}:{number}"
-            entries.append(SourceEntry(_pattern(words[0], where), _settings(words[1:], where, defaults)))
-    return tuple(entries)
+@dataclass(frozen=True)
+class ExtractionOptions:
+    """How the topic is read. Limits of 0 are none; of windows, 0 is the environment's limit."""
+
+    start: str = option(
+        "earliest",
+        choice("earliest", "latest"),
+        "where a new topic starts: `earliest` or `latest`",
+    )
+    on_retention_loss: str = option(
+        "stop",
+        choice("stop", "record"),
+        "`stop`, or `record`: accept positions that were deleted unread, counted as lost",
+    )
+    codec: str = option(
+        "snappy",
+        choice("snappy", "deflate", "null"),
+        "compression of staged files: `snappy`, `deflate` (smaller, slower), or `null` (none)",
+    )
+    priority: int = option(
+        "normal",
+        PRIORITY,
+        "`high` (8), `normal` (4), `low` (1), or a number from 1 to 100: the topic's weight when turns and limits are "
+        "shared",
+    )
+    restart: str = option(
+        "auto",
+        choice("auto", "manual"),
+        "`auto`: a stop that may pass is [retried](operations.md#what-is-tried-again-by-itself); `manual`: a stopped "
+        "partition or parked table waits for `kbq resume`",
+    )
+    min_records: int = option(
+        "0",
+        whole(),
+        "a partition with fewer records to read waits (an estimate, from the share of positions that held records so "
+        "far)",
+    )
+    min_bytes: int = option("0", whole(), "the same in bytes of values; with both, reaching one is enough")
+    max_wait_seconds: int = option(
+        "3600",
+        whole(),
+        "such a partition waits until its oldest unread record is this old by its Kafka time",
+    )
+    max_records: int = option(
+        "0", whole(), "most records that one run reads of the topic, counted in positions; 0: no limit"
+    )
+    max_bytes: int = option(
+        "0",
+        whole(),
+        "the same in bytes of values, by the average record so far; at least `max_record_bytes`",
+    )
+    max_seconds: int = option(
+        "0",
+        whole(),
+        "after this many task seconds of one run no task starts for the topic, and running ones stop reading; "
+        "[shared out](operations.md#limits)",
+    )
+    window_seconds: int = option(
+        "0",
+        whole(),
+        "a [window](operations.md#windows-and-files) of the topic ends after this many seconds; 0: after "
+        "`KBQ_WINDOW_SECONDS`",
+    )
+    window_records: int = option("0", whole(), "or after this many records; 0: `KBQ_WINDOW_RECORDS`")
+    window_bytes: int = option("0", whole(), "or after this many staged bytes; 0: `KBQ_WINDOW_BYTES`")
+
+    @property
+    def priority_name(self) -> str:
+        """The priority as a word, or its number."""
+        return next(
+            (name for name, weight in PRIORITIES.items() if weight == self.priority), str(self.priority)
+        )
 
 
-def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
-    """The settings of each topic that a line names or matches; the first line decides."""
-    entries = tuple(entries)
-    chosen = {
-        topic: next((e.settings.for_topic(topic) for e in entries if e.matches(topic)), None)
-        for topic in sorted(topics)
-    }
-    return {topic: settings for topic, settings in chosen.items() if settings is not None}
+@dataclass(frozen=True)
+class CheckOptions:
+    """When a check of the topic fails, and which checks block its loads (core/observation/check_names.py)."""
+
+    max_lag_records: int = option(
+        "0",
+        whole(),
+        "[checked](operations.md#checks): most positions of the topic that may be unread; 0, here and below: not "
+        "checked",
+    )
+    max_lag_seconds: int = option(
+        "7200",
+        whole(),
+        "the longest that a record may be unread, by its Kafka time; plus `max_wait_seconds` where small data may wait",
+    )
+    max_age_seconds: int = option(
+        "14400", whole(), "the longest that a record may be missing from its table, unread or not yet loaded"
+    )
+    complete_after_seconds: int = option(
+        "900",
+        whole(),
+        "an hour of its tables is [complete](completeness.md) when all partitions are this far beyond its end, by "
+        "business time; 0 does not wait for the topic",
+    )
+    max_error_share: float = option(
+        "0.05",
+        SHARE,
+        "the share of bad records among the last ones read; of at least `error_share_records` records",
+    )
+    blocking: frozenset[str] = option(
+        CONTIGUOUS,
+        CHECKS,
+        "checks that block loads of the topic's files while they fail, `a,b`: "
+        + ", ".join(map("`{}`".format, BLOCKABLE))
+        + "; or `none`",
+    )
 
 
-def _pattern(word: str, where: str) -> str:
-    if not any(c in word for c in _WILDCARDS):
-        return check_topic(word)
-    if "=" in word:
-        raise ConfigurationError(f"{where}: the first word is a topic or pattern, not {word!r}")
-    return word
+@dataclass(frozen=True)
+class PrivacyOptions:
+    """What happens to personal data (core/topics/personal.py)."""
 
+    decisions: tuple[Decision, ...] = option(
+        "",
+        DECISIONS,
+        "what happens to [personal data](catalog.md#personal-data), by field: `keep`, `drop`, `null`, `pseudonym`, "
+        "`truncate:3`, `generalise:year`; `email:pseudonym,born:generalise:year,name:drop`",
+        name="pii",
+        place="pii.fields",
+    )
+    error_rows: str = option(
+        "withhold",
+        choice("withhold", "seal", "drop"),
+        "error rows of a topic with `pii`, or of a schema with undecided tags: `withhold` value, key and headers, "
+        "[`seal`](operations.md#sealed-error-rows) them with `KBQ_PII_SEAL_KEY`, or `drop` the row (counted as "
+        "skipped)",
+        name="pii_errors",
+        place="pii.error_rows",
+    )
+    others: str = option(
+        "stop",
+        choice("stop", "drop", "keep"),
+        "fields of its JSON documents without a decision that no schema declares: `stop` the partition, `drop` or "
+        "`keep` them",
+        name="pii_others",
+        place="pii.others",
+    )
 
-def _settings(words: Iterable[str], where: str, defaults: TopicSettings | None) -> TopicSettings:
-    base = defaults or TopicSettings()
-    types = {f.name: type(getattr(base, f.name)) for f in dataclasses.fields(base)}
-    changes: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in types:
-            raise _unknown_option(key, tuple(types), where)
-        changes[key] = _converted(types[key], key, value, where)
-    try:
-        return dataclasses.replace(base, **changes)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error.message}", next_step=error.next_step) from error
-
-
-def _converted(kind: type, key: str, value: str, where: str) -> Any:
-    if key in CHOICES and value not in CHOICES[key]:
-        raise ConfigurationError(f"{where}: {key}={value}", next_step=f"one of {', '.join(CHOICES[key])}")
-    if kind is bool:
-        if value not in ("true", "false"):
-            raise ConfigurationError(f"{where}: {key}={value}", next_step="true or false")
-        return value == "true"
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{where}: {key}={value}: {error}", next_step=f"expected {kind.__name__}"
-        ) from error
-
-
-def _unknown_option(key: str, known: tuple[str, ...], where: str) -> ConfigurationError:
-    near = difflib.get_close_matches(key, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(known)}"
-    return ConfigurationError(f"{where}: unknown option {key!r}", next_step=hint)
+    def action(self, path: str) -> str:
+        """What is decided about a field, `_key` or `_headers`; "" for nothing."""
+        return next((each.action for each in self.decisions if each.path == path), "")

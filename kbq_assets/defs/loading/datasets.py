@@ -17,7 +17,8 @@ from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import ERROR_TABLE, SourceEntry
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.links import table_links
 from kbq_assets.defs.metadata import Metadata
 from kbq_assets.defs.translator import AssetTranslator, column_schema, dagster_owner, tag_value

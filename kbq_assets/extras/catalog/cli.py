@@ -92,7 +92,7 @@ def show(platform: Platform, topic: str | None, env: str, as_json: bool) -> None
             target(entry),
             entry.encoding,
             str(said.get("typology", "")),
-            entry.settings.owner,
+            entry.settings.destination.owner,
             str(said.get("pii", {}).get("level", "")),
             "yes" if entry.archived else "no",
         )
@@ -200,7 +200,7 @@ def schema() -> None:
 
 def target(entry: CatalogEntry) -> str:
     """Where an entry's rows go, for people."""
-    return entry.settings.target(entry.topic)
+    return entry.settings.destination.target(entry.topic)
 
 
 def entry_json(entry: CatalogEntry) -> dict[str, Any]:

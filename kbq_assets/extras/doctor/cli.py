@@ -28,8 +28,8 @@ from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
-from kbq_assets.core.topics.options import SourceEntry
-from kbq_assets.core.topics.personal import Decision, fields_of, parse_decisions
+from kbq_assets.core.topics.personal import Decision, fields_of
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.extras.catalog.apply import CatalogCommands
 from kbq_assets.local.stack import LocalStack, ServiceState
 from kbq_assets.local.stack.cli import stack_of
@@ -133,7 +133,8 @@ def _examine_google(platform: Checked) -> Iterator[Check]:
     from kbq_assets.extras.doctor.google import examine_google
 
     # A dataset that records choose is known when they do.
-    named = {name for e in platform.sources() for name in (e.settings.dataset, e.settings.error_dataset)}
+    destinations = [entry.settings.destination for entry in platform.sources()]
+    named = {name for each in destinations for name in (each.dataset.text, each.error_dataset)}
     datasets = sorted(name for name in named if name and not is_template(name))
     return examine_google(platform.settings, datasets, policy_tags=bool(platform.datasets().policy_tags))
 
@@ -254,7 +255,7 @@ def personal_data(
     sources: Iterable[SourceEntry], open_subjects: Callable[[], SubjectRegistry]
 ) -> Iterator[Check]:
     """Decisions about fields that a topic's schema does not have: nothing stops for them. Raises Unavailable."""
-    decided = {entry.pattern: parse_decisions(entry.settings.pii) for entry in sources}
+    decided = {entry.pattern: entry.settings.privacy.decisions for entry in sources}
     if not any(map(fields_of, decided.values())):
         return
     known = open_subjects().subjects()

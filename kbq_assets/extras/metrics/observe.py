@@ -14,7 +14,7 @@ from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignOfLife, totals_path
 from kbq_assets.core.protocol.names import DONE, STAGING
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, select_topics
+from kbq_assets.core.topics.source_list import SourceEntry, select_topics
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, partitions_of, topic_snapshots

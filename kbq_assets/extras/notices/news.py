@@ -11,7 +11,7 @@ from kbq_assets.core.loading.schema_changes import NEWS_MS, SchemaChange
 from kbq_assets.core.observation.check_names import WARN
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.evolution import VARIANTS, Evolution, TableVariants, evolutions
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.notices import model as notices
 from kbq_assets.extras.notices.model import INFO, Condition
 from kbq_assets.pipelines.observation.status import TableStatus

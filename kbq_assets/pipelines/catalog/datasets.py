@@ -17,8 +17,7 @@ from kbq_assets.core.catalog.datasets import (
 from kbq_assets.core.catalog.json_columns import rows_of_json
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import SourceEntry
-from kbq_assets.core.topics.personal import parse_decisions
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.catalog.reader import CatalogReader, environment, schema_files
 
 
@@ -74,10 +73,10 @@ def catalog_datasets(entries: Iterable[CatalogEntry], files: CatalogFiles) -> li
 
 def value_schema(entry: CatalogEntry, files: CatalogFiles) -> str:
     """The Avro schema of an entry's rows, "" where the catalogue tells none: Protobuf takes a compiler."""
-    if entry.settings.format in ("json_columns", "json_schema"):
+    if entry.settings.records.format in ("json_columns", "json_schema"):
         folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
         texts = (files.schemas.get(f"{folder}/schemas/value.json") for folder in folders)
-        decisions = parse_decisions(entry.settings.pii)
+        decisions = entry.settings.privacy.decisions
         return next((rows_of_json(text, decisions) for text in texts if text), "")
     found = (s.text for s in schema_files(entry, files) if s.part == "value" and s.schema_type == "AVRO")
     return next(found, "")

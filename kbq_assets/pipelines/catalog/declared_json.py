@@ -13,7 +13,7 @@ from typing import Any, Final
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, CatalogProblem
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name, undeclared
 from kbq_assets.core.topics.json.inference import TopicShape
-from kbq_assets.core.topics.personal import Decision, fields_of, parse_decisions, undecided
+from kbq_assets.core.topics.personal import Decision, fields_of, undecided
 
 #: The settings travel with each task.
 _MOST_CHARACTERS: Final = 100_000
@@ -40,7 +40,7 @@ def with_declared(
     problems = tuple(_problems(entry, own_decisions(entry, files), path, schema))
     if problems or entry.encoding != "json":
         return entry, problems
-    settings = dataclasses.replace(entry.settings, declared=compact(schema))
+    settings = entry.settings.with_options(declared=compact(schema))
     return dataclasses.replace(entry, settings=settings), ()
 
 
@@ -57,18 +57,22 @@ def own_decisions(entry: CatalogEntry, files: CatalogFiles) -> list[Decision]:
     topics, other types of records, or records older than the schema."""
     own = files.documents[entry.place.path].find("pii.fields")
     paths = own.fields if own is not None else {}
-    return [decision for decision in parse_decisions(entry.settings.pii) if decision.path in paths]
+    return [decision for decision in entry.settings.privacy.decisions if decision.path in paths]
 
 
 def _problems(
     entry: CatalogEntry, own: Iterable[Decision], path: str, schema: Any
 ) -> Iterator[CatalogProblem]:
-    decisions = parse_decisions(entry.settings.pii)
+    decisions = entry.settings.privacy.decisions
     missing = undecided(tagged(schema), decisions)
     if entry.archived and missing:
         said = f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}"
         yield CatalogProblem(path, 1, "", said, _DECIDE)
-    if entry.archived and tags_any_name(schema) and (not decisions or entry.settings.pii_others == "keep"):
+    if (
+        entry.archived
+        and tags_any_name(schema)
+        and (not decisions or entry.settings.privacy.others == "keep")
+    ):
         yield CatalogProblem(
             path, 1, "", "tags fields of any name, which would be kept", "pii: {others: drop, …}"
         )

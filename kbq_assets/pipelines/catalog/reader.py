@@ -14,9 +14,10 @@ from kbq_assets.core.catalog.datasets import dataset_of_entry
 from kbq_assets.core.catalog.starter import EXTENSIONS
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
-from kbq_assets.core.topics.business_time import choose_field, parse_business_time
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
-from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
+from kbq_assets.core.topics.business_time import choose_field
+from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.declared_json import own_decisions, with_declared
 from kbq_assets.pipelines.catalog.schema_kinds import json_problems
 from kbq_assets.ports.registry import SubjectRegistry
@@ -169,7 +170,7 @@ def _check_schema(
     if schema.part == "value":
         from kbq_assets.wire.records.schema import MetadataColumns, staged_schema  # with numpy, as below
 
-        columns = MetadataColumns(event_date=entry.settings.event_date)
+        columns = MetadataColumns(business_time=entry.settings.records.event_date)
         try:
             staged = staged_schema(document, columns, _deciding_fields(entry))
             if entry.archived:
@@ -201,7 +202,7 @@ def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogP
 
 def told_time(entry: CatalogEntry, files: CatalogFiles) -> str:
     """Where an entry's business time comes from, by its Avro schema here; "" where it has none."""
-    business = parse_business_time(entry.settings.event_date)
+    business = entry.settings.records.event_date
     if business is None:
         return ""
     values = [
@@ -218,7 +219,7 @@ def told_time(entry: CatalogEntry, files: CatalogFiles) -> str:
 
 def _check_time(entry: CatalogEntry, schema: SchemaFile, document: Any) -> Iterator[CatalogProblem]:
     """A writer may lack the field, and its records then have the Kafka time; here it is forgotten, or misspelt."""
-    business = parse_business_time(entry.settings.event_date)
+    business = entry.settings.records.event_date
     if business is None or business.is_automatic or choose_field(document, business) is not None:
         return
     near = difflib.get_close_matches(business.candidates[0], [where for where, _ in _fields(document)], 1)
@@ -231,7 +232,7 @@ def _check_time(entry: CatalogEntry, schema: SchemaFile, document: Any) -> Itera
 
 def _deciding_fields(entry: CatalogEntry) -> list[str]:
     """The fields that decide about a record's table."""
-    inputs = (name.partition(".") for name in entry.settings.template.inputs)
+    inputs = (name.partition(".") for name in entry.settings.destination.template.inputs)
     return [path for source, _, path in inputs if source == "field"]
 
 
@@ -252,7 +253,7 @@ def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> 
     # With numpy: not for every run of a driver.
     from kbq_assets.wire.privacy.avro import check_decided, check_declared, rewriter
 
-    decisions = parse_decisions(entry.settings.pii)
+    decisions = entry.settings.privacy.decisions
     check_decided(document, decisions)
     check_declared(document, own_decisions(entry, files))
     rewriter(document, decisions, _ANY_KEY)

@@ -33,7 +33,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction.costs import charge
 from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.extraction.ports import (

@@ -10,7 +10,7 @@ from kbq_assets.core.extraction.backlog import Waiting
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot
 from kbq_assets.core.extraction.restarts import may_restart
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.ports.kafka import OffsetReader

@@ -18,7 +18,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicEntry
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD, TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions
 from kbq_assets.pipelines.loading.view import LoadView, read_states
 from kbq_assets.pipelines.protocol import state
@@ -137,8 +137,10 @@ def _slowest(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, 
     """The slowest partition of each topic that is extracted and judged."""
     found = {}
     for topic, settings in options.items():
-        if settings.complete_after_seconds > 0:
-            feeder = completeness.slowest_of(_feeders(view, topic, settings.complete_after_seconds * 1000))
+        if settings.checks.complete_after_seconds > 0:
+            feeder = completeness.slowest_of(
+                _feeders(view, topic, settings.checks.complete_after_seconds * 1000)
+            )
             if feeder is not None:
                 found[topic] = feeder
     return found

@@ -16,7 +16,7 @@ from kbq_assets.core.observation.check_names import ERRORS_FEW, ROWS_MATCH
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock, Loaded
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol.state import Versioned
 
@@ -100,9 +100,9 @@ def _asked_for(
     view: LoadView, topic: str, commits: Iterable[Commit], settings: TopicSettings
 ) -> Iterable[CheckResult]:
     """Results of the checks that block only where a topic's option says so."""
-    if ERRORS_FEW in settings.blocking_checks:
+    if ERRORS_FEW in settings.checks.blocking:
         yield checks.error_result(topic, commits, settings)
-    if ROWS_MATCH in settings.blocking_checks:
+    if ROWS_MATCH in settings.checks.blocking:
         for table, state in view.states.items():
             if (
                 isinstance(state, Versioned)

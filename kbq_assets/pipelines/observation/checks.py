@@ -28,7 +28,8 @@ from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.count_comparison import Books, PartitionHistory, out_of_balance
 from kbq_assets.extras.reconcile.counts import CountReport
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
@@ -239,7 +240,7 @@ class _Broker:
                 sum(self.lags[tp] for tp in behind),
                 len(behind),
                 self._older(behind, checks.lag_seconds(self.selected[topic])),
-                self._older(behind, self.selected[topic].max_age_seconds),
+                self._older(behind, self.selected[topic].checks.max_age_seconds),
             )
             for topic, behind in by_topic.items()
         }
@@ -261,7 +262,7 @@ def _by_threshold(
     found: dict[int, list[TopicPartition]] = defaultdict(list)
     for tp, lag in lags.items():
         settings = selected[tp.topic]
-        for seconds in {checks.lag_seconds(settings), settings.max_age_seconds} - {0}:
+        for seconds in {checks.lag_seconds(settings), settings.checks.max_age_seconds} - {0}:
             if lag:
                 found[seconds].append(tp)
     return found

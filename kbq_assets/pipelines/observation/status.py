@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.topics.evolution import PARK, VARIANTS, Evolution, TableVariants, evolutions
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 
 
 def has_variants(settings: Iterable[TopicSettings]) -> bool:
     """Whether any topic gives contradicting schemas a variant."""
-    return any(each.on_incompatible != PARK for each in settings)
+    return any(each.destination.on_incompatible != PARK for each in settings)
 
 
 def read_evolutions(store: ObjectStore, settings: Iterable[TopicSettings]) -> tuple[Evolution, ...]:

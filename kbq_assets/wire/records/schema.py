@@ -15,7 +15,7 @@ from typing import Any
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import UnstageableSchema
-from kbq_assets.core.topics.business_time import FORMATS, Chosen, choose_field, parse_business_time
+from kbq_assets.core.topics.business_time import FORMATS, BusinessTime, Chosen, choose_field
 from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program, compile_program
 
 FINGERPRINT_LENGTH = 16
@@ -44,13 +44,13 @@ class BodyKind(StrEnum):
 class MetadataColumns:
     """Which columns are appended, and where the event date comes from.
 
-    ``event_date`` is the topic's option (core/topics/business_time.py). Where it, or a record, tells no time, the event
+    ``business_time`` is the topic's option. If it is None, or a record has no time, the event
     time is the Kafka timestamp; the event date is its day (UTC).
     """
 
     key: bool = False
     headers: bool = False
-    event_date: str = ""
+    business_time: BusinessTime | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +140,7 @@ def _staged(
     routes: Sequence[str] = (),
 ) -> StagedSchema:
     # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
-    business = parse_business_time(metadata.event_date) if body is not BodyKind.JSON else None
+    business = metadata.business_time if body is not BodyKind.JSON else None
     chosen = choose_field(source, business) if business is not None and body is BodyKind.AVRO else None
     # A record's own field of this name stays: its topic was here before the column was.
     event_time = business is not None and EVENT_TIME not in (name.lower() for name in record.fields)

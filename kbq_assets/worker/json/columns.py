@@ -18,10 +18,10 @@ import numpy as np
 
 from kbq_assets.core.errors import NotFound, PreconditionFailed, UnknownOutcome, UnstageableSchema
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.topics.business_time import parse_business_time
+from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name
 from kbq_assets.core.topics.json.inference import EVENT_TIME, SHAPES, TopicShape, avro_schema
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
@@ -66,8 +66,8 @@ class JsonColumns:
         self._messages = privacy.messages if privacy is not None else Messages()
         self._declared: dict[int, bytes] = {}
         self._path = f"{SHAPES}{topic}.json"
-        self._business_time = parse_business_time(settings.event_date)
-        self._limits = RecordLimits(max_bytes=settings.max_record_bytes)
+        self._business_time = settings.records.event_date
+        self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
         self._store = store
         self._versions: dict[int, TopicShape] = {}
         self._current = self._read()
@@ -77,9 +77,9 @@ class JsonColumns:
             self._grow(lambda shape: shape.grown_by(seen))
 
     @property
-    def event_date_field(self) -> str:
-        """The staged field that the event date comes from."""
-        return EVENT_TIME if self._business_time else ""
+    def business_time(self) -> BusinessTime | None:
+        """Where the event date comes from: a staged field."""
+        return BusinessTime((EVENT_TIME,)) if self._business_time else None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The Avro schema of a version that this task has used. Raises NotFound."""

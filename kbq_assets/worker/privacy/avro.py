@@ -19,8 +19,8 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import ConfigurationError, NotFound, UnstageableSchema
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.json.declared import has_tag
-from kbq_assets.core.topics.options import TopicSettings
-from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
+from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema, Rejects
@@ -63,13 +63,13 @@ class PersonalData:
         pseudonyms: Pseudonyms | None,
         inner: ValueTranslator | None = None,
     ) -> None:
-        self.event_date_field = settings.event_date if inner is None else inner.event_date_field
+        self.business_time = settings.records.event_date if inner is None else inner.business_time
         self._registry = registry if inner is None else inner
         self._inner = inner
-        self._decisions = parse_decisions(settings.pii)
+        self._decisions = settings.privacy.decisions
         refuse_missing_keys(self._decisions, pseudonyms)
         self._pseudonyms = pseudonyms
-        self._limits = RecordLimits(max_bytes=settings.max_record_bytes)
+        self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
         self._versions: dict[int, _Version | NotFound | UnstageableSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -155,11 +155,11 @@ class ErrorCopies:
         cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None], registry: SchemaRegistry
     ) -> ErrorCopies:
         """The copies of a topic. Raises ConfigurationError where a key is wanted and there is none."""
-        asked = None if settings.pii else registry
-        if settings.pii_errors != "seal":
-            return cls(are_dropped=settings.pii_errors == "drop", registry=asked)
+        asked = None if settings.privacy.decisions else registry
+        if settings.privacy.error_rows != "seal":
+            return cls(are_dropped=settings.privacy.error_rows == "drop", registry=asked)
         key = seal_key()
-        if key is None and settings.pii:
+        if key is None and settings.privacy.decisions:
             raise ConfigurationError(
                 "error rows are to be sealed, and there is no key",
                 next_step="set KBQ_PII_SEAL_KEY, on every worker: `kbq pii keygen` makes one",

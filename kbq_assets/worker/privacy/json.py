@@ -11,8 +11,8 @@ import numpy as np
 
 from kbq_assets.core.errors import ConfigurationError, NotFound
 from kbq_assets.core.topics.json.declared import declared
-from kbq_assets.core.topics.options import TopicSettings
-from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms, parse_decisions
+from kbq_assets.core.topics.personal import KEY, Decision, Pseudonyms
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.chunk import Chunk, Spans, encode_bytes
 from kbq_assets.wire.files.encode import RejectedSchema
@@ -37,12 +37,12 @@ class JsonPrivacy:
     """
 
     def __init__(self, settings: TopicSettings, pseudonyms: Pseudonyms | None, schema: Any = None) -> None:
-        self.decisions = parse_decisions(settings.pii)
+        self.decisions = settings.privacy.decisions
         refuse_missing_keys(self.decisions, pseudonyms)
         self._pseudonyms = pseudonyms
-        self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.pii_others)
+        self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.privacy.others)
         self.messages = Messages()
-        self.keeps_others = settings.pii_others == "keep"
+        self.keeps_others = settings.privacy.others == "keep"
         # What the catalogue tags, it has checked.
         self._redactor.declare(declared(schema))
 
@@ -68,11 +68,11 @@ class JsonPrivacy:
 class PersonalPayloads:
     """Translates whole documents, for the column `payload`."""
 
-    event_date_field = ""
+    business_time = None
 
     def __init__(self, settings: TopicSettings, privacy: JsonPrivacy) -> None:
         self._privacy = privacy
-        self._limits = RecordLimits(max_bytes=settings.max_record_bytes)
+        self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of documents. Raises NotFound."""

@@ -25,7 +25,7 @@ from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 PACKAGE = Path(kbq_assets.__file__).parent
 #: What runs in workers; the catalogue is read by drivers.
@@ -216,7 +216,7 @@ from pathlib import Path
 from kbq_assets.adapters.spark.session import spark_context
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.config.parts import SparkSettings
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 with spark_context(SparkSettings("local[1]"), Path(sys.argv[1])) as context:
     assert context.parallelize([1], 1).map(str).collect() == ["1"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kbq_assets.adapters.catalog_files import parse_document
 from kbq_assets.core.catalog import Catalog, DocumentNode, build_catalog
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 PLACE = "shop/sales/orders/prod"
 ENTRY = f"{PLACE}/topic.yaml"

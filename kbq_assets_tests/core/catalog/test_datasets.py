@@ -21,7 +21,7 @@ from kbq_assets.core.catalog.json_columns import rows_of_json
 from kbq_assets.core.config.locations import BigQueryProject, DuckDbFile
 from kbq_assets.core.loading.table_notes import ColumnNote, TableNotes
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import parse_source_list
+from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of
 
 ORDERS = """

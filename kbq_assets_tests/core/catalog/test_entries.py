@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from kbq_assets.core.catalog import CatalogEntry
 from kbq_assets.core.catalog.fields import options_of
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.business_time import parse_business_time
+from kbq_assets.core.topics.personal import parse_decisions
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of, problems_of
 
 
@@ -20,9 +21,9 @@ def entry_of(texts: dict[str, str], defaults: TopicSettings | None = None) -> Ca
 
 
 def test_an_empty_entry_is_named_by_its_path() -> None:
-    entry = entry_of({ENTRY: ""}, TopicSettings(dataset="kafka"))
+    entry = entry_of({ENTRY: ""}, TopicSettings.of(dataset="kafka"))
     assert entry.topic == "shop_prod_sales_orders_public_avro"
-    assert entry.settings == TopicSettings(dataset="kafka", table="orders")
+    assert entry.settings == TopicSettings.of(dataset="kafka", table="orders")
     assert not entry.archived
 
 
@@ -45,7 +46,7 @@ def test_everything_said_arrives() -> None:
     assert entry.archived
     assert entry.source == SourceEntry(
         "shop.orders.v1",
-        TopicSettings(
+        TopicSettings.of(
             dataset="sales",
             table="orders_v1",
             format="json",
@@ -77,10 +78,12 @@ def test_everything_said_arrives() -> None:
     ],
 )
 def test_a_business_time_is_a_word_or_keys(said: str, option: str) -> None:
-    assert entry_of({ENTRY: f"partition_time: {said}"}).settings.event_date == option
+    assert entry_of({ENTRY: f"partition_time: {said}"}).settings.records.event_date == parse_business_time(
+        option
+    )
     # What an entry names itself is tried before what it inherits.
     inherited = {"defaults.yaml": "partition_time: {candidates: [z]}", ENTRY: "partition_time: {field: a}"}
-    assert entry_of(inherited).settings.event_date == "a|z"
+    assert entry_of(inherited).settings.records.event_date == parse_business_time("a|z")
 
 
 @pytest.mark.parametrize(
@@ -99,12 +102,14 @@ def test_a_wrong_business_time_is_named_with_its_place(said: str, where: str, me
 
 @pytest.mark.parametrize(("words", "format_"), [("", "json"), ("records: {json: columns}", "json_columns")])
 def test_json_documents_are_one_column_or_many(words: str, format_: str) -> None:
-    assert entry_of({ENTRY: f"encoding: json\n{words}"}).settings.format == format_
+    assert entry_of({ENTRY: f"encoding: json\n{words}"}).settings.records.format == format_
 
 
 def test_decisions_about_personal_data_arrive() -> None:
     text = "consumers: [archiver]\npii: {level: HIGH, fields: {email: 'pseudonym:customer', home.zip: drop}}"
-    assert entry_of({ENTRY: text}).settings.pii == "email:pseudonym:customer,home.zip:drop"
+    assert entry_of({ENTRY: text}).settings.privacy.decisions == parse_decisions(
+        "email:pseudonym:customer,home.zip:drop"
+    )
 
 
 def test_nearer_defaults_win_and_maps_are_joined() -> None:
@@ -118,7 +123,7 @@ def test_nearer_defaults_win_and_maps_are_joined() -> None:
         ENTRY: "records: {headers: true}\nownership: {cost_center: null}",
     }
     settings = entry_of(texts).settings
-    assert settings == TopicSettings(
+    assert settings == TopicSettings.of(
         table="orders", owner="domain", priority="high", codec="deflate", keys=True, headers=True
     )
 
@@ -131,14 +136,14 @@ def test_names_follow_the_convention() -> None:
             ENTRY: "",
         }
     )
-    assert (entry.topic, str(entry.settings.table_for(entry.topic))) == (
+    assert (entry.topic, str(entry.settings.destination.table_for(entry.topic))) == (
         "sales.orders.prod",
         "shop_sales.orders_prod",
     )
 
 
 def test_every_option_of_extraction_has_its_place() -> None:
-    assert set(options_of()) | {"format", "declared"} == {f.name for f in dataclasses.fields(TopicSettings)}
+    assert set(options_of()) | {"format", "declared"} == set(OPTIONS)
 
 
 def test_environments_are_told_apart() -> None:
@@ -294,21 +299,21 @@ def test_a_destination_may_be_a_template_in_which_the_topic_stands() -> None:
             """
         }
     )
-    assert entry.settings == TopicSettings(
+    assert entry.settings == TopicSettings.of(
         dataset="shop",
         table="orders_{header.country|xx}",
         unknown_table="create",
         tables="orders_de,orders_f*",
         max_tables=10,
     )
-    assert entry.settings.target(entry.topic) == "shop.orders_{header.country|xx}"
+    assert entry.settings.destination.target(entry.topic) == "shop.orders_{header.country|xx}"
 
 
 @pytest.mark.parametrize(
     ("text", "key", "message"),
     [
         ('destination: {table: "{body.x}"}', "destination.table", "'body.x' is nothing that a record has"),
-        ('destination: {dataset: "{key}"}', "destination.dataset", "each record says its own"),
+        ('destination: {dataset: "{key}"}', "destination.dataset", "each record names its own"),
         ("destination: {route: sideways}", "destination.route", "route=sideways"),
         ('destination: {table: "{topic.9}"}', "destination.table", "has no topic.9"),
         ("destination: {tables: [a, A]}", "destination.tables", "differ by case alone"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -13,14 +12,15 @@ from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, p
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, TopicEntry
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings, parse_source_list
+from kbq_assets.core.topics.source_list import parse_source_list
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Half of the positions held a record of 10 bytes.
 PAST = Counts(positions=100, records=50, bytes=500)
 
 
 def snapshot(*partitions: PartitionCommit, **options: Any) -> TopicSnapshot:
-    settings = dataclasses.replace(TopicSettings(), **options)
+    settings = TopicSettings.of(**options)
     commit = Commit("t", 0, "c", "id", 1, dict(enumerate(partitions)))
     return TopicSnapshot(
         settings, TopicDescription("t", "id", len(partitions)), TopicEntry((0,)), {0: commit}
@@ -78,7 +78,7 @@ def test_headroom_is_the_share_of_the_log_that_may_still_go(
     ],
 )
 def test_a_minimum_is_held_against_estimates(options: dict[str, Any], positions: int, waits: bool) -> None:
-    settings = dataclasses.replace(TopicSettings(), **options)
+    settings = TopicSettings.of(**options)
     assert bool(too_little(settings, positions, Averages.of(PAST))) == waits
 
 
@@ -144,4 +144,4 @@ def test_options_that_could_never_work_are_refused(line: str, message: str) -> N
 @pytest.mark.parametrize(("priority", "weight"), [("high", 8), ("normal", 4), ("low", 1), ("17", 17)])
 def test_a_priority_is_a_name_or_a_number(priority: str, weight: int) -> None:
     [entry] = parse_source_list(f"t priority={priority}", "x")
-    assert entry.settings.weight == weight
+    assert entry.settings.extraction.priority == weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
@@ -20,14 +19,14 @@ from kbq_assets.core.extraction.cost import (
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.commits import Counts, Window
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.strategies import staged_file
 
 STARTED_MS = 1_700_000_000_000
 
 
 def test_usage_adds_up_over_units_failed_ones_included() -> None:
-    settings = dataclasses.replace(TopicSettings(), owner="sales", cost_center="4711")
+    settings = TopicSettings.of(owner="sales", cost_center="4711")
     unit = Unit(OffsetRange(TopicPartition("t", 0), 0, 10), 1, settings)
     file = staged_file(first=0, until=10)
     window = Window(0, 10, Counts(positions=10, records=8, bytes=80), (file,))

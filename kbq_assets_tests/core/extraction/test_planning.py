@@ -20,7 +20,7 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop, TopicEntry
 from kbq_assets.core.protocol.names import DoneFileName, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.strategies import staged_file, window
 
 COMMIT = Commit("t", 0, "cluster", "id", 3, {0: PartitionCommit(next=10, leader_epoch=4)})
@@ -50,7 +50,7 @@ def test_a_known_partition_goes_on_at_its_next_position() -> None:
 
 @pytest.mark.parametrize("snapshot", [KNOWN, NEW])
 def test_windows_end_as_the_environment_says_unless_the_topic_does(snapshot: TopicSnapshot) -> None:
-    own = dataclasses.replace(snapshot, settings=TopicSettings(window_seconds=60, window_bytes=7))
+    own = dataclasses.replace(snapshot, settings=TopicSettings.of(window_seconds=60, window_bytes=7))
     for topic, expected in ((snapshot, WindowLimits(1, 2, 3, 4)), (own, WindowLimits(7, 2, 60, 4))):
         broker = {T0: BrokerOffsets(0, 25), T1: BrokerOffsets(0, 25)}
         plan = plan_extraction([topic], broker, "cluster", WindowLimits(1, 2, 3, 4))
@@ -64,7 +64,7 @@ def test_an_idle_partition_is_no_unit() -> None:
 
 @pytest.mark.parametrize(("start", "first"), [("earliest", 5), ("latest", 30)])
 def test_a_new_topic_starts_by_its_policy(start: str, first: int) -> None:
-    plan = _plan(dataclasses.replace(NEW, settings=TopicSettings(start=start)), (5, 30), (5, 30))
+    plan = _plan(dataclasses.replace(NEW, settings=TopicSettings.of(start=start)), (5, 30), (5, 30))
     [creation] = plan.creations
     assert creation.starts == {0: first, 1: first}
     assert creation.commit().partitions[1] == PartitionCommit(next=first, start=first)
@@ -72,7 +72,7 @@ def test_a_new_topic_starts_by_its_policy(start: str, first: int) -> None:
 
 def test_a_new_partition_of_a_known_topic_starts_at_its_earliest_offset() -> None:
     grown = dataclasses.replace(
-        KNOWN, description=TopicDescription("t", "id", 2), settings=TopicSettings(start="latest")
+        KNOWN, description=TopicDescription("t", "id", 2), settings=TopicSettings.of(start="latest")
     )
     plan = _plan(grown, (0, 10), (7, 9))
     assert [(a.topic_partition, a.start) for a in plan.additions] == [(T1, 7)]
@@ -100,7 +100,7 @@ def test_positions_lost_to_retention_stop_the_partition_with_both_commands() -> 
 
 
 def test_retention_loss_is_recorded_where_the_policy_says_so() -> None:
-    lenient = dataclasses.replace(KNOWN, settings=TopicSettings(on_retention_loss="record"))
+    lenient = dataclasses.replace(KNOWN, settings=TopicSettings.of(on_retention_loss="record"))
     plan = _plan(lenient, (15, 25))
     assert [(g.topic_partition, g.until) for g in plan.gaps] == [(T0, 15)]
     assert [(u.range, u.leader_epoch) for u in plan.units] == [(OffsetRange(T0, 15, 25), -1)]

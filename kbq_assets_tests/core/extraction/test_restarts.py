@@ -9,7 +9,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
@@ -46,7 +46,7 @@ def test_two_clocks_that_nearly_agree_keep_the_pause() -> None:
 )
 def test_only_what_the_registry_can_mend_is_tried_again(reason: str, restart: str, tried: bool) -> None:
     stop = Stop(reason, "x", 0, 5, last_ms=NOW)
-    assert restarts.restarts_now(stop, TopicSettings(restart=restart), NOW + MINUTE) is tried
+    assert restarts.restarts_now(stop, TopicSettings.of(restart=restart), NOW + MINUTE) is tried
 
 
 def test_without_the_time_nothing_is_tried_again() -> None:

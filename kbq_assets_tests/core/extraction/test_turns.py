@@ -15,13 +15,13 @@ from kbq_assets.core.extraction.turns import SliceLimits, Turns
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.commits import Counts, Stop, Window
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 LIMITS = SliceLimits(positions=10, least=4, ahead=2, packed_positions=3, packed_units=4)
 
 
 def unit(partition: int, positions: int, *, topic: str = "t", headroom: float = 1.0, **options: Any) -> Unit:
-    settings = dataclasses.replace(TopicSettings(), **options)
+    settings = TopicSettings.of(**options)
     return Unit(
         OffsetRange(TopicPartition(topic, partition), 0, positions), 1, settings, 7, headroom=headroom
     )

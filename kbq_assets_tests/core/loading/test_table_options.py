@@ -8,7 +8,8 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.table_options import label_value, table_options
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import TopicSettings, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import parse_source_list, select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 TABLE = TableReference("sales", "orders")
 LINE = (
@@ -78,4 +79,4 @@ def test_columns_that_a_table_lacks_or_that_cannot_cluster_are_left_out() -> Non
 
 
 def test_defaults_make_no_option() -> None:
-    assert TopicSettings().clustering == ()
+    assert TopicSettings().destination.cluster_by == ()

@@ -16,7 +16,8 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings, parse_source_list
+from kbq_assets.core.topics.source_list import parse_source_list
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.strategies import staged_file, window
 
 TABLE = TableReference("d", "t")
@@ -153,7 +154,7 @@ def _bad(errors: int, records: int) -> Commit:
 def test_the_share_of_bad_records_is_judged_where_there_are_enough(
     errors: int, records: int, share: float, passed: bool
 ) -> None:
-    found = checks.error_result("t", [_bad(errors, records)], TopicSettings(max_error_share=share))
+    found = checks.error_result("t", [_bad(errors, records)], TopicSettings.of(max_error_share=share))
     assert (found.passed, found.numbers["errors"]) == (passed, errors)
 
 
@@ -169,7 +170,7 @@ def test_the_share_is_of_recent_windows_not_of_all_time() -> None:
         (PartitionCommit(2), SETTINGS, 25),
         (PartitionCommit(40), SETTINGS, 0),
         (None, SETTINGS, 25),
-        (None, TopicSettings(start="latest"), 0),
+        (None, TopicSettings.of(start="latest"), 0),
     ],
 )
 def test_lag_is_what_can_still_be_read(
@@ -180,15 +181,17 @@ def test_lag_is_what_can_still_be_read(
 
 def test_lag_is_bounded_in_records_and_in_seconds() -> None:
     lag = TopicLag(101, 2, late=(TP,))
-    assert not checks.lag_result("t", TopicLag(101, 2), TopicSettings(max_lag_records=100)).passed
-    assert checks.lag_result("t", TopicLag(100, 2), TopicSettings(max_lag_records=100)).passed
+    assert not checks.lag_result("t", TopicLag(101, 2), TopicSettings.of(max_lag_records=100)).passed
+    assert checks.lag_result("t", TopicLag(100, 2), TopicSettings.of(max_lag_records=100)).passed
     assert "partition [0]" in checks.lag_result("t", lag, SETTINGS).message
 
 
 def test_small_data_may_wait_before_it_is_late() -> None:
-    assert checks.lag_seconds(TopicSettings(max_lag_seconds=60, max_wait_seconds=3600)) == 60
-    assert checks.lag_seconds(TopicSettings(max_lag_seconds=60, max_wait_seconds=3600, min_records=9)) == 3660
-    assert checks.lag_seconds(TopicSettings(max_lag_seconds=0, min_records=9)) == 0
+    assert checks.lag_seconds(TopicSettings.of(max_lag_seconds=60, max_wait_seconds=3600)) == 60
+    assert (
+        checks.lag_seconds(TopicSettings.of(max_lag_seconds=60, max_wait_seconds=3600, min_records=9)) == 3660
+    )
+    assert checks.lag_seconds(TopicSettings.of(max_lag_seconds=0, min_records=9)) == 0
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ def test_small_data_may_wait_before_it_is_late() -> None:
 def test_data_is_stale_when_a_record_is_too_old_to_be_still_on_its_way(
     waiting: dict[TableReference, int], lag: TopicLag, passed: bool
 ) -> None:
-    found = checks.fresh_result("t", waiting, lag, TopicSettings(max_age_seconds=10), 1_000_000)
+    found = checks.fresh_result("t", waiting, lag, TopicSettings.of(max_age_seconds=10), 1_000_000)
     assert found.passed == passed
 
 
@@ -239,10 +242,10 @@ def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:
 
 def test_the_first_failed_check_that_blocks_holds_the_topic() -> None:
     found = [CheckResult(ERRORS_FEW, "t", "e", False), CheckResult(CONTIGUOUS, "t", "c", False)]
-    both = TopicSettings(blocking=f"{CONTIGUOUS},{ERRORS_FEW}")
+    both = TopicSettings.of(blocking=f"{CONTIGUOUS},{ERRORS_FEW}")
     assert str(checks.block_of(found, both, "t")) == "t is blocked by error_share_is_low: e"
     assert str(checks.block_of(found, SETTINGS, "t")) == "t is blocked by offsets_contiguous: c"
-    assert checks.block_of(found, TopicSettings(blocking="none"), "t") is None
+    assert checks.block_of(found, TopicSettings.of(blocking="none"), "t") is None
     assert checks.block_of([CheckResult(CONTIGUOUS, "t", "fine")], both, "t") is None
 
 
@@ -257,7 +260,7 @@ def test_the_first_failed_check_that_blocks_holds_the_topic() -> None:
 )
 def test_the_source_list_says_which_checks_block(written: str, blocking: set[str]) -> None:
     [entry] = parse_source_list(f"t {written}", "list")
-    assert entry.settings.blocking_checks == blocking
+    assert entry.settings.checks.blocking == blocking
 
 
 @pytest.mark.parametrize("name", sorted({*CHECKS, "nothing"} - set(BLOCKABLE)))

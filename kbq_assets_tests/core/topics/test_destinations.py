@@ -21,7 +21,8 @@ from kbq_assets.core.topics.destinations import (
     text_of,
     with_topic,
 )
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 TOPIC = "shop_prod.orders-v1"
 
@@ -102,17 +103,16 @@ def test_a_topic_s_name_and_its_parts_stand_in_templates() -> None:
     assert with_topic("{topic.9}", TOPIC) == "{topic.9}"
     entry = parse_source_list("shop_* dataset={topic.1} table={topic.4}_{key} error_dataset=d", "list")[0]
     chosen = select_topics([entry], [TOPIC])[TOPIC]
-    assert (chosen.dataset, chosen.table, chosen.by_record) == ("shop", "v1_{key}", True)
-    assert entry.settings.target("shop_*") == "{topic.1}.{topic.4}_{key}"
+    destination = chosen.destination
+    assert (str(destination.template), destination.by_record) == ("shop.v1_{key}", True)
+    assert entry.settings.destination.target("shop_*") == "{topic.1}.{topic.4}_{key}"
 
 
 def test_a_template_that_the_topic_s_name_fills_is_a_table_like_others() -> None:
-    chosen = select_topics([SourceEntry(TOPIC, TopicSettings(table="{topic.1}"))], [TOPIC])[TOPIC]
-    assert (chosen.by_record, str(chosen.table_for(TOPIC)), chosen.target(TOPIC)) == (
-        False,
-        "kafka.shop",
-        "kafka.shop",
-    )
+    chosen = select_topics([SourceEntry(TOPIC, TopicSettings.of(table="{topic.1}"))], [TOPIC])[TOPIC]
+    found = chosen.destination
+    table = "kafka.shop"
+    assert (found.by_record, str(found.table_for(TOPIC)), found.target(TOPIC)) == (False, table, table)
 
 
 NAMES = Names(TOPIC, "Sales", ("Orders_DE", "orders_x*", "other.*"))
@@ -149,7 +149,7 @@ def test_a_function_s_answer_is_a_known_table_or_none(said: str, table: str | No
         ({"route": "else"}, "route=else"),
         ({"route": "record_name", "table": "{key}"}, "route=record_name decides, and so does a template"),
         ({"route": "python:x", "dataset": "{key}", "error_dataset": "d"}, "route=python:x decides"),
-        ({"dataset": "d_{key}"}, "dataset=d_{key}: each record says its own"),
+        ({"dataset": "d_{key}"}, "dataset=d_{key}: each record names its own"),
         ({"max_tables": 0}, "max_tables=0"),
         ({"tables": "a,A"}, "tables: a and A differ by case alone"),
         ({"tables": "a b"}, "tables: 'a b' is no name"),
@@ -159,7 +159,7 @@ def test_a_function_s_answer_is_a_known_table_or_none(said: str, table: str | No
 )
 def test_what_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}"):
-        TopicSettings(**options)  # type: ignore[arg-type]
+        TopicSettings.of(**options)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_what_cannot_be_is_refused(options: dict[str, object], message: str) -> 
 )
 def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> None:
     if is_kept:
-        assert TopicSettings(table=template, pii=pii).by_record
+        assert TopicSettings.of(table=template, pii=pii).destination.by_record
     else:
         with pytest.raises(ConfigurationError, match="would be in names of tables"):
-            TopicSettings(table=template, pii=pii)
+            TopicSettings.of(table=template, pii=pii)
 
 
 def test_inputs_are_checked_where_they_are_written() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.options import TopicSettings, parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import parse_source_list, select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
 def test_the_first_line_that_matches_decides() -> None:
@@ -19,14 +20,16 @@ def test_the_first_line_that_matches_decides() -> None:
     )
     chosen = select_topics(entries, ["shop.orders.v1", "shop.items", "other"])
     assert chosen == {
-        "shop.items": TopicSettings(dataset="shop"),
-        "shop.orders.v1": TopicSettings(dataset="sales", table="orders", event_date="ordered_at", keys=True),
+        "shop.items": TopicSettings.of(dataset="shop"),
+        "shop.orders.v1": TopicSettings.of(
+            dataset="sales", table="orders", event_date="ordered_at", keys=True
+        ),
     }
 
 
 def test_defaults_are_the_callers() -> None:
-    [entry] = parse_source_list("t error_share=0.5", "x", TopicSettings(dataset="d"))
-    assert entry.settings == TopicSettings(dataset="d", error_share=0.5)
+    [entry] = parse_source_list("t error_share=0.5", "x", TopicSettings.of(dataset="d"))
+    assert entry.settings == TopicSettings.of(dataset="d", error_share=0.5)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +53,14 @@ def test_mistakes_say_what_and_where(line: str, message: str) -> None:
 
 
 def test_tables_are_named_by_topic_option_or_record() -> None:
-    assert str(TopicSettings(dataset="d").table_for("a.b-c", "ns.Rec")) == "d.a_b_c"
-    assert str(TopicSettings(dataset="d", table="x").table_for("a.b", "ns.Rec")) == "d.x"
-    assert str(TopicSettings(dataset="d", route="record_name").table_for("a.b", "ns.Rec")) == "d.Rec"
-    assert str(TopicSettings(dataset="d", route="record_name", table="x").table_for("a.b")) == "d.x"
-    assert str(TopicSettings(dataset="d").error_table) == "d.kbq_errors"
+    assert str(TopicSettings.of(dataset="d").destination.table_for("a.b-c", "ns.Rec")) == "d.a_b_c"
+    assert str(TopicSettings.of(dataset="d", table="x").destination.table_for("a.b", "ns.Rec")) == "d.x"
+    assert (
+        str(TopicSettings.of(dataset="d", route="record_name").destination.table_for("a.b", "ns.Rec"))
+        == "d.Rec"
+    )
+    assert (
+        str(TopicSettings.of(dataset="d", route="record_name", table="x").destination.table_for("a.b"))
+        == "d.x"
+    )
+    assert str(TopicSettings.of(dataset="d").destination.error_table) == "d.kbq_errors"

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.core.topics.personal import Decision, Pseudonyms, parse_decisions, parse_keys
+from kbq_assets.core.topics.topic_settings import TopicSettings
 
 KEYS = Pseudonyms("k2", {"k1": b"1" * 32, "k2": b"2" * 32})
 
@@ -46,15 +46,15 @@ def test_a_decision_that_is_none_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"keys": True}, "nothing about keys"),
-        ({"tombstones": "row"}, "nothing about keys"),
-        ({"headers": True}, "nothing about headers"),
+        ({"keys": True}, "does not decide about keys"),
+        ({"tombstones": "row"}, "does not decide about keys"),
+        ({"headers": True}, "does not decide about headers"),
     ],
 )
 def test_what_could_leave_unseen_needs_a_decision(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        TopicSettings(pii="email:drop", **settings)  # type: ignore[arg-type]
-    TopicSettings(pii="email:drop,_key:keep,_headers:keep", keys=True, headers=True, tombstones="row")
+        TopicSettings.of(pii="email:drop", **settings)
+    TopicSettings.of(pii="email:drop,_key:keep,_headers:keep", keys=True, headers=True, tombstones="row")
 
 
 def test_equal_values_of_one_context_are_equal_and_no_others() -> None:

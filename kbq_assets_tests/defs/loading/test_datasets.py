@@ -8,7 +8,7 @@ import dagster as dg
 
 from kbq_assets.core.catalog.datasets import by_table, dataset_of_entry, error_datasets
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.topics.options import parse_source_list
+from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.defs.loading.datasets import dataset_specs
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of
@@ -84,7 +84,9 @@ def test_a_page_on_bigquery_leads_to_the_console() -> None:
 def test_no_table_s_page_is_a_topic_s() -> None:
     sources = parse_source_list("orders", "topics")  # of the dataset kafka
     translator = AssetTranslator()
-    assert translator.dataset_key(sources[0].settings.table_for("orders")) != translator.topic_key("orders")
+    assert translator.dataset_key(
+        sources[0].settings.destination.table_for("orders")
+    ) != translator.topic_key("orders")
 
 
 def test_tables_of_bad_records_have_pages_with_their_columns() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.topics.options import parse_source_list
+from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.extras.doctor import cli as doctor
 from kbq_assets.extras.doctor.cli import Check, Outcome
 from kbq_assets.local.stack.cli import stack_of

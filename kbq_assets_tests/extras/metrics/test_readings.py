@@ -10,7 +10,7 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import RUNS, SignOfLife, WorkerUse, sign_path
 from kbq_assets.core.protocol.names import BACKLOG, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.metrics.observe import AGES, FileCount, read_broker
 from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS, RunLog

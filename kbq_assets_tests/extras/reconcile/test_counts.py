@@ -494,5 +494,5 @@ def test_each_table_counted_is_told_and_several_are_counted_at_once() -> None:
 
 
 def test_skipped_records_need_no_row() -> None:
-    report = counted(loaded(settings=dataclasses.replace(SETTINGS, errors="skip")))
+    report = counted(loaded(settings=SETTINGS.with_options(errors="skip")))
     assert (report.findings, report.partitions[0].committed, report.partitions[0].skipped) == ((), 3, 1)

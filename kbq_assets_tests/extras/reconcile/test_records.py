@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.reconcile.records import Expected, ReconcilePorts, Reconciliation, reconcile
@@ -79,7 +77,7 @@ def test_a_row_that_the_broker_does_not_know_is_named() -> None:
 
 
 def test_skipped_records_are_explained_and_a_missing_row_among_them_is_not() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, errors="skip"))
+    bench = Bench(settings=SETTINGS.with_options(errors="skip"))
     bench.produce(1, 1)
     bench.kafka.produce(TP, b"\x01bad")
     bench.extract()

@@ -16,7 +16,8 @@ import pytest
 
 from kbq_assets.adapters.catalog_files import CatalogFolder
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.options import TopicSettings, select_topics
+from kbq_assets.core.topics.source_list import select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.local.demo.data import read_flights, read_rows
 from kbq_assets.local.demo.poison import POISON, PREFIX_BYTES
 from kbq_assets.local.demo.topics import (
@@ -105,15 +106,17 @@ def test_outcomes_agree_with_the_example_source_list(topic: DemoTopic) -> None:
     by_id = {number: topic.schemas[name] for name, number in ids_of(topic).items()}
     for record in committed(topic, min(topic.records, 5_000)):
         if record.value is None:
-            expected = {"skip": SKIP, "row": f"row:{settings.table_for(topic.name)}"}[settings.tombstones]
+            expected = {"skip": SKIP, "row": f"row:{settings.destination.table_for(topic.name)}"}[
+                settings.records.tombstones
+            ]
         elif record.outcome == ERROR:
             expected = ERROR
-        elif settings.format == "json":
-            expected = f"row:{settings.table_for(topic.name)}"
+        elif settings.records.format == "json":
+            expected = f"row:{settings.destination.table_for(topic.name)}"
         else:
             schema = by_id[int.from_bytes(record.value[1:5], "big")]
             name = f"{schema['namespace']}.{schema['name']}"
-            expected = f"row:{settings.table_for(topic.name, name)}"
+            expected = f"row:{settings.destination.table_for(topic.name, name)}"
         assert record.outcome == expected
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import json
 from collections import Counter
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.business_time import epoch_micros
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.pipelines.bench import TP, Bench
 from kbq_assets_tests.wire.samples import avro_body, framed
 
@@ -30,7 +29,7 @@ def bench_of(
     event_date: str, *fields: tuple[str, Any], window: WindowLimits | None = None, **options: Any
 ) -> Bench:
     bench = Bench(
-        TopicSettings(dataset="d", table="t", event_date=event_date, **options),
+        TopicSettings.of(dataset="d", table="t", event_date=event_date, **options),
         window=window or WindowLimits(),
     )
     bench.warehouse.keep_records = True
@@ -88,7 +87,7 @@ def test_date_column_hours_and_counts_agree_with_the_reference(values: list[str 
 
 def test_each_table_of_a_topic_has_the_newest_time_that_its_own_records_told() -> None:
     bench = bench_of("at", ("land", "string"), ("at", ["null", MILLIS]))
-    bench.settings = dataclasses.replace(bench.settings, table="t_{field.land}")
+    bench.settings = bench.settings.with_options(table="t_{field.land}")
     for land, at in (("fr", 5), ("de", None), ("fr", None), ("de", None), ("fr", 3), ("it", 9)):
         produce(bench, land=land, at=at)
     bench.extract()
@@ -101,7 +100,7 @@ def test_a_table_that_is_older_than_the_option_gets_the_column() -> None:
     produce(bench, id=1, at=5)
     bench.extract()
     bench.load()
-    bench.settings = dataclasses.replace(bench.settings, event_date="at")
+    bench.settings = bench.settings.with_options(event_date="at")
     produce(bench, id=2, at=KAFKA_MS + 7)
     bench.extract()
     bench.load()

@@ -10,7 +10,7 @@ from kbq_assets.core.errors import MissingState, Unavailable
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Counts
 from kbq_assets.core.protocol.names import DoneFileName
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.fakes.faults import Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, B, Bench, value
@@ -43,7 +43,7 @@ def test_windows_end_by_records_and_follow_one_another() -> None:
 
 
 def test_a_topic_may_say_itself_when_its_windows_end() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, window_records=4), window=TWO_RECORDS)
+    bench = Bench(settings=SETTINGS.with_options(window_records=4), window=TWO_RECORDS)
     bench.produce(1, 1, 1, 1, 1)
     bench.extract()
     assert [(w.first, w.until) for w in bench.commit().partitions[0].windows] == [(0, 4), (4, 5)]
@@ -174,7 +174,7 @@ def test_a_schema_that_cannot_be_staged_stops_the_partition_and_is_named(schema_
 
 
 def test_too_large_a_share_of_errors_stops_the_partition() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, error_share_records=4))
+    bench = Bench(settings=SETTINGS.with_options(error_share_records=4))
     for bad in (b"\x01", b"\x01", value(1), value(1)):
         bench.kafka.produce(TP, bad)
     [stop] = bench.extract().stops
@@ -186,12 +186,12 @@ def test_too_large_a_share_of_errors_stops_the_partition() -> None:
     ("settings", "value_", "counts"),
     [
         (SETTINGS, b"\x01bad", {"errors": 1}),
-        (dataclasses.replace(SETTINGS, errors="skip"), b"\x01bad", {"skipped": 1}),
+        (SETTINGS.with_options(errors="skip"), b"\x01bad", {"skipped": 1}),
         (SETTINGS, None, {"errors": 1}),
-        (dataclasses.replace(SETTINGS, tombstones="skip"), None, {"skipped": 1}),
-        (dataclasses.replace(SETTINGS, tombstones="row", table="A"), None, {"staged": 1}),
-        (TopicSettings(dataset="d", table="A", format="json"), b'{"a": 1}', {"staged": 1}),
-        (TopicSettings(dataset="d", table="A", format="json"), b"{", {"errors": 1}),
+        (SETTINGS.with_options(tombstones="skip"), None, {"skipped": 1}),
+        (SETTINGS.with_options(tombstones="row", table="A"), None, {"staged": 1}),
+        (TopicSettings.of(dataset="d", table="A", format="json"), b'{"a": 1}', {"staged": 1}),
+        (TopicSettings.of(dataset="d", table="A", format="json"), b"{", {"errors": 1}),
     ],
 )
 def test_every_record_is_a_row_an_error_row_or_a_counted_skip(
@@ -211,7 +211,7 @@ def test_every_record_is_a_row_an_error_row_or_a_counted_skip(
 
 
 def test_the_fail_policy_stops_at_the_first_bad_record() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, errors="fail"))
+    bench = Bench(settings=SETTINGS.with_options(errors="fail"))
     bench.produce(1)
     bench.kafka.produce(TP, b"\x01bad")
     [stop] = bench.extract().stops
@@ -277,7 +277,7 @@ def test_slices_of_a_long_partition_are_published_as_they_end() -> None:
 def test_event_dates_come_from_the_named_field_or_the_kafka_time(
     field: str, dates: tuple[int, ...], fallbacks: int
 ) -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, event_date=field))
+    bench = Bench(settings=SETTINGS.with_options(event_date=field))
     bench.produce(7)
     bench.extract()
     [window] = bench.commit().partitions[0].windows
@@ -288,7 +288,7 @@ def test_event_dates_come_from_the_named_field_or_the_kafka_time(
 
 
 def test_retention_loss_is_recorded_where_the_topic_says_so() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, on_retention_loss="record"))
+    bench = Bench(settings=SETTINGS.with_options(on_retention_loss="record"))
     bench.produce(1, 1)
     bench.extract()
     bench.produce(1, 1, 1)

@@ -10,13 +10,14 @@ import pytest
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.protocol.names import TableReference, check_fits
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.pipelines.bench import TP, Bench, value
 from kbq_assets_tests.strategies import staged_file
 
-ALL = (SourceEntry("*", TopicSettings(dataset="d")),)
+ALL = (SourceEntry("*", TopicSettings.of(dataset="d")),)
 
 
 def bench_with(topic: str, schema_id: int = 1) -> Bench:
@@ -43,7 +44,7 @@ def test_a_shorter_table_lets_a_long_topic_continue() -> None:
     topic = "t" * 118
     bench = bench_with(topic)
     assert len(bench.extract(sources=ALL).stops) == 1
-    short = (SourceEntry(topic, TopicSettings(dataset="d", table="short")), *ALL)
+    short = (SourceEntry(topic, TopicSettings.of(dataset="d", table="short")), *ALL)
     assert bench.extract(sources=short).stops == ()
     bench.load()
     assert bench.reconcile().accounted
@@ -58,7 +59,7 @@ def test_a_record_name_that_makes_names_too_long_stops_its_partition_alone() -> 
         f'{{"type":"record","name":"{name}","fields":[{{"name":"x","type":"long"}}]}}'
     )
     bench.kafka.produce(TopicPartition(topic, 0), b"\x00\x00\x00\x00\x1e\x02")
-    sources = (SourceEntry("*", TopicSettings(dataset="d", route="record_name")),)
+    sources = (SourceEntry("*", TopicSettings.of(dataset="d", route="record_name")),)
     for _ in range(2):
         report = bench.extract(sources=sources)
         assert [(s.topic_partition.topic, s.reason) for s in report.stops] == [(topic, "unstageable_schema")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import math
@@ -13,13 +12,13 @@ from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, Bench, value
 
-WAITING = dataclasses.replace(SETTINGS, min_records=3, max_wait_seconds=100)
+WAITING = SETTINGS.with_options(min_records=3, max_wait_seconds=100)
 
 
 def produce(bench: Bench, seconds_ago: float, count: int = 1) -> None:
@@ -83,7 +82,7 @@ def test_a_limit_of_the_run_is_shared_and_the_next_runs_read_the_rest() -> None:
 
 
 def test_a_topic_whose_seconds_are_used_up_goes_on_in_the_next_run() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, max_seconds=5))
+    bench = Bench(settings=SETTINGS.with_options(max_seconds=5))
     bench.produce(*[1] * 9)
 
     def slow() -> None:
@@ -118,7 +117,7 @@ def test_slices_read_ahead_of_one_that_the_runs_time_cut_are_read_again_once() -
 
 
 def test_a_run_keeps_what_each_topic_cost() -> None:
-    bench = Bench(settings=dataclasses.replace(SETTINGS, owner="sales"))
+    bench = Bench(settings=SETTINGS.with_options(owner="sales"))
     bench.produce(1, 1)
     bench.faults = Script("read", before=lambda: setattr(bench.clock, "cpu", 2.5))
     [cost] = bench.extract(cost=lambda usage: usage.core_seconds * 10).costs
@@ -175,7 +174,7 @@ def test_topics_that_fail_do_not_stop_the_others() -> None:
         topics, [value(99), b"\x01bad", value(1), value(6), value(1), value(1)], strict=True
     ):
         bench.kafka.produce(TopicPartition(topic, 0), payload, key=b"k")
-    failing = dataclasses.replace(SETTINGS, errors="fail")
+    failing = SETTINGS.with_options(errors="fail")
     bench.faults = Script("read", "other-2", Outcome.UNAVAILABLE)
     report = bench.extract(
         sources=[SourceEntry("other-1", failing), SourceEntry("*", SETTINGS)],

@@ -17,7 +17,8 @@ from kbq_assets.core.loading.completeness import HOUR_MS, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.completeness import judge_tables
 from kbq_assets.pipelines.loading.completeness_table import PAUSE_MS, publish_hours
 from kbq_assets.pipelines.loading.load import LoadPorts
@@ -107,7 +108,7 @@ def test_an_active_partition_is_judged_by_its_business_time_alone() -> None:
     assert bench.until() == 3
 
 
-TIMED = dataclasses.replace(SETTINGS, event_date="at", tombstones="row", error_share=1.0)
+TIMED = SETTINGS.with_options(event_date="at", tombstones="row", error_share=1.0)
 _AT = ["null", {"type": "long", "logicalType": "timestamp-millis"}]
 _TIMED_SCHEMA = {"type": "record", "name": "A", "fields": [{"name": "at", "type": _AT}]}
 
@@ -314,7 +315,7 @@ def test_a_topic_that_is_extracted_no_more_or_not_judged_is_not_waited_for() -> 
     bench.run()
     view = read_view(StateCache(bench.store))
     assert judge_tables(view, lambda topics: {})[A].why == "nothing that is extracted feeds it"
-    off = dict.fromkeys([TOPIC], TopicSettings(complete_after_seconds=0))
+    off = dict.fromkeys([TOPIC], TopicSettings.of(complete_after_seconds=0))
     assert judge_tables(view, lambda topics: off)[A].held_by == "nobody"
     assert judge_tables(view, default_options)[A].held_by == "shop.events[0]"
 
@@ -523,7 +524,7 @@ def test_a_topic_may_have_its_own_threshold() -> None:
     bench = Times().at(20)
     bench.record(16)
     bench.run()
-    settings = dataclasses.replace(bench.settings, complete_after_seconds=7200)
+    settings = bench.settings.with_options(complete_after_seconds=7200)
     bench.at(179)
     bench.extract(sources=[SourceEntry(TOPIC, settings)])
     assert bench.load(topics=lambda topics: {TP.topic: settings}).verdicts[A].until == HOUR
@@ -533,7 +534,7 @@ def test_a_topic_may_have_its_own_threshold() -> None:
 
 
 def test_a_topic_that_nobody_waits_for_is_not_marked() -> None:
-    bench = Times(settings=dataclasses.replace(SETTINGS, complete_after_seconds=0)).at(20)
+    bench = Times(settings=SETTINGS.with_options(complete_after_seconds=0)).at(20)
     bench.record(16)
     bench.run()
     bench.extract()

@@ -12,7 +12,8 @@ from kbq_assets.core.observation.check_names import CONTIGUOUS, ERRORS_FEW, ROWS
 from kbq_assets.core.protocol.commits import Commit, Counts
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry, TopicSettings
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load, plan
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.view import read_view
@@ -190,13 +191,13 @@ def test_a_commit_older_than_its_table_holds_its_topic() -> None:
 
 def test_an_option_of_the_source_list_lets_a_held_topic_go_on() -> None:
     bench = _damaged(1)
-    report = _load_with(bench, TopicSettings(blocking="none"))
+    report = _load_with(bench, TopicSettings.of(blocking="none"))
     assert (_states(report), bench.offsets(A)) == ({A: "idle"}, [0])
 
 
 def test_too_many_bad_records_hold_a_topic_until_better_ones_arrive() -> None:
-    settings = dataclasses.replace(
-        SETTINGS, error_share=1.0, error_share_records=1, max_error_share=0.5, blocking=ERRORS_FEW
+    settings = SETTINGS.with_options(
+        error_share=1.0, error_share_records=1, max_error_share=0.5, blocking=ERRORS_FEW
     )
     bench = Bench(settings=settings)
     bench.produce(1)
@@ -211,7 +212,7 @@ def test_too_many_bad_records_hold_a_topic_until_better_ones_arrive() -> None:
 
 
 def test_a_job_with_other_row_counts_holds_its_topics_until_an_operator_has_seen_it() -> None:
-    settings = dataclasses.replace(SETTINGS, blocking=ROWS_MATCH)
+    settings = SETTINGS.with_options(blocking=ROWS_MATCH)
     bench = Bench(settings=settings, auto_run=False)
     bench.produce(1)
     bench.extract()

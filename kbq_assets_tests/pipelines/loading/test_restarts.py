@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from kbq_assets.core.extraction.turns import SliceLimits
@@ -11,7 +9,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Stop
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets.pipelines.loading import load
@@ -122,7 +120,7 @@ def test_a_try_is_not_made_where_the_broker_has_lost_the_positions_meanwhile() -
 
 
 def test_a_partition_that_waits_for_more_does_not_keep_a_try_waiting() -> None:
-    settings = dataclasses.replace(SETTINGS, min_records=1000)
+    settings = SETTINGS.with_options(min_records=1000)
     bench = _stopped()
     _mend_registry(bench)
     bench.store.time_ms += MINUTE
@@ -133,7 +131,7 @@ def test_a_partition_that_waits_for_more_does_not_keep_a_try_waiting() -> None:
 def test_restart_manual_waits_for_the_command() -> None:
     bench = _stopped()
     _mend_registry(bench)
-    bench.settings = dataclasses.replace(SETTINGS, restart="manual")
+    bench.settings = SETTINGS.with_options(restart="manual")
     bench.store.time_ms += 1000 * MINUTE
     [stop] = bench.extract().stops
     assert (stop.reason, stop.next_try_ms) == ("unknown_schema", 0)

@@ -11,7 +11,7 @@ from kbq_assets.core.catalog import CatalogFiles
 from kbq_assets.core.loading.table_notes import ColumnNote, TableNotes
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.datasets import DatasetReader
 from kbq_assets.pipelines.catalog.reader import CatalogReader
 from kbq_assets_tests.core.catalog.documents import documents

@@ -25,7 +25,7 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TOPIC_REGISTRY, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.observation.checks import NEED_BROKER, CheckPorts, CheckReport, run_checks
 from kbq_assets.pipelines.operate import commands as operate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets_tests.pipelines.bench import SETTINGS, Bench, value
 
 TOPICS, PARTITIONS = 700, 16

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import EncoderMisuse
+from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.wire.chunk import END_OF_TIME, Chunk, RawRecord, encode_bytes
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.encode import (
@@ -291,7 +292,10 @@ def test_tombstones_of_an_avro_topic_are_rows_of_a_file_of_their_own() -> None:
 
 def test_the_file_facts_are_those_of_its_bytes() -> None:
     sinks = Sinks()
-    encoder = window(sinks, {1: staged(("when", "string"), metadata=MetadataColumns(event_date="when"))})
+    encoder = window(
+        sinks,
+        {1: staged(("when", "string"), metadata=MetadataColumns(business_time=parse_business_time("when")))},
+    )
     encoder.add(
         chunk_of(
             *(framed(encode_bytes(text)) for text in (b"2026-01-02", b"1970-01-03", b"no date")),
@@ -301,7 +305,7 @@ def test_the_file_facts_are_those_of_its_bytes() -> None:
     assert encoder.bytes_written < encoder.open_files[0].bytes_written + encoder.open_files[0].bytes_buffered
     (file,) = encoder.finish()
     data = next(iter(sinks.files.values())).getvalue()
-    schema = staged(("when", "string"), metadata=MetadataColumns(event_date="when"))
+    schema = staged(("when", "string"), metadata=MetadataColumns(business_time=parse_business_time("when")))
     assert [row["_event_time"].isoformat() for row in read_rows(data)] == [
         "2026-01-02T00:00:00+00:00",
         "1970-01-03T00:00:00+00:00",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import KbqError, UnstageableSchema
 from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.wire.records.schema import (
     BodyKind,
     MetadataColumns,
@@ -166,18 +167,21 @@ def test_a_type_in_two_coats_is_unwrapped() -> None:
 )
 def test_an_event_date_field_must_be_a_date_or_time(kind: Any) -> None:
     with pytest.raises(UnstageableSchema, match="event date"):
-        staged_schema(record_of(("when", kind)), MetadataColumns(event_date="when"))
+        staged_schema(record_of(("when", kind)), MetadataColumns(business_time=parse_business_time("when")))
 
 
 def test_a_plain_number_is_no_rfc3339() -> None:
     writer = record_of(("when", ["null", "long"]))
     with pytest.raises(UnstageableSchema, match="is a number"):
-        staged_schema(writer, MetadataColumns(event_date="when:rfc3339"))
-    assert staged_schema(writer, MetadataColumns(event_date="when:epoch_ms")).event_unit == 2
+        staged_schema(writer, MetadataColumns(business_time=parse_business_time("when:rfc3339")))
+    assert (
+        staged_schema(writer, MetadataColumns(business_time=parse_business_time("when:epoch_ms"))).event_unit
+        == 2
+    )
 
 
 def test_a_business_time_has_a_column_unless_the_record_has_one() -> None:
-    metadata = MetadataColumns(event_date="auto")
+    metadata = MetadataColumns(business_time=parse_business_time("auto"))
     staged = staged_schema(record_of(("at", "int"), ("happenedAt", "string")), metadata)
     assert (staged.event_field, staged.columns[-2:]) == ("happenedAt", ("_event_time", "event_date"))
     told = "The record's business time, from happenedAt (text, by its name); else its time in Kafka."
@@ -255,12 +259,12 @@ def test_json_and_tombstones_have_schemas_of_their_own() -> None:
 
 
 def test_an_event_date_field_of_values_does_not_matter_to_json_and_tombstones() -> None:
-    metadata = MetadataColumns(event_date="when")
+    metadata = MetadataColumns(business_time=parse_business_time("when"))
     assert json_staged_schema(metadata).program.captures == tombstone_schema(metadata).program.captures == 0
 
 
 def test_a_staged_schema_travels_to_a_worker() -> None:
-    staged = staged_schema(record_of(("a", "int")), MetadataColumns(event_date="a.b"))
+    staged = staged_schema(record_of(("a", "int")), MetadataColumns(business_time=parse_business_time("a.b")))
     copy = pickle.loads(pickle.dumps(staged))
     assert (copy.json, copy.fingerprint, copy.metadata) == (staged.json, staged.fingerprint, staged.metadata)
     assert copy.program.code.tolist() == staged.program.code.tolist()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.core.errors import EncoderMisuse, UnstageableSchema
+from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files.container import BLOCK_BYTES
 from kbq_assets.wire.files.encode import RejectedSchema, Route
@@ -57,7 +58,7 @@ SCHEMA = {
 INPUTS = ("field.at", "header.h", "field.mixed", "key", "field.inner.n", "field.none")
 FIELDS = ("at", "mixed", "inner.n", "none")
 #: The event date's field decides about the table too.
-STAGED = staged_schema(SCHEMA, MetadataColumns(event_date="at"), FIELDS)
+STAGED = staged_schema(SCHEMA, MetadataColumns(business_time=parse_business_time("at")), FIELDS)
 
 #: The last is larger than a small block.
 words = st.sampled_from(["", "a", "b", "a longer word than a machine's", "Ä", "z" * 6_000])

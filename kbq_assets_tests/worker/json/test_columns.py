@@ -13,14 +13,14 @@ from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.topics.json.inference import REST, TopicShape
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.worker.json.columns import JsonColumns
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
 
-SETTINGS = TopicSettings(dataset="d", table="t", format="json_columns")
+SETTINGS = TopicSettings.of(dataset="d", table="t", format="json_columns")
 PATH = f"shapes/{TOPIC}.json"
 
 
@@ -92,7 +92,7 @@ def test_bad_documents_and_tombstones_follow_the_topic_s_policies_as_they_came()
 
 
 def test_a_tombstone_may_be_a_row() -> None:
-    settings = TopicSettings(dataset="d", table="t", format="json_columns", tombstones="row", keys=True)
+    settings = TopicSettings.of(dataset="d", table="t", format="json_columns", tombstones="row", keys=True)
     bench = bench_of({"a": 1}, None, settings=settings)
     bench.extract()
     assert [row["_kafka_key"] for row in rows(bench)] == [b"k", b"k"]
@@ -107,7 +107,7 @@ def test_documents_that_cannot_be_columns_are_whole_in_the_side_column() -> None
 
 
 def test_the_event_date_comes_from_any_way_to_tell_a_time() -> None:
-    settings = TopicSettings(dataset="d", table="t", format="json_columns", event_date="meta.at")
+    settings = TopicSettings.of(dataset="d", table="t", format="json_columns", event_date="meta.at")
     bench = bench_of(
         {"meta": {"at": "2025-01-31T23:30:00-02:00"}},
         {"meta": {"at": 86_400 * 3_000}},
@@ -166,7 +166,7 @@ def framed(schema_id: int, document: object) -> bytes:
 
 
 def test_a_json_schema_s_columns_are_there_from_the_start() -> None:
-    bench = Bench(TopicSettings(dataset="d", table="t", format="json_schema"))
+    bench = Bench(TopicSettings.of(dataset="d", table="t", format="json_schema"))
     bench.registry.documents = {7: json.dumps(CUSTOMER)}
     produce(
         bench, framed(7, {"score": 1, "home": {"zip": 5}, "open": True}), b"\x01x", b"\x00", framed(7, [1])
@@ -183,7 +183,7 @@ def test_a_json_schema_s_columns_are_there_from_the_start() -> None:
 
 @pytest.mark.parametrize(("schema_id", "reason"), [(99, "unknown_schema"), (1, "unstageable_schema")])
 def test_a_schema_that_is_none_of_json_stops_the_partition(schema_id: int, reason: str) -> None:
-    bench = Bench(TopicSettings(dataset="d", table="t", format="json_schema"))
+    bench = Bench(TopicSettings.of(dataset="d", table="t", format="json_schema"))
     produce(bench, framed(schema_id, {"a": 1}))
     [stop] = bench.extract().stops
     assert stop.reason == reason
@@ -199,7 +199,7 @@ def test_a_run_with_small_windows_accounts_for_every_document() -> None:
 
 
 def test_an_automatic_business_time_is_looked_for_in_each_document() -> None:
-    settings = TopicSettings(dataset="d", table="t", format="json_columns", event_date="auto")
+    settings = TopicSettings.of(dataset="d", table="t", format="json_columns", event_date="auto")
     bench = bench_of(
         {"createdAt": 1_738_326_600, "updated_at": "2025-02-02"},
         {"event_time": "2025-01-31T23:30:00-02:00", "createdAt": 1_738_326_600},
@@ -216,7 +216,7 @@ def test_an_automatic_business_time_is_looked_for_in_each_document() -> None:
 
 @pytest.mark.parametrize("pii", ["", "email:drop"])
 def test_a_payload_with_a_number_that_no_double_holds_is_an_error_row(pii: str) -> None:
-    settings = TopicSettings(dataset="d", table="t", format="json", pii=pii, pii_others="keep")
+    settings = TopicSettings.of(dataset="d", table="t", format="json", pii=pii, pii_others="keep")
     bench = bench_of(b'{"a":1e308}', b'{"a":[1,-1e400]}', b'{"a":"1e400"}', settings=settings)
     assert bench.extract().stops == ()
     assert [row["payload"] for row in rows(bench)] == ['{"a":1e308}', '{"a":"1e400"}']

@@ -12,8 +12,8 @@ import fastavro
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError
-from kbq_assets.core.topics.options import TopicSettings
 from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.wire.privacy.sealed_rows import open_row
 from kbq_assets.wire.privacy.sealing import new_key_pair, parse_opening_key, parse_seal_key
@@ -35,7 +35,7 @@ SCHEMA = {
 
 
 def bench_of(**options: Any) -> Bench:
-    bench = Bench(TopicSettings(dataset="d", table="t", **options), pseudonyms=KEYS)
+    bench = Bench(TopicSettings.of(dataset="d", table="t", **options), pseudonyms=KEYS)
     bench.registry.schemas[8] = str(SCHEMA).replace("'", '"')
     return bench
 

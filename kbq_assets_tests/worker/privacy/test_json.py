@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.topics.options import TopicSettings
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.pipelines.bench import TP, Bench
 from kbq_assets_tests.worker.privacy.test_avro import CANARY, KEYS, everything, rows
 
@@ -28,7 +28,7 @@ SCHEMA = {
 
 
 def bench_of(format: str, **options: Any) -> Bench:
-    settings = TopicSettings(dataset="d", table="t", format=format, codec="null", keys=True, **options)
+    settings = TopicSettings.of(dataset="d", table="t", format=format, codec="null", keys=True, **options)
     return Bench(settings, pseudonyms=KEYS)
 
 
@@ -154,7 +154,7 @@ def test_fields_come_and_go_with_schema_ids() -> None:
 )
 def test_tagged_fields_of_any_name_are_never_kept(others: str | None, stopped: bool) -> None:
     decided: dict[str, Any] = {} if others is None else {"pii": "id:keep,_key:keep", "pii_others": others}
-    bench = Bench(TopicSettings(dataset="d", table="t", format="json_schema", codec="null", **decided))
+    bench = Bench(TopicSettings.of(dataset="d", table="t", format="json_schema", codec="null", **decided))
     schema = {"properties": {"id": {"type": "integer"}}, "patternProperties": {"^x": {"$ref": "#/$defs/a"}}}
     bench.registry.documents[8] = json.dumps({**schema, "$defs": {"a": {"type": "string", "pii": "HIGH"}}})
     produce(bench, {"id": 5, "x1": CANARY}, prefix=struct.pack(">bI", 0, 8))
@@ -163,7 +163,7 @@ def test_tagged_fields_of_any_name_are_never_kept(others: str | None, stopped: b
 
 
 def test_a_tag_of_the_registry_wants_a_decision_where_the_topic_has_none() -> None:
-    settings = TopicSettings(dataset="d", table="t", format="json_schema", codec="null")
+    settings = TopicSettings.of(dataset="d", table="t", format="json_schema", codec="null")
     bench = Bench(settings)
     bench.registry.documents[8] = json.dumps(SCHEMA)
     produce(bench, {"id": 5, "email": CANARY}, prefix=struct.pack(">bI", 0, 8))

@@ -1,0 +1,87 @@
+"""Which topics are extracted, and how: the source list.
+
+One topic or pattern a line, options after it; the first line that matches a topic decides. A pattern has '*' or '?'.
+
+    # topic or pattern     options
+    shop.orders.v1         dataset=sales table=orders event_date=ordered_at
+    audit-*                format=json errors=skip
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import check_topic
+from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
+
+_WILDCARDS: Final = "*?["
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """One line of the source list."""
+
+    pattern: str
+    settings: TopicSettings
+
+    def matches(self, topic: str) -> bool:
+        """Whether the line is about a topic."""
+        if topic == self.pattern:
+            return True
+        return self.is_pattern and fnmatch.fnmatchcase(topic, self.pattern)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the line may match several topics."""
+        return any(c in self.pattern for c in _WILDCARDS)
+
+
+def parse_source_list(
+    text: str, origin: str, defaults: TopicSettings | None = None
+) -> tuple[SourceEntry, ...]:
+    """Parse a source list. Raises ConfigurationError with ``origin`` and the line's number."""
+    base, entries = defaults or TopicSettings(), []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words:
+            where = f"{origin}:{number}"
+            entries.append(SourceEntry(_pattern(words[0], where), _settings(words[1:], where, base)))
+    return tuple(entries)
+
+
+def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
+    """The settings of each topic that a line names or matches; the first line decides."""
+    entries = tuple(entries)
+    chosen = {
+        topic: next((e.settings.for_topic(topic) for e in entries if e.matches(topic)), None)
+        for topic in sorted(topics)
+    }
+    return {topic: settings for topic, settings in chosen.items() if settings is not None}
+
+
+def _pattern(word: str, where: str) -> str:
+    if not any(c in word for c in _WILDCARDS):
+        return check_topic(word)
+    if "=" in word:
+        raise ConfigurationError(f"{where}: the first word is a topic or pattern, not {word!r}")
+    return word
+
+
+def _settings(words: Iterable[str], where: str, base: TopicSettings) -> TopicSettings:
+    options: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in OPTIONS:
+            near = difflib.get_close_matches(key, OPTIONS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
+            raise ConfigurationError(f"{where}: unknown option {key!r}", next_step=hint)
+        options[key] = value
+    try:
+        return base.with_options(**options)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error.message}", next_step=error.next_step) from error

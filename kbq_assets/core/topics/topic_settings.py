@@ -1,0 +1,108 @@
+"""How one topic is extracted and loaded: its five parts together, and what one part demands of another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.declaration import Option, declared_in, text_of
+from kbq_assets.core.topics.destinations import check_exposure
+from kbq_assets.core.topics.options import (
+    CheckOptions,
+    DestinationOptions,
+    ExtractionOptions,
+    PrivacyOptions,
+    RecordOptions,
+)
+from kbq_assets.core.topics.personal import HEADERS, KEY
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """The options of one topic. Raises ConfigurationError for options that contradict each other."""
+
+    destination: DestinationOptions = field(default_factory=DestinationOptions)
+    records: RecordOptions = field(default_factory=RecordOptions)
+    extraction: ExtractionOptions = field(default_factory=ExtractionOptions)
+    checks: CheckOptions = field(default_factory=CheckOptions)
+    privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
+
+    def __post_init__(self) -> None:
+        records, limit = self.records, self.extraction.max_bytes
+        self._check_personal()
+        self.check_inputs(self.destination.template.inputs)
+        if records.format.startswith("json_") and self.destination.route == "record_name":
+            raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")
+        if 0 < limit < records.max_record_bytes:
+            raise ConfigurationError(
+                f"max_bytes={limit} would let no record of max_record_bytes={records.max_record_bytes} through",
+                next_step="raise max_bytes, or lower max_record_bytes",
+            )
+
+    @classmethod
+    def of(cls, **options: object) -> TopicSettings:
+        """The defaults with some options changed, as `with_options`."""
+        return cls().with_options(**options)
+
+    def with_options(self, **options: object) -> TopicSettings:
+        """The settings with some options changed, by their names in the source list; values as text, or as Python
+        writes them. Raises ConfigurationError."""
+        parts: dict[str, dict[str, Any]] = {}
+        for name, value in options.items():
+            part, attribute = _PLACES[name]
+            parts.setdefault(part, {})[attribute] = OPTIONS[name].type.parse(name, text_of(value))
+        return dataclasses.replace(
+            self, **{part: dataclasses.replace(getattr(self, part), **found) for part, found in parts.items()}
+        )
+
+    def for_topic(self, topic: str) -> TopicSettings:
+        """The settings with the topic's name filled into templates of names."""
+        return dataclasses.replace(self, destination=self.destination.for_topic(topic))
+
+    def check_inputs(self, inputs: Iterable[str]) -> None:
+        """Raises ConfigurationError for inputs that must not, or cannot, decide about tables of this topic."""
+        check_exposure(inputs, self.privacy.decisions)
+        for name in inputs:
+            if name.startswith("field.") and self.records.format == "json":
+                raise ConfigurationError(
+                    f"table: {name} of a document that is one column", next_step="format=json_columns"
+                )
+            if name == "record" and self.records.is_json:
+                raise ConfigurationError("table: {record}: JSON records have no names", next_step="a field")
+
+    def _check_personal(self) -> None:
+        if not self.privacy.decisions:
+            return
+        has_key = self.records.keys or self.records.tombstones == "row"
+        if has_key and not self.privacy.action(KEY):
+            raise ConfigurationError(
+                "pii= does not decide about keys", next_step=f"add {KEY}:pseudonym or {KEY}:keep"
+            )
+        if self.records.headers and not self.privacy.action(HEADERS):
+            raise ConfigurationError(
+                "pii= does not decide about headers", next_step=f"headers=false, or {HEADERS}:keep"
+            )
+
+
+_PARTS: Final[Mapping[str, type]] = {
+    "destination": DestinationOptions,
+    "records": RecordOptions,
+    "extraction": ExtractionOptions,
+    "checks": CheckOptions,
+    "privacy": PrivacyOptions,
+}
+
+
+def _declared() -> Iterator[tuple[str, str, Option]]:
+    for part, kind in _PARTS.items():
+        for attribute, each in declared_in(kind, part):
+            yield part, attribute, each
+
+
+#: Every option by its name.
+OPTIONS: Final[Mapping[str, Option]] = {each.name: each for _, _, each in _declared()}
+#: The part and the attribute of each option.
+_PLACES: Final = {each.name: (part, attribute) for part, attribute, each in _declared()}
