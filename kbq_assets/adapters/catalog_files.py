@@ -91,7 +91,7 @@ def _refuse_large(text: bytes | str, path: str) -> None:
         levels += isinstance(event, yaml.CollectionStartEvent)
         levels -= isinstance(event, yaml.CollectionEndEvent)
         if levels > _MOST_LEVELS:
-            raise _too_deep(path, event.start_mark.line + 1)
+            raise _too_deep(path, event.start_mark.line + 1 if event.start_mark else 1)
 
 
 def _too_deep(path: str, line: int) -> Mistake:
