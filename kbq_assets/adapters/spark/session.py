@@ -38,7 +38,8 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         "spark.app.name": "kbq",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
-        "spark.ui.enabled": "false",
+        # One machine has Dagster's UI and `kbq status`; a cluster's operators look for an application here.
+        "spark.ui.enabled": str(not _is_local(settings)).lower(),
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
         "spark.executor.extraJavaOptions": _QUICK_EXECUTOR,
@@ -96,8 +97,7 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
 
 @contextmanager
 def _without_numpy_arguments() -> Iterator[None]:
-    """Calls of Java take no numpy values meanwhile: to ask whether an argument is one, PySpark imports its test tools,
-    and with them pandas, which takes as long as all else that a driver imports."""
+    """Remove the converters for numpy: for each argument they import PySpark's test tools and pandas (ADR 13)."""
     converters: list[Any] = py4j.protocol.INPUT_CONVERTER
     kept = list(converters)
     converters[:] = [each for each in kept if not type(each).__name__.startswith("Numpy")]

@@ -210,6 +210,21 @@ def test_a_task_that_had_ended_before_it_was_cancelled_counts() -> None:
     assert [engine.next_outcomes(60), engine.next_outcomes(0.2)] == [[UnitOutcome(UNIT)], []]
 
 
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        (SparkSettings("local[2]"), "false"),
+        (ON_CLUSTER, "true"),
+        (SparkSettings(ON_CLUSTER.master, {"spark.ui.enabled": "false"}), "false"),
+    ],
+    ids=["local", "cluster", "switched off"],
+)
+def test_sparks_ui_is_on_where_there_is_a_cluster(
+    settings: SparkSettings, shown: str, tmp_path: Path
+) -> None:
+    assert spark_config(settings, tmp_path)["spark.ui.enabled"] == shown
+
+
 _RUN = """
 import sys
 from pathlib import Path
