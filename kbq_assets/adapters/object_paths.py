@@ -1,4 +1,4 @@
-"""Which paths an object may have: one rule for every store, so that objects can move between them."""
+"""Valid object paths: one rule for every store, so that objects can move between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PATH: Final = 1024
 def check_path(path: str) -> str:
     """Return ``path``, or raise InvalidName."""
     parts = path.split("/")
-    # A dot is refused in front only, where a store keeps its own files: a topic's name may start with one.
+    # Only a leading dot is refused, since stores use such names for their own files: a topic's name may start with one.
     if path.startswith(".") or not path.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise _refused(
             path, "relative and printable, without empty parts, '.' and '..', and do not start with a dot"

@@ -1,6 +1,7 @@
 """Routes of other packages: an entry point of the group `kbq_assets.routes`, named as in `route=python:<name>`.
 
-It is a function from a `Record` to `table`, `dataset.table` or None, under `@inputs(…)` (core/topics/destinations.py).
+A route is a function from a `RoutedRecord` to `table`, `dataset.table` or None, decorated with `@inputs(…)`
+(core/topics/destinations.py).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ GROUP: Final = "kbq_assets.routes"
 
 
 def find_route(name: str) -> PythonRoute:
-    """The route of a name. Raises ConfigurationError where no package has it, or it cannot be imported."""
+    """The route of a name. Raises ConfigurationError if no package has it, or it cannot be imported."""
     found = entry_points(group=GROUP)
     point = next((each for each in found if each.name == name), None)
     if point is None:
         installed = ", ".join(sorted(found.names)) or "none"
         raise ConfigurationError(
             f"route=python:{name}: no installed package has it",
-            next_step=f"install the package that has the entry point, here and on workers; there are: {installed}",
+            next_step=f"install the package with the entry point, here and on workers; available: {installed}",
         )
     try:
         made = point.load()
@@ -33,7 +34,7 @@ def find_route(name: str) -> PythonRoute:
         ) from error
     if not isinstance(made, PythonRoute):
         raise ConfigurationError(
-            f"route=python:{name} does not say what it depends on",
+            f"route=python:{name} does not declare its inputs",
             next_step=f'write @inputs("key", "header.country", "field.customer.tier") above {point.value}',
         )
     return made

@@ -1,9 +1,9 @@
-"""Settings that point to secrets (core/config/references.py) are looked up where they are used.
+"""Resolves settings that refer to secrets (core/config/references.py) in the process that uses them.
 
-So no secret travels with the settings to Spark workers or into Dagster's run records. What comes from elsewhere than
-this machine is kept in the process's memory for some minutes: as long until a new version is noticed.
+So no secret travels with the settings to Spark workers or into Dagster's run records. Secrets from other machines
+stay in the process's memory for some minutes, so a new version takes effect with that delay.
 
-Packages may add others: an entry point of the group `kbq_assets.secrets` is a function from the text after
+Packages may add sources: an entry point of the group `kbq_assets.secrets` is a function from the text after
 `plugin:NAME:` to the secret.
 """
 
@@ -19,7 +19,7 @@ from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 
 GROUP: Final = "kbq_assets.secrets"
-#: How old a secret may be that is not read again.
+#: Age after which a secret is read again.
 MAX_AGE_SECONDS: Final = 300.0
 
 _found: dict[str, tuple[float, str]] = {}
@@ -27,12 +27,13 @@ _google: dict[str, str] = {"credentials": "", "endpoint": ""}
 
 
 def use_google(credentials: str, endpoint: str = "") -> None:
-    """As whom this process asks Google Secret Manager, and where: as `GoogleAccess`."""
+    """Set this process's identity and endpoint for Secret Manager, as in `GoogleAccess`."""
     _google.update(credentials=credentials, endpoint=endpoint)
 
 
 def resolve(setting: str, value: str) -> str:
-    """The value that a setting stands for; any other text stands for itself. Raises ConfigurationError, Unavailable."""
+    """The secret that a setting refers to; other texts are returned as they are. Raises ConfigurationError,
+    Unavailable."""
     if not is_reference(value):
         return value
     kind, _, target = value.partition(":")
@@ -47,7 +48,7 @@ def resolve(setting: str, value: str) -> str:
 
 
 def forget() -> None:
-    """Look everything up again."""
+    """Forget all resolved secrets."""
     _found.clear()
 
 
@@ -57,7 +58,7 @@ def _local(setting: str, kind: str, target: str) -> str:
         where = f"environment variable {target} is not set" if kind == "env" else f"{target} cannot be read"
         raise ConfigurationError(
             f"{setting} refers to {kind}:{target}: {where}",
-            next_step="it is needed where the client runs: on the driver and on every Spark worker",
+            next_step="the client needs it on the driver and on every Spark worker",
         )
     return found
 
@@ -72,7 +73,7 @@ def _asked(setting: str, kind: str, target: str) -> str:
 
 
 def _from_google(name: str) -> str:
-    # Google's libraries are for those who ask Google.
+    # Imported late: only references to Google need its libraries.
     from kbq_assets.adapters.google.auth import GoogleAccess
     from kbq_assets.adapters.google.secrets import read_secret
 
@@ -86,18 +87,18 @@ def _from_plugin(text: str) -> str:
         known = ", ".join(sorted(points.names)) or "none is installed"
         raise ConfigurationError(
             f"no package offers {name!r}",
-            next_step=f"install one with an entry point {GROUP}; there are: {known}",
+            next_step=f"install one with an entry point {GROUP}; available: {known}",
         )
-    why = "it gave no text"
+    why = "it returned no text"
     try:
         secret = points[name].load()(target)
         if isinstance(secret, str):
             return secret
     except KbqError:
         raise
-    except Exception as error:  # somebody else's code: its words may hold the secret
+    except Exception as error:  # another package's message may contain the secret
         why = type(error).__name__
-    raise Unavailable(f"{name} does not answer: {why}", next_step="see the package that brings it")
+    raise Unavailable(f"{name} does not answer: {why}", next_step="see the package that provides it")
 
 
 def _content(path: str) -> str | None:

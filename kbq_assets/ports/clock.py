@@ -12,10 +12,10 @@ class Clock(Protocol):
         """Seconds from an arbitrary start, never going back."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 by the local clock, which may be wrong: for labels and politeness alone."""
+        """Milliseconds since 1970 by the local clock, which may be wrong: for labels and pacing only."""
 
     def cpu_seconds(self) -> float:
         """Processor time of this process so far, all threads."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for this many seconds."""

@@ -1,4 +1,4 @@
-"""What runs units of extraction: Spark tasks, or the same function in this process."""
+"""Where units of extraction run: in Spark tasks, or in this process."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 
 class ExtractionEngine(Protocol):
-    """Guarantees: every unit submitted comes back as exactly one outcome, also when its task dies (as a failure).
-    A task may run more than once; only the outcome that comes back counts."""
+    """Guarantees: every submitted unit yields exactly one outcome; if its task dies, a failure.
+    A task may run more than once; only the returned outcome counts."""
 
     @property
     def idle_slots(self) -> int:
-        """How many more tasks would start at once."""
+        """The number of tasks that would start at once."""
 
     def submit(self, units: tuple[Unit, ...]) -> None:
         """Start a task that reads these units one after another."""
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes that have arrived; waits for the first at most the timeout."""
+        """Outcomes that have arrived; waits at most ``timeout_seconds`` for the first."""
 
     def complaint(self) -> str:
-        """What keeps all submitted tasks from running, for a while now, and what to do; empty where they run."""
+        """Why no submitted task has run for a while, and what to do; empty if tasks run."""
 
     def cancel(self, reason: str) -> None:
-        """Give up every task: what has not come back comes back as a failure for this reason. A task may go on
-        nevertheless; what it stages is an orphan (PROTOCOL E3)."""
+        """Give up every task: a unit without an outcome fails for this reason. A task may continue nevertheless;
+        its files become orphans (PROTOCOL E3)."""
 
 
 class OnDemandEngine:
-    """An engine that is opened by the first unit: a run with nothing to read starts no Spark."""
+    """An engine that opens with the first unit: a run with nothing to read starts no Spark."""
 
     def __init__(self, open_engine: Callable[[], ExtractionEngine]) -> None:
         self._open = open_engine
@@ -55,7 +55,7 @@ class OnDemandEngine:
         return self._engine.next_outcomes(timeout_seconds)
 
     def complaint(self) -> str:
-        """What keeps all tasks from running."""
+        """Why no submitted task runs."""
         return self._engine.complaint()
 
     def cancel(self, reason: str) -> None:

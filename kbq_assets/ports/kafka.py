@@ -1,4 +1,4 @@
-"""The broker, seen by the planner (`OffsetReader`) and by a unit of extraction (`RecordSource`)."""
+"""The broker, for the planner (`OffsetReader`) and for a unit of extraction (`RecordSource`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 
-if TYPE_CHECKING:  # planning reads no record, and need not wait for numpy
+if TYPE_CHECKING:  # planning reads no record, so it need not import numpy
     from kbq_assets.wire.chunk import Chunk
 
-#: How long a range that stands still is waited for at least: connecting and finding a new leader take a while.
+#: Minimum time to wait for a stalled range: connecting and finding a new leader take a while.
 LEAST_WAIT_SECONDS: Final = 5.0
 
 
@@ -20,7 +20,7 @@ LEAST_WAIT_SECONDS: Final = 5.0
 class RecordBatch:
     """Records read so far: ``chunk`` may be empty. Everything below ``position`` has been delivered or has no record.
 
-    ``leader_epoch`` is that of the last record, -1 where unknown.
+    ``leader_epoch`` is that of the last record, -1 if unknown.
     """
 
     chunk: Chunk
@@ -29,14 +29,14 @@ class RecordBatch:
 
 
 class OffsetReader(Protocol):
-    """Guarantees: offsets are the broker's own, never a cached view; a topic or partition the broker does not know is
-    absent from the answer rather than empty; errors are Unavailable."""
+    """Guarantees: offsets are the broker's own, never cached; a topic or partition that the broker does not know is
+    absent from the answer, not empty; errors are Unavailable."""
 
     def cluster_id(self) -> str:
         """The cluster's id. Raises Unavailable."""
 
     def topics(self) -> Mapping[str, TopicDescription]:
-        """All topics the credentials may see, internal ones left out. Raises Unavailable."""
+        """All topics that the credentials may see, except internal ones. Raises Unavailable."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
         """Log start and last stable offset of each partition. Raises Unavailable."""
@@ -44,12 +44,12 @@ class OffsetReader(Protocol):
     def offsets_for_time(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """The first offset at or after a time; the last stable offset where there is none. Raises Unavailable."""
+        """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
 
 
 class RecordSource(Protocol):
-    """Guarantees: records of committed transactions only, each once, in offset order, checksums verified; positions
-    never run ahead of records not yet delivered."""
+    """Guarantees: only records of committed transactions, each once, in offset order, checksums verified; positions
+    never run ahead of undelivered records."""
 
     def read(
         self,
@@ -60,13 +60,12 @@ class RecordSource(Protocol):
         headers: bool = False,
         wait_seconds: float = math.inf,
     ) -> Iterator[RecordBatch]:
-        """Read exactly ``range_``. The last batch's position is ``range_.until_offset``; the range ends there even
-        where its last positions hold no record (partition EOF, control records, compaction).
+        """Read exactly ``range_``. The last batch's position is ``range_.until_offset``, even
+        if the last positions hold no record (partition EOF, control records, compaction).
 
-        A range that stands still is waited for only until ``wait_seconds`` after the beginning, but for some seconds
-        (`LEAST_WAIT_SECONDS`) in any case.
+        Waits for a stalled range until ``wait_seconds`` after the beginning, and at least `LEAST_WAIT_SECONDS`.
 
-        A chunk without ``headers`` can tell single records' headers (`Chunk.late_headers`) while it is the latest.
+        While a chunk without ``headers`` is the latest, `Chunk.late_headers` returns single records' headers.
 
         Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset).
         """

@@ -1,4 +1,4 @@
-"""What runs jobs from a queue, looks for work by itself and shows all of it to people: Dagster."""
+"""The orchestrator, Dagster: runs jobs from a queue, finds work on its own, and shows it to people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended. ``status`` is the orchestrator's own word."""
+    """How a run ended. ``status`` is the orchestrator's own term."""
 
     run_id: str
     succeeded: bool
@@ -27,29 +27,28 @@ class RunOutcome:
 
 
 class Orchestrator(Protocol):
-    """Guarantees: a submitted job waits in a queue that survives every process; a run whose worker died ends,
-    instead of blocking the next one; nothing is left running that nobody looks after."""
+    """Guarantees: a submitted job waits in a queue that survives every process; a run whose worker died ends
+    and does not block the next one; no process stays behind without supervision."""
 
     def submit(self, job: str) -> str:
-        """Queue a job and return its run's id; the daemon starts it. Raises ConfigurationError."""
+        """Queue a job for the daemon and return its run's id. Raises ConfigurationError."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Have the daemon running: another command's, or our own, which ends with the block and its runs."""
+        """Ensure that a daemon runs: another command's, or one that ends with the block and its runs."""
 
     def follow(self, run_id: str) -> Iterator[RunLine]:
-        """The log of a run as it grows, until it has ended; where its worker dies and it is tried again, of that run
-        too. Raises NotFound."""
+        """The log of a run as it grows, until the run ends; if its worker dies and it is retried, the log of the
+        retry too. Raises NotFound."""
 
     def outcome(self, run_id: str) -> RunOutcome:
-        """How a run ended, or where it is; of a run that was tried again, the last attempt. Raises NotFound."""
+        """How a run ended, or its current status; of a retried run, the last attempt's. Raises NotFound."""
 
     def serve(self, port: int, on_ready: Callable[[str], None], *, read_only: bool = False) -> None:
-        """Serve the UI on loopback, with the daemon, until interrupted; then stop what was started.
+        """Serve the UI on loopback, with the daemon, until interrupted; then stop both.
 
-        A ``read_only`` UI starts and changes nothing, and comes without the daemon. ``on_ready`` gets the UI's URL.
-        Raises ConfigurationError for a taken port, Unavailable when it does
-        not come up.
+        A ``read_only`` UI starts and changes nothing, and runs no daemon. ``on_ready`` gets the UI's URL.
+        Raises ConfigurationError if the port is taken, Unavailable if the UI does not start.
         """
 
     def stop(self) -> None:
-        """End a command that serves or works, and everything that a killed one left running."""
+        """Stop a command that serves or works, and every process that a killed one left running."""

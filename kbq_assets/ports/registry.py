@@ -9,8 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A writer schema. Avro's references are resolved: ``schema`` is one self-contained JSON document. Those of other
-    types are beside it: ``references`` are names, as the schema uses them, and texts."""
+    """A writer schema. Avro's references are resolved: ``schema`` is one self-contained JSON document. For other
+    types, ``references`` are pairs of a name, as the schema uses it, and its text."""
 
     schema_id: int
     schema: str
@@ -27,7 +27,7 @@ class SchemaRegistry(Protocol):
 
 @dataclass(frozen=True)
 class LatestSchema:
-    """A subject's latest version, as it was registered: what it refers to is elsewhere."""
+    """A subject's latest version as registered, without the schemas that it refers to."""
 
     schema_type: str
     schema: str
@@ -35,18 +35,18 @@ class LatestSchema:
 
 
 class SubjectRegistry(Protocol):
-    """Subjects, as the catalogue's commands need them. Guarantees: what is asked changes nothing."""
+    """Subjects, for the catalog's commands. Guarantees: queries change nothing."""
 
     def subjects(self) -> Mapping[str, LatestSchema]:
         """Each subject's latest version. Raises Unavailable."""
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
-        """Why a schema cannot become the subject's next version, or is none of its type; () when it can, or when there
+        """Why a schema cannot become the subject's next version, or is invalid for its type; () if it can, or if there
         is no subject yet. ``schema_type`` is AVRO, JSON or PROTOBUF. Raises Unavailable."""
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
-        """Whether a subject has a schema in one of its versions. Raises Unavailable."""
+        """Whether one of the subject's versions is this schema. Raises Unavailable."""
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
-        """Register a schema, and return its id; one that is registered keeps its id. Raises Refused when it is not
+        """Register a schema and return its id; a registered schema keeps its id. Raises Refused if it is not
         compatible, Unavailable."""

@@ -1,4 +1,4 @@
-"""The broker's topics, as the catalogue's commands look at and change them."""
+"""The broker's topics, for the catalog's commands."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class TopicAdmin(Protocol):
     """Guarantees: a change is done, or an error is raised that names the topic; nothing is ever deleted."""
 
     def topics(self) -> Mapping[str, LiveTopic]:
-        """All topics the credentials may see, internal ones left out, and what is set for each. Raises Unavailable."""
+        """All topics that the credentials may see, except internal ones, with their settings. Raises Unavailable."""
 
     def access(self) -> LiveAccess:
-        """All ACLs; or why there are none to be seen: no authorizer, no permission. Raises Unavailable."""
+        """All ACLs, or why they cannot be read: no authorizer, no permission. Raises Unavailable."""
 
     def apply(self, change: Change) -> None:
-        """Make a change. What is there already is left alone. Raises Unavailable, Refused."""
+        """Make a change; does nothing if it is already made. Raises Unavailable, Refused."""

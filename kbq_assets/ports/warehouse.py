@@ -18,7 +18,7 @@ class LoadJob:
     """A load of Avro files, all of one staged schema, appended to a table in one atomic job.
 
     ``schema`` is the files' Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
-    ``replace``: the table's rows make way, in the same transaction.
+    ``replace``: the same transaction deletes the table's old rows.
     """
 
     job_id: str
@@ -42,8 +42,8 @@ class JobError:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as the warehouse knows it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
-    burned id. ``created_ms`` is the warehouse's time of its insertion, 0 where unknown."""
+    """A job as the warehouse reports it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
+    burned id. ``created_ms`` is the warehouse's time of its insertion, 0 if unknown."""
 
     job_id: str
     state: str
@@ -55,7 +55,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class KafkaRange:
-    """Rows of one topic-partition and epoch to look for."""
+    """The rows of one topic-partition and epoch."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class KafkaRange:
 
 @dataclass(frozen=True)
 class OffsetSummary:
-    """Rows of one `KafkaRange` in a table: how many, of how many distinct offsets, the lowest and the highest."""
+    """Rows of one `KafkaRange` in a table: their number, distinct offsets, lowest and highest offset."""
 
     rows: int
     distinct: int
@@ -88,7 +88,7 @@ class DoubledOffset:
 
 @dataclass(frozen=True)
 class ErrorQuery:
-    """Rows of an error table to read. Values longer than ``value_bytes`` come cut."""
+    """Which rows of an error table to read. Values longer than ``value_bytes`` are cut."""
 
     topic: str | None = None
     partition: int | None = None
@@ -99,7 +99,7 @@ class ErrorQuery:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """A bad record as its error table has it. ``value_size`` are the bytes of the whole value, None for a null."""
+    """A row of an error table. ``value_size`` is the length of the whole value in bytes, None for a null."""
 
     topic: str
     partition: int
@@ -127,44 +127,44 @@ class Warehouse(Protocol):
 
     project: str
     location: str
-    #: What one job may hold.
+    #: Limits of one job.
     limits: LoadLimits
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""
 
     def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None when no such id was inserted. Raises Unavailable."""
+        """A job's status, None if no such id was inserted. Raises Unavailable."""
 
     def burn_job(self, job_id: str, project: str, location: str) -> None:
         """Insert a no-op job under this id, so that a late insert fails (L3). Raises JobAlreadyExists,
         UnknownOutcome, Unavailable."""
 
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        """Ask a job to stop. It ends as DONE, with a transient error or, if it was faster, without one. A job that
-        is not there or has ended is left alone. Raises UnknownOutcome, Unavailable."""
+        """Ask a job to stop. It ends as DONE, with a transient error or, if it was faster, without one. Does nothing
+        if the job does not exist or has ended. Raises UnknownOutcome, Unavailable."""
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Try to load a job's files into a scratch table that is dropped again; the real table is not touched (L5).
+        """Try to load a job's files into a scratch table, then drop it; the real table does not change (L5).
 
-        Returns the error, None when the files load. ``job.job_id`` is not used up. Raises Unavailable.
+        Returns the error, None if the files load. Does not use up ``job.job_id``. Raises Unavailable.
         """
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """A table's columns, None when it does not exist."""
+        """A table's columns, None if it does not exist."""
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with what is said of it, None when it does not exist."""
+        """A table with its descriptions and labels, None if it does not exist."""
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, and its dataset; an existing one is left alone. Raises Unavailable, and ConfigurationError
-        where a policy tag cannot be set: there is no unprotected table then."""
+        """Create a table, and its dataset; an existing one stays as it is. Raises Unavailable, and ConfigurationError
+        if a policy tag cannot be set: then it creates no unprotected table."""
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add the columns that are missing and relax those now NULLABLE. Descriptions and policy tags that columns have
-        are set, and what ``notes`` say of the table; what they leave blank stays. Idempotent. Raises Unavailable,
+        """Add missing columns and relax those now NULLABLE. Also set the descriptions and policy tags of ``columns``,
+        and the table's texts in ``notes``; blank ones stay as they are. Idempotent. Raises Unavailable,
         ConfigurationError as above."""
 
     def tables(self) -> tuple[TableReference, ...]:
@@ -179,18 +179,18 @@ class Warehouse(Protocol):
     def kafka_summary(
         self, table: TableReference, since: date | None = None
     ) -> Mapping[KafkaRange, OffsetSummary]:
-        """What a table holds of each topic, partition and epoch, in one query that reads metadata columns alone.
+        """The rows of each topic, partition and epoch in a table, from one query that reads only metadata columns.
 
-        ``since`` reads rows with this ``event_date`` or a later one only; None reads all, those without a date too,
-        also where the table requires a partition filter. Empty when there is no such table. Raises Unavailable.
+        ``since`` limits it to rows with this ``event_date`` or a later one; None reads all rows, also without a date,
+        even if the table requires a partition filter. Empty if there is no such table. Raises Unavailable.
         """
 
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
-        """Offsets with several rows, in one table or in several of these: the lowest ``limit`` of each topic,
-        partition and epoch, in their order. Rows are read as by `kafka_summary`. Tables that do not exist have
+        """Offsets with several rows, in one or several of these tables: the lowest ``limit`` of each topic,
+        partition and epoch, in order. Reads rows as `kafka_summary` does. Tables that do not exist have
         none. Raises Unavailable."""
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """Rows of an error table, by Kafka time, the newest first; () when it does not exist."""
+        """Rows of an error table by Kafka time, newest first; () if it does not exist."""

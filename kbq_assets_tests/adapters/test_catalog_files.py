@@ -123,5 +123,5 @@ def test_a_file_is_read_again_when_it_changed_and_only_then(tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_not_there_is_a_setting_to_mend(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is no folder"):
+    with pytest.raises(ConfigurationError, match="is not a folder"):
         CatalogFolder(tmp_path / "none").read()

@@ -63,8 +63,8 @@ def test_an_installed_route_is_found_by_its_name_and_routes(package: Path) -> No
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nobodys", "no installed package has it.*there are: by_key, gone, plain"),
-        ("plain", "does not say what it depends on"),
+        ("nobodys", "no installed package has it.*available: by_key, gone, plain"),
+        ("plain", "does not declare its inputs"),
         ("gone", "cannot be imported: ModuleNotFoundError"),
     ],
 )

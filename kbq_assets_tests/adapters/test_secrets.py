@@ -110,7 +110,7 @@ def test_nobody_answers_or_the_name_is_none() -> None:
     secrets.use_google("anonymous", "http://127.0.0.1:9")
     with pytest.raises(Unavailable, match="ConnectionError"):
         secrets.resolve("S", f"gsm:{NAME}")
-    with pytest.raises(ConfigurationError, match="names no version"):
+    with pytest.raises(ConfigurationError, match="is not the name of a secret's version"):
         secrets.resolve("S", "gsm:projects/p/secrets/../versions/1")
 
 
@@ -129,7 +129,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 def test_other_packages_bring_other_secrets(install: Callable[[Any], None]) -> None:
     install(lambda target: f"of {target}\n")
     assert secrets.resolve("S", "plugin:vault:kv/a:b") == "of kv/a:b"
-    with pytest.raises(ConfigurationError, match=r"no package offers 'aws'.*\n.*there are: vault"):
+    with pytest.raises(ConfigurationError, match=r"no package offers 'aws'.*\n.*available: vault"):
         secrets.resolve("S", "plugin:aws:x")
 
 
@@ -142,5 +142,5 @@ def test_what_a_plugin_says_in_its_errors_is_not_told(install: Callable[[Any], N
         secrets.resolve("S", "plugin:vault:x")
     assert SECRET not in str(caught.value)
     install(lambda target: SECRET.encode())
-    with pytest.raises(Unavailable, match="gave no text"):
+    with pytest.raises(Unavailable, match="returned no text"):
         secrets.resolve("S", "plugin:vault:x")

@@ -53,7 +53,7 @@ def test_a_private_key_is_its_owner_s_alone_and_never_overwritten(key: Path) -> 
     before = key.read_text()
     result = kbq_pii("keygen", str(key))
     assert (result.exit_code, key.read_text()) == (ExitCode.REFUSED, before)
-    assert "is there already" in result.stderr
+    assert "already exists" in result.stderr
 
 
 def test_rows_from_anywhere_are_opened(key: Path, run: Shell) -> None:

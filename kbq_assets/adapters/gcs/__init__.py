@@ -1,23 +1,23 @@
 """The object store in a Google Cloud Storage bucket.
 
-The client library authenticates and connects; the JSON API's requests are made one by one, since a conditional
-write must never be repeated behind our back: after a lost reply the repetition says 412 for one's own write.
+The client library authenticates and connects. This package sends each request of the JSON API itself, because
+the library must never repeat a conditional write: after a lost reply the repetition gets 412 for our own write.
 
-What an answer means, and whether a write that got it was applied:
+The meaning of each answer, and whether a write with that answer was applied:
 
     answer                                        applied   raised
     2xx                                           yes
     412                                           no        PreconditionFailed
     404                                           no        NotFound; ConfigurationError if it is the bucket
     429; 400 for damaged data                     no        Unavailable, after repetitions
-    no connection was made, no token was got      no        Unavailable, after repetitions
+    no connection, no token                       no        Unavailable, after repetitions
     400, 401, 403, other 3xx and 4xx              no        ConfigurationError
     408, 5xx                                      unknown   UnknownOutcome
     connection lost, timeout, unreadable answer   unknown   UnknownOutcome
 
 Reads, deletions and copies are repeated in the unknown cases too; reads then raise Unavailable. A streamed
-object's upload session says itself what it has, so there an unknown outcome is settled by asking the session.
-Times are in whole seconds: no more is in the header of an object that is read.
+object's upload session reports what it has, so asking the session settles an unknown outcome there.
+Times are in whole seconds, like those in the headers of a download.
 """
 
 from kbq_assets.adapters.gcs.bucket import BucketReport, check_bucket

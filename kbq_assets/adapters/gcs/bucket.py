@@ -1,4 +1,4 @@
-"""Whether a bucket is fit for staging: private, and nobody but KBQ deletes, freezes or bills its objects."""
+"""Checks that a bucket is fit for staging: private, and only KBQ deletes or changes its objects."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kbq_assets.adapters.gcs.errors import Intent, refusal
 from kbq_assets.core.errors import NotFound
 
 _EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
-#: Conditions of rules for noncurrent versions, which are none of KBQ's objects.
+#: Conditions of rules that apply only to noncurrent versions, never to KBQ's objects.
 _NONCURRENT: Final = frozenset({"numNewerVersions", "daysSinceNoncurrentTime", "noncurrentTimeBefore"})
 _HARMLESS_CLASSES: Final = frozenset({"STANDARD", "NEARLINE", "COLDLINE"})
 
 
 @dataclass(frozen=True)
 class BucketReport:
-    """What makes a bucket unfit, and what could not be seen or should be better: sentences for operators."""
+    """Sentences for operators: why a bucket is unfit, and what could not be checked or should be better."""
 
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -31,7 +31,7 @@ class BucketReport:
 class BucketFacts:
     """A bucket's metadata, policy and the access list that new objects get, as Cloud Storage's JSON.
 
-    None is what could not be looked at, or what does not apply; ``unseen`` tells why, in sentences.
+    None means that a part could not be read or does not apply; ``unseen`` says why, in sentences.
     """
 
     metadata: Mapping[str, Any] | None
@@ -41,7 +41,7 @@ class BucketFacts:
 
 
 def check_bucket(client: Client, bucket: str, prefix: str) -> BucketReport:
-    """Look at a bucket as far as this client may; what it may not see is a warning.
+    """Check a bucket; parts that this client may not read become warnings.
 
     Raises ConfigurationError if there is no such bucket, Unavailable.
     """
@@ -49,17 +49,18 @@ def check_bucket(client: Client, bucket: str, prefix: str) -> BucketReport:
 
 
 def read_facts(calls: Calls, bucket: str) -> BucketFacts:
-    """What this client may see of a bucket. Raises ConfigurationError if there is none, Unavailable."""
+    """The parts of a bucket's configuration that this client may read. Raises ConfigurationError if there is no such
+    bucket, Unavailable."""
     unseen: list[str] = []
 
     def look(part: str, permission: str) -> dict[str, Any] | None:
-        intent = Intent(f"look at{part.replace('/', ' ')}", f"gs://{bucket}", permission)
+        intent = Intent(f"read{part.replace('/', ' ')}", f"gs://{bucket}", permission)
 
         def read(response: requests.Response) -> dict[str, Any] | None:
             if response.ok:
                 return document(intent, response)
             error = refusal(intent, response.status_code, response.text)
-            if isinstance(error, NotFound):  # the bucket is there: a local server, or another endpoint's gap
+            if isinstance(error, NotFound):  # the bucket exists: the endpoint lacks this call
                 unseen.append(f"not checked: {intent}: the endpoint does not answer this")
             else:
                 unseen.append(f"not checked: {error.message}; {error.next_step}")
@@ -76,7 +77,7 @@ def read_facts(calls: Calls, bucket: str) -> BucketFacts:
 
 
 def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
-    """What the facts mean for objects below a prefix."""
+    """The report on objects below a prefix."""
     metadata = facts.metadata or {}
     under = f"{prefix}/" if prefix else ""
     problems = [*_rewriting_rules(metadata, under), *_freezes(metadata), *_charges(metadata)]
@@ -95,7 +96,7 @@ def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
 def _public(facts: BucketFacts) -> Iterator[str]:
     for binding in (facts.policy or {}).get("bindings", ()):
         for member in sorted(_EVERYBODY & set(binding.get("members", ()))):
-            yield f"{member} has {binding.get('role')}: take it away, staged data is not public"
+            yield f"{member} has {binding.get('role')}: remove it, staged data must not be public"
     for entry in (facts.default_access or {}).get("items", ()):
         if entry.get("entity") in _EVERYBODY:
             yield f"{entry['entity']} may read every new object: change the default object access list"
@@ -122,7 +123,7 @@ def _is_harmful(action: Mapping[str, Any]) -> bool:
 
 
 def _touches(condition: Mapping[str, Any], under: str) -> bool:
-    """Whether a rule may act on live objects below a prefix; suffixes and ages are not looked at: they may."""
+    """Whether a rule may act on live objects below a prefix; any suffix or age may match."""
     if condition.get("isLive") is False or _NONCURRENT & condition.keys():
         return False
     prefixes: Iterable[str] = condition.get("matchesPrefix") or [""]
@@ -134,8 +135,8 @@ def _freezes(metadata: Mapping[str, Any]) -> Iterator[str]:
     if retention:
         locked = ", locked" if retention.get("isLocked") else ""
         yield (
-            f"a retention policy ({retention.get('retentionPeriod')} s{locked}) forbids what KBQ must do, "
-            "replacing and deleting objects: remove it, or use another bucket"
+            f"a retention policy ({retention.get('retentionPeriod')} s{locked}) forbids KBQ "
+            "to replace and delete objects: remove it, or use another bucket"
         )
     if metadata.get("defaultEventBasedHold"):
         yield "new objects are put on hold (default event-based hold): turn it off"

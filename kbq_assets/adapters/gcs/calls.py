@@ -1,4 +1,4 @@
-"""Requests to the JSON API, bounded in time, repeated where that cannot do harm."""
+"""Requests to the JSON API, limited in time, and repeated if repetition is harmless."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from requests.adapters import HTTPAdapter
 from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
 from kbq_assets.core.errors import TransientError, UnknownOutcome
 
-#: Connections kept open: as many threads may share a store.
+#: Connections kept open: this many threads may share a store.
 POOL: Final = 64
-#: To connect, and to wait for an answer, in seconds. Sending a whole chunk must fit into the first.
+#: Timeouts in seconds: to connect, and to wait for an answer. Sending a whole chunk must fit into the first.
 TIMEOUT: Final = (30.0, 60.0)
-#: Pauses between repetitions, in seconds, each varied by half. An object takes one change a second, no more.
+#: Pauses between repetitions in seconds, each varied by half. An object accepts at most one change a second.
 PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """One request. ``repeatable``: applied twice it changes no more than once. ``accepts``: statuses besides 2xx."""
+    """One request. ``repeatable``: twice has the effect of once. ``accepts``: statuses besides 2xx."""
 
     intent: Intent
     verb: str
@@ -45,22 +45,22 @@ class Calls:
     """A client's connections. Threads may share it; a process that forks may not."""
 
     def __init__(self, client: Client, pauses: Sequence[float] = PAUSES) -> None:
-        # The library has no public way to its session, but documents this one for the size of the pool.
+        # The library has no public access to its session, but documents this one for the size of the pool.
         self._session: requests.Session = client._http
         for scheme in ("https://", "http://"):
-            # One that carries a client certificate stays as it is.
+            # A session with a client certificate stays as it is.
             if type(self._session.get_adapter(scheme)) is HTTPAdapter:
                 self._session.mount(scheme, HTTPAdapter(pool_maxsize=POOL))
         self.endpoint = str(client.api_endpoint).rstrip("/")
-        # Proxies and certificate authorities of the environment, looked up once: for every request it costs a third
-        # more CPU. And no .netrc is asked for another password than the token.
+        # Read proxies and certificate authorities from the environment once: doing so per request costs a third
+        # more CPU. And no .netrc can replace the token.
         environment = self._session.merge_environment_settings(self.endpoint, {}, None, None, None)
         self._session.proxies, self._session.verify = environment["proxies"], environment["verify"]
         self._session.trust_env = False
         self.pauses = tuple(pauses)
 
     def bucket_url(self, bucket: str, kind: str = "") -> str:
-        """The URL of a bucket; ``kind`` is ``/upload`` for what takes data."""
+        """The URL of a bucket; ``kind`` is ``/upload`` for requests that send data."""
         return f"{self.endpoint}{kind}/storage/v1/b/{bucket}"
 
     def object_url(self, bucket: str, name: str) -> str:
@@ -68,7 +68,7 @@ class Calls:
         return f"{self.bucket_url(bucket)}/o/{quote(name, safe='')}"
 
     def send(self, call: Call, read: Callable[[requests.Response], T]) -> T:
-        """What ``read`` makes of the answer. Raises what the package's table says; so may ``read``."""
+        """The result of ``read`` on the answer. Raises the errors of the package's table; so may ``read``."""
         unknown: UnknownOutcome | None = None
         for pause in (*self.pauses, None):
             try:
@@ -76,7 +76,7 @@ class Calls:
             except TransientError as error:
                 unknown = error if isinstance(error, UnknownOutcome) else unknown
                 if pause is None or (unknown and not call.repeatable):
-                    # A refused repetition does not tell what became of the first request.
+                    # A refused repetition does not show the fate of the first request.
                     raise unknown or error from None
                 wait(pause)
         raise AssertionError("the last pause is None")
@@ -112,10 +112,10 @@ def document(intent: Intent, response: requests.Response) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise intent.unsettled("the answer is no JSON object")
+        raise intent.unsettled("the answer is not a JSON object")
     return found
 
 
 def wait(seconds: float) -> None:
-    """Pause, not in step with others."""
+    """Pause for a random time, so that clients do not retry in step."""
     time.sleep(seconds * random.uniform(0.5, 1.5))

@@ -1,4 +1,4 @@
-"""Objects as they are downloaded: what the headers say of them, and streams that survive a lost connection."""
+"""Downloads: headers of an object, and streams that survive a lost connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CRC32C: Final = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
 
 @dataclass(frozen=True)
 class MediaFacts:
-    """What the headers say of the generation whose bytes follow. The checksum is the whole object's."""
+    """The generation that a download delivers. The checksum is the whole object's."""
 
     generation: int
     updated_ms: int
@@ -29,17 +29,17 @@ class MediaFacts:
 
 
 def media_call(intent: Intent, url: str) -> Call:
-    """A download, as the bytes are stored."""
+    """A download of the bytes as stored."""
     return Call(intent, "GET", url, {"alt": "media"}, {"Accept-Encoding": "identity"})
 
 
 def media_facts(intent: Intent, response: requests.Response) -> MediaFacts:
-    """The headers of a download. Raises Unavailable if it is none of Cloud Storage's."""
+    """The headers of a download. Raises Unavailable if they are not Cloud Storage's."""
     try:
         generation = int(response.headers["x-goog-generation"])
         crc32c = base64.b64decode(_CRC32C.findall(response.headers["x-goog-hash"])[0])
     except (LookupError, ValueError):
-        raise intent.unsettled("the answer tells neither generation nor checksum") from None
+        raise intent.unsettled("the answer has no generation or no checksum") from None
     return MediaFacts(generation, header_ms(intent, response, "last-modified"), int.from_bytes(crc32c, "big"))
 
 
@@ -48,17 +48,17 @@ def header_ms(intent: Intent, response: requests.Response, name: str) -> int:
     try:
         return int(parsedate_to_datetime(response.headers[name]).timestamp()) * 1000
     except (LookupError, ValueError):
-        raise intent.unsettled(f"the answer's header {name} tells no time") from None
+        raise intent.unsettled(f"the answer's header {name} is not a time") from None
 
 
 def require_checksum(intent: Intent, expected: int, found: int) -> None:
-    """Raise Unavailable for bytes that were damaged on their way."""
+    """Raise Unavailable if the bytes were damaged in transit."""
     if found != expected:
         raise intent.unsettled(f"its bytes have checksum {found:08x}, not {expected:08x}")
 
 
 class ObjectReader(io.RawIOBase):
-    """The bytes of one generation. A lost connection is taken up where it broke, a few times without progress."""
+    """The bytes of one generation. After a lost connection it resumes, a few times without progress."""
 
     def __init__(self, calls: Calls, intent: Intent, url: str) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class ObjectReader(io.RawIOBase):
         self._facts = media_facts(intent, self._response)
 
     def readable(self) -> bool:
-        """It is."""
+        """Always True (io.IOBase)."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; 0 is the end, where the checksum is verified. Raises Unavailable."""
+        """Fill a buffer; returns 0 at the end, after verifying the checksum. Raises Unavailable."""
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         self._position += len(data)
@@ -83,7 +83,7 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Release the connection."""
         self._response.close()
         super().close()
 
@@ -100,7 +100,7 @@ class ObjectReader(io.RawIOBase):
         raise AssertionError("the last pause is None")
 
     def _resume(self) -> None:
-        """Ask for the rest of the same generation."""
+        """Request the rest of the same generation."""
         self._response.close()
         rest = replace(
             self._call,

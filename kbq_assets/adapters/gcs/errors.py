@@ -1,4 +1,4 @@
-"""What Cloud Storage answers, or does not, as KBQ's errors. The table is in the package's docstring."""
+"""Cloud Storage's answers, or lack of one, as KBQ's errors. The package's docstring has the table."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 
-#: What ends an exchange without an answer.
+#: Exceptions that end an exchange without an answer.
 NO_ANSWER: Final = (requests.RequestException, urllib3.exceptions.HTTPError, auth.GoogleAuthError, OSError)
 _LONGEST_QUOTE: Final = 300
-_TRY_AGAIN: Final = "the next run goes on; if it lasts, see https://status.cloud.google.com and the network"
+_TRY_AGAIN: Final = "the next run retries; if it lasts, check https://status.cloud.google.com and the network"
 _PERMISSION: Final = re.compile(r"storage\.(?:buckets|objects)\.[a-zA-Z]+")
 _DAMAGED: Final = re.compile(r"(crc32c|md5|checksum|hash).*(match|calculated)", re.IGNORECASE)
 _BUCKET_GONE: Final = re.compile(r"bucket.*(does not exist|not found)", re.IGNORECASE)
-#: Reasons of a 400 or 403 that a permission would not mend.
+#: Reasons of a 400 or 403 that no permission would fix.
 _NEXT_STEPS: Final = {
     "retentionPolicyNotMet": "remove the bucket's retention policy: KBQ replaces and deletes objects",
     "objectUnderActiveHold": "release the object's hold, and the bucket's default hold",
@@ -38,7 +38,7 @@ _NEXT_STEPS: Final = {
 
 @dataclass(frozen=True)
 class Intent:
-    """What a request is for: ``name`` is the object's or bucket's address, ``permission`` what it needs."""
+    """A request's purpose: ``name`` is the object's or bucket's address, ``permission`` the one that it needs."""
 
     operation: str
     name: str
@@ -54,13 +54,13 @@ class Intent:
         return "/".join(self.name.split("/")[:3])
 
     def unsettled(self, reason: str) -> KbqError:
-        """No answer that can be relied on: a change may be applied or not."""
+        """The error for an unreliable answer: a change may be applied or not."""
         error = UnknownOutcome if self.changes else Unavailable
         return error(f"{self}: {reason}", next_step=_TRY_AGAIN)
 
 
 def refusal(intent: Intent, status: int, text: str) -> KbqError:
-    """The error for an answer that is no success."""
+    """The error for an answer that reports a failure."""
     reason, message = _told(text)
     said = f"{intent}: {status} {message}".rstrip()
     if status == 412:
@@ -75,7 +75,7 @@ def refusal(intent: Intent, status: int, text: str) -> KbqError:
 
 
 def interruption(intent: Intent, error: BaseException) -> KbqError:
-    """The error for an exchange that ended without an answer. Tells no URL: that of an upload is a secret."""
+    """The error for an exchange that ended without an answer. It shows no URL, since an upload's URL is a secret."""
     root = _root(error)
     reason = f"{type(root).__name__}: {root}"
     if isinstance(error, auth.GoogleAuthError) and not _passes(error):
@@ -99,7 +99,7 @@ def _next_step(intent: Intent, status: int, reason: str, message: str) -> str:
 
 
 def _told(text: str) -> tuple[str, str]:
-    """Reason and message of an error's body, which is JSON except for downloads."""
+    """Reason and message of an error's body: JSON, except for downloads."""
     try:
         error: Any = json.loads(text)["error"]
         reason, message = str(error["errors"][0]["reason"]), str(error["message"])
@@ -113,7 +113,7 @@ def _passes(error: auth.GoogleAuthError) -> bool:
 
 
 def _never_connected(error: BaseException) -> bool:
-    """Whether a connection could not even be made, so that nothing was sent."""
+    """Whether there was no connection, so that nothing was sent."""
     if isinstance(error, requests.ConnectTimeout):
         return True
     cause = error.args[0] if error.args else None
@@ -121,7 +121,7 @@ def _never_connected(error: BaseException) -> bool:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What began it; never what the caller was about when it asked for this."""
+    """The root cause, without the caller's own context chain."""
     following = error.__cause__ or error.__context__
     if isinstance(following, (*NO_ANSWER, http.client.HTTPException)):
         return _root(following)

@@ -1,4 +1,4 @@
-"""The `ObjectStore` port over a bucket; see the package for what an answer means."""
+"""The `ObjectStore` port over a bucket; the package's docstring explains each answer."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from kbq_assets.core.config.locations import parse_bucket
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 
-#: Deletions at a time: there is no request for many.
+#: Parallel deletions: there is no request for many.
 _DELETERS: Final = 16
 _READ_BUFFER: Final = 1 << 20
 _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
-#: No object of ours: a path does not start with a dot.
+#: Never one of KBQ's objects: their paths do not start with a dot.
 _NO_OBJECT: Final = ".time"
 
 
 def open_gcs_store(url: str, access: GoogleAccess) -> GcsObjectStore:
-    """The store at ``gs://bucket/prefix``. Nothing is sent yet. Raises ConfigurationError."""
+    """The store at ``gs://bucket/prefix``. Sends nothing yet. Raises ConfigurationError."""
     place = parse_bucket(url)
     options = {"api_endpoint": access.endpoint} if access.endpoint else None
-    # Made here: a Spark worker that writes to a bucket need not load BigQuery's client, and pandas with it.
+    # Imported here: a Spark worker that writes to a bucket need not import BigQuery's client and pandas.
     client = Client(project=None, credentials=google_credentials(access), client_options=options)
     return GcsObjectStore(client, place.name, place.prefix)
 
@@ -51,7 +51,7 @@ def open_gcs_store(url: str, access: GoogleAccess) -> GcsObjectStore:
 class GcsObjectStore:
     """Objects below ``prefix`` of a bucket. Threads may share it; each process opens its own.
 
-    ``pauses``: see `Calls`. ``chunk_bytes``: what a writer holds; a multiple of 256 KiB.
+    ``pauses``: see `Calls`. ``chunk_bytes``: the buffer of a writer; a multiple of 256 KiB.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class GcsObjectStore:
         return self._calls.send(media_call(intent, self._url(path)), read)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Stream an object: one generation of it, whatever happens meanwhile. Raises NotFound, Unavailable."""
+        """Stream one generation of an object, even if it is replaced meanwhile. Raises NotFound, Unavailable."""
         intent = self._intent("read", path, "storage.objects.get")
         return cast(
             BinaryIO, io.BufferedReader(ObjectReader(self._calls, intent, self._url(path)), _READ_BUFFER)
         )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """Objects whose path starts with ``prefix``, in path order, from the first after ``start_after``."""
+        """Objects with this path prefix, in path order, beginning after ``start_after``."""
         if folder := prefix.rpartition("/")[0]:
             check_path(folder)
         token = ""
@@ -98,7 +98,7 @@ class GcsObjectStore:
             page = self._calls.json(self._page(prefix, start_after, token))
             for item in page.get("items", ()):
                 entry = self._entry(item)
-                # The offset itself is listed too. A name with '/' at its end is the console's idea of a folder.
+                # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
                 if entry.path > start_after and not entry.path.endswith("/"):
                     yield entry
             token = page.get("nextPageToken", "")
@@ -106,14 +106,14 @@ class GcsObjectStore:
                 return
 
     def uri(self, path: str) -> str:
-        """The object's ``gs://`` address; a folder's, where ``path`` ends with '/'."""
+        """The object's ``gs://`` address; a folder's if ``path`` ends with '/'."""
         return f"gs://{self._bucket}/{self._name(path.removesuffix('/'))}"
 
     def now_ms(self) -> int:
-        """Cloud Storage's time, in ms since 1970. Asked for each time: no clock of this machine has a part in it."""
+        """Cloud Storage's time, in ms since 1970. Each call asks the service: the local clock plays no part."""
         intent = Intent("ask the time of", f"gs://{self._bucket}", "storage.objects.get")
         url = self._calls.object_url(self._bucket, self._prefix + _NO_OBJECT)
-        # Every answer has the time, the one that there is no such object too.
+        # Every answer has the time, even a 404.
         call = Call(intent, "GET", url, {"fields": "name"}, accepts=frozenset({401, 403, 404}))
         return self._calls.send(call, lambda response: header_ms(intent, response, "date"))
 
@@ -129,15 +129,15 @@ class GcsObjectStore:
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object of exactly this generation; return the new one.
 
-        Raises PreconditionFailed (also when the object is gone), Unavailable, UnknownOutcome.
+        Raises PreconditionFailed (also if the object is gone), Unavailable, UnknownOutcome.
         """
         if generation <= 0:
-            # To Cloud Storage generation 0 is an object that does not exist.
+            # Cloud Storage uses generation 0 for an object that does not exist.
             raise PreconditionFailed(f"{path} has no generation {generation}", next_step="read it again")
         return int(self._put("swap", path, data, generation)["generation"])
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object; an existing target is kept as it is (copies are content-equal). Raises NotFound."""
+        """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
         intent = self._intent("copy", source, "storage.objects.get and storage.objects.create", changes=True)
         to = self._calls.object_url(self._bucket, self._name(target)).removeprefix(self._calls.endpoint)
         url = f"{self._url(source)}/rewriteTo{to.removeprefix('/storage/v1')}"
@@ -149,7 +149,7 @@ class GcsObjectStore:
             return
 
     def open_write(self, path: str) -> ObjectWriter:
-        """Stream a new object; the path must not exist when it is closed."""
+        """Stream a new object; its path must not exist when the writer closes."""
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         target = UploadTarget(path, self._name(path), intent, self._calls.bucket_url(self._bucket, "/upload"))
         writer = UploadWriter(self._calls, target, self._put_file, self._chunk_size)
@@ -157,11 +157,11 @@ class GcsObjectStore:
         return writer
 
     def _chunk_size(self) -> int:
-        # A closed writer may be counted until it is forgotten: then chunks are smaller than they could be.
+        # A closed writer may count until it is collected: then chunks are smaller than they could be.
         return chunk_size(self._chunk_bytes, len(self._writers))
 
     def delete(self, path: str) -> None:
-        """Delete an object. Deleting what is not there succeeds. Raises Unavailable, UnknownOutcome."""
+        """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
         intent = self._intent("delete", path, "storage.objects.delete", changes=True)
         try:
             self._calls.send(Call(intent, "DELETE", self._url(path)), lambda _: None)
@@ -184,7 +184,7 @@ class GcsObjectStore:
             return {path: error for path, error in failures if error is not None}
 
     def sweep_temporary(self) -> int:
-        """Nothing: an upload that was given up is forgotten by Cloud Storage after a week."""
+        """Do nothing: Cloud Storage forgets an abandoned upload after a week."""
         return 0
 
     # Below the port
@@ -205,7 +205,7 @@ class GcsObjectStore:
 
     def _page(self, prefix: str, start_after: str, token: str) -> Call:
         intent = Intent("list", f"gs://{self._bucket}/{self._prefix}{prefix}", "storage.objects.list")
-        # Without a page size it is the service's largest, 1,000.
+        # The default page size is the service's largest, 1,000.
         parameters = {"prefix": self._prefix + prefix, "fields": _LISTED}
         if start_after:
             parameters["startOffset"] = self._prefix + start_after
@@ -224,7 +224,7 @@ class GcsObjectStore:
         return StoredFile(path, int(answer["size"]), answer["crc32c"])
 
     def _put(self, operation: str, path: str, data: bytes, generation: int) -> dict[str, Any]:
-        """Write an object in one request, checksum included: Cloud Storage refuses what was damaged."""
+        """Write an object in one request with its checksum: Cloud Storage refuses damaged bytes."""
         permission = "storage.objects.create" + (" and storage.objects.delete" if generation else "")
         intent = self._intent(operation, path, permission, changes=True)
         metadata = {"name": self._name(path), "crc32c": crc32c_text(google_crc32c.value(data))}

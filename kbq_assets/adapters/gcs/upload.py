@@ -1,6 +1,6 @@
-"""An object streamed in chunks through one of Cloud Storage's upload sessions.
+"""Streams an object in chunks through one of Cloud Storage's upload sessions.
 
-A session's URL is a secret: whoever has it may write the object. It is in no message.
+A session's URL is a secret: whoever has it may write the object. No message shows it.
 https://cloud.google.com/storage/docs/performing-resumable-uploads
 """
 
@@ -22,21 +22,21 @@ from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.core.errors import KbqError, NotFound, TransientError, Unavailable, UnknownOutcome
 from kbq_assets.ports.object_store import StoredFile
 
-#: Every chunk but the last must be a multiple.
+#: Every chunk but the last must be a multiple of this.
 STEP: Final = 256 << 10
-#: Sent at once, and held until the session has it.
+#: Bytes sent at once, and held until the session has them.
 CHUNK_BYTES: Final = 16 * STEP
-#: What the open writers of a store hold together: with many of them, chunks are smaller.
+#: Bytes that all open writers of a store may hold together: with many writers, chunks are smaller.
 ALL_BYTES: Final = 8 * CHUNK_BYTES
 _INCOMPLETE: Final = 308
-#: The session is gone; 499 is what Cloud Storage says of one that was cancelled.
+#: The session is gone; Cloud Storage answers 499 for a cancelled one.
 _OVER: Final = frozenset({404, 410, 499})
 _KEPT: Final = re.compile(r"bytes=0-(\d+)")
 
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """An object to be: its path, its name in the bucket, and the URL where the bucket takes uploads."""
+    """An object to write: its path, its name in the bucket, and the bucket's upload URL."""
 
     path: str
     name: str
@@ -45,18 +45,18 @@ class UploadTarget:
 
 
 def crc32c_text(checksum: int) -> str:
-    """A checksum as Cloud Storage writes it: base64, big-endian."""
+    """A checksum in Cloud Storage's form: base64, big-endian."""
     return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
 def chunk_size(most: int, writers: int) -> int:
-    """Bytes of a chunk, at most so many, where so many writers are open."""
+    """The chunk size for this number of open writers, at most ``most``."""
     return min(most, max(STEP, ALL_BYTES // max(1, writers) // STEP * STEP))
 
 
 class UploadWriter:
-    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request. ``chunk_bytes`` says
-    what a chunk is now: another number when other writers were opened or closed."""
+    """The `ObjectWriter` port. ``put`` writes an object that fits into one chunk in one request. ``chunk_bytes``
+    returns the current chunk size, which changes as other writers open or close."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class UploadWriter:
         self._session: _Session | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append bytes. Raises Unavailable, and PreconditionFailed if the path is seen to exist already."""
+        """Append bytes. Raises Unavailable, and PreconditionFailed if the path already exists."""
         view = memoryview(data).cast("B")
         most = self._chunk_bytes()
         for start in range(0, len(view), most):
@@ -80,7 +80,7 @@ class UploadWriter:
         return len(view)
 
     def close(self) -> StoredFile:
-        """Make the object visible whole. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
+        """Make the whole object visible. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
         if self._session is None:
             stored = self._put(self._target.path, bytes(self._buffer))
         else:
@@ -98,7 +98,7 @@ class UploadWriter:
             self._session = None
 
     def _append(self, piece: bytes, most: int) -> None:
-        """The newest bytes stay here, so that the last chunk, which makes the object visible, is never empty."""
+        """Buffer bytes. The newest stay, so that the last chunk, which makes the object visible, is never empty."""
         self._crc32c = google_crc32c.extend(self._crc32c, piece)
         room = max(0, most - len(self._buffer))
         self._buffer += piece[:room]
@@ -114,12 +114,12 @@ class UploadWriter:
         if stored.crc32c != checksum:
             raise Unavailable(
                 f"{self._target.intent}: stored with checksum {stored.crc32c}, not {checksum}",
-                next_step="the next run writes it anew; this file is never loaded, and cleaning removes it",
+                next_step="the next run writes it again; this file is never loaded, and clean-up deletes it",
             )
 
 
 class _Session:
-    """An upload session, and how many bytes it has."""
+    """An upload session, and the number of bytes that it has."""
 
     def __init__(self, calls: Calls, target: UploadTarget) -> None:
         self._calls, self._intent = calls, target.intent
@@ -128,21 +128,21 @@ class _Session:
         self._url = self._start(target)
 
     def send(self, chunk: bytes) -> None:
-        """Bring the session to have these bytes too; nothing is visible yet. Raises Unavailable."""
+        """Send bytes to the session; nothing becomes visible yet. Raises Unavailable."""
         self._deliver(chunk, None)
 
     def finish(self, chunk: bytes, crc32c: str) -> Mapping[str, Any]:
-        """Make the object visible with its last bytes; what Cloud Storage says of it, unless it finds damage."""
+        """Send the last bytes, which makes the object visible; returns its metadata. Damaged bytes are refused."""
         self._checksum = {"X-Goog-Hash": f"crc32c={crc32c}"}
         return self._deliver(chunk, self._kept + len(chunk))
 
     def cancel(self) -> None:
-        """Give the session up. Never raises."""
+        """Cancel the session. Never raises."""
         with contextlib.suppress(KbqError):
             self._calls.attempt(Call(self._intent, "DELETE", self._url, accepts=_OVER))
 
     def _start(self, target: UploadTarget) -> str:
-        # A session that nobody knows of does no harm: starting it changes nothing, and may be repeated.
+        # A lost session is harmless: starting one changes nothing, and may be repeated.
         intent = replace(target.intent, changes=False)
 
         def location(response: requests.Response) -> str:
@@ -161,9 +161,9 @@ class _Session:
         return self._calls.send(call, location)
 
     def _deliver(self, chunk: bytes, total: int | None) -> Mapping[str, Any]:
-        """Send a chunk; after a failure ask first how much of it has arrived. What is said of the object, at its end.
+        """Send a chunk; after a failure, first ask how much has arrived. Returns the object's metadata at the end.
 
-        Only the chunk that makes the object visible, that with a ``total``, can have an unknown outcome.
+        Only the last chunk, with a ``total``, makes the object visible and can have an unknown outcome.
         """
         first, failure = self._kept, None
         for pause in (*self._calls.pauses, None):
@@ -185,11 +185,11 @@ class _Session:
         before = self._kept
         done = self._exchange(rest, total)
         if done is None and self._kept == before:
-            raise self._intent_for(total).unsettled("the upload session takes no more")
+            raise self._intent_for(total).unsettled("the upload session accepts no more bytes")
         return done
 
     def _exchange(self, rest: bytes, total: int | None) -> Mapping[str, Any] | None:
-        """Send bytes, or none to ask: what is said of the finished object, None while there is more to come."""
+        """Send bytes, or none to ask; returns the finished object's metadata, None while more bytes are due."""
         intent = self._intent_for(total)
         span = f"{self._kept}-{self._kept + len(rest) - 1}" if rest else "*"
         headers = {"Content-Range": f"bytes {span}/{'*' if total is None else total}"}
@@ -202,7 +202,7 @@ class _Session:
         if response.status_code != _INCOMPLETE:
             return document(intent, response)
         kept = _KEPT.fullmatch(response.headers.get("range", ""))
-        # It never has less than it once had: those bytes are not here any more.
+        # The session must not have fewer bytes than before: this process no longer holds them.
         self._kept = max(self._kept, int(kept[1]) + 1 if kept else 0)
         return None
 
@@ -212,5 +212,5 @@ class _Session:
     def _over(self) -> Unavailable:
         return Unavailable(
             f"{self._intent}: its upload session is over, nothing was written",
-            next_step="the next run writes it anew",
+            next_step="the next run writes it again",
         )

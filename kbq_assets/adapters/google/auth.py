@@ -1,11 +1,11 @@
-"""Google credentials. A reference travels with the settings; the secret is read where a client opens.
+"""Google credentials. A reference travels with the settings; the client reads the secret when it opens.
 
     ""                     Application Default Credentials
     file:PATH              a service account's key, as JSON
     impersonate:EMAIL      that service account, by Application Default Credentials that may impersonate it
     anonymous              none: local servers
 
-What they are charged to follows Google's own `GOOGLE_CLOUD_QUOTA_PROJECT`.
+Google's own `GOOGLE_CLOUD_QUOTA_PROJECT` sets the project that pays.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from google.oauth2 import service_account
 
 from kbq_assets.core.errors import ConfigurationError
 
-#: What an identity may do is IAM's to say: a scope is never narrower than its roles.
+#: IAM decides what an identity may do, so the scope is never narrower than its roles.
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
-#: The longest that needs no organisation policy. Renewed by itself.
+#: The longest lifetime without an organization policy. Tokens renew automatically.
 _LIFETIME_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True)
 class GoogleAccess:
-    """As whom, and where. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" Google's."""
+    """Identity and endpoint. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" for Google's."""
 
     credentials: str = ""
     endpoint: str = ""
 
 
 def google_credentials(access: GoogleAccess) -> Credentials:
-    """Credentials that an access refers to. Raises ConfigurationError, which tells no secret."""
+    """The credentials of an access. Raises ConfigurationError, without the secret."""
     kind, _, target = access.credentials.partition(":")
     if access.credentials == "anonymous":
         return AnonymousCredentials()
@@ -55,7 +55,7 @@ def google_credentials(access: GoogleAccess) -> Credentials:
 
 
 def identity(credentials: Credentials) -> str:
-    """Whose credentials these are: an e-mail address, or their kind, where they do not say."""
+    """The owner of the credentials: an e-mail address, or the kind of credentials if it is unknown."""
     if isinstance(credentials, compute_engine.Credentials):
         with contextlib.suppress(exceptions.GoogleAuthError):
             credentials.refresh(Request())  # only then does the machine's metadata server name the account
@@ -85,11 +85,11 @@ def _from_file(path: str) -> Credentials:
         reason = error.strerror or "it cannot be read"
     except (ValueError, KeyError, TypeError, AttributeError, exceptions.GoogleAuthError):
         # Their messages may quote the file.
-        reason = "it is no service account's key"
+        reason = "it is not a service account's key"
     if reason:
         raise ConfigurationError(
             f"Google credentials {path}: {reason}",
-            next_step="the file is needed where the client runs: on the driver and on every Spark worker",
+            next_step="the client needs the file on the driver and on every Spark worker",
         )
     charged: Credentials = found.with_quota_project_from_environment()
     return charged

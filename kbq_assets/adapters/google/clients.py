@@ -1,4 +1,4 @@
-"""Google's own clients, as credentials and endpoint of an access say: for the doctor, and for users' assets."""
+"""Google's own clients for an access's credentials and endpoint: for the doctor and for users' assets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.core.config.locations import BigQueryProject
 
-if TYPE_CHECKING:  # BigQuery's client brings pandas: who needs one client does not wait for the other
+if TYPE_CHECKING:  # BigQuery's client imports pandas, so each client is imported only if it is needed
     from google.cloud.bigquery import Client as BigQueryClient
     from google.cloud.storage import Client as StorageClient
 
 
 def storage_client(access: GoogleAccess, project: str | None = None) -> StorageClient:
-    """A Cloud Storage client. ``project`` matters to calls about buckets alone. Raises ConfigurationError."""
+    """A Cloud Storage client. ``project`` matters only for calls about buckets. Raises ConfigurationError."""
     from google.cloud.storage import Client
 
     return Client(project=project, credentials=google_credentials(access), client_options=_options(access))

@@ -18,10 +18,10 @@ from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 
 _NAME: Final = re.compile(r"projects/[\w:.-]+(/locations/([\w-]+))?/secrets/[\w-]+/versions/([\w-]+)")
-#: To connect, and to wait for an answer, in seconds.
+#: Timeouts in seconds: to connect, and to wait for an answer.
 _TIMEOUT: Final = (10.0, 30.0)
 _WHY: Final = {
-    400: "the version is disabled or destroyed, or the name is none",
+    400: "the version is disabled or destroyed, or the name is invalid",
     401: "the credentials are not accepted",
     403: "these credentials may not read it",
     404: "there is no such secret or version",
@@ -29,18 +29,18 @@ _WHY: Final = {
 
 
 def read_secret(name: str, access: GoogleAccess) -> str:
-    """The text of ``projects/P/secrets/S/versions/V``. Raises ConfigurationError, Unavailable, which tell no secret."""
+    """The text of ``projects/P/secrets/S/versions/V``. Raises ConfigurationError, Unavailable, without the secret."""
     matched = _NAME.fullmatch(name)
     if matched is None:
         raise ConfigurationError(
-            f"{name} names no version of a secret",
+            f"{name} is not the name of a secret's version",
             next_step="projects/P/secrets/S/versions/latest, or a number",
         )
     response = _answer(f"{access.endpoint or _endpoint(matched[2])}/v1/{name}:access", name, access)
     if response.status_code in _WHY:
         raise ConfigurationError(
             f"Secret Manager refuses {name}: {_WHY[response.status_code]}",
-            next_step="grant roles/secretmanager.secretAccessor to the extraction's credentials, or mend the name",
+            next_step="grant roles/secretmanager.secretAccessor to the extraction's credentials, or correct the name",
         )
     if response.status_code != 200:
         raise _unavailable(name, f"status {response.status_code}")
@@ -71,8 +71,8 @@ def _text(response: requests.Response, name: str) -> str:
         if int(payload.get("dataCrc32c", google_crc32c.value(data))) == google_crc32c.value(data):
             return data.decode()
     except (ValueError, KeyError, TypeError):
-        pass  # an error's message may quote the secret
-    raise _unavailable(name, "the answer is damaged, or no text")
+        pass  # the error's message may quote the secret
+    raise _unavailable(name, "the answer is damaged, or not text")
 
 
 def _unavailable(name: str, why: str) -> Unavailable:

@@ -139,7 +139,7 @@ def test_a_permission_to_look_that_is_missing_is_a_warning_that_names_it(cloud: 
 def test_what_an_endpoint_does_not_offer_is_a_warning_and_not_a_missing_bucket(cloud: Cloud) -> None:
     cloud.strike("buckets.getIamPolicy", "404")
     warnings = check_bucket(anonymous_client(cloud.proxy.endpoint), cloud.bucket, "kbq").warnings
-    policy = f"not checked: look at iam gs://{cloud.bucket}: the endpoint does not answer this"
+    policy = f"not checked: read iam gs://{cloud.bucket}: the endpoint does not answer this"
     assert policy in warnings
     assert not any("does not exist" in warning for warning in warnings)
     assert f"gcloud storage buckets update gs://{cloud.bucket} --public" in warnings[-1]

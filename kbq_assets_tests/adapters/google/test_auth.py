@@ -167,7 +167,7 @@ def test_a_file_that_is_no_key_is_refused_without_quoting_it(
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "key.json"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="no service account's key") as caught:
+    with pytest.raises(ConfigurationError, match="not a service account's key") as caught:
         google_credentials(GoogleAccess(f"file:{path}"))
     assert caught.value.__context__ is None  # a traceback would print it
     assert "hunter2" not in str(caught.value) + caplog.text
@@ -177,7 +177,7 @@ def test_a_key_that_cannot_be_parsed_is_refused_without_quoting_it(key_file: Pat
     content = json.loads(key_file.read_text())
     content["private_key"] = "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n"
     key_file.write_text(json.dumps(content))
-    with pytest.raises(ConfigurationError, match="no service account's key") as caught:
+    with pytest.raises(ConfigurationError, match="not a service account's key") as caught:
         google_credentials(GoogleAccess(f"file:{key_file}"))
     assert "hunter2" not in str(caught.value)
 
