@@ -1,25 +1,27 @@
-"""How much of each partition one run may read: limits of the run and of topics, shared out fairly.
+"""How much of each partition one run may read: limits of the run and of topics, shared by weight.
 
-Water-filling: all partitions rise together, each at the pace of its weight, until it has all it wants, or a limit of
-its topic or of the run is used up. So nobody gets more than the limits, nothing is held back that a limit would still
-allow, and what one partition does not need goes to the others.
-"""
+Water-filling: the shares of all partitions rise to a common level, each times its weight, until a limit of the topic
+or of the run is used up. What one partition does not need goes to the others."""
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
+from typing import Final
+
+#: Levels between two whole positions of a share.
+_STEPS: Final = 1 << 10
+_UNLIMITED: Final = 1 << 100
 
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Most that may be read; 0 is no limit. ``records`` are held against positions, an upper bound of them; ``bytes``
-    against an estimate from the average record so far."""
+    """Most that may be read; 0 is no limit."""
 
+    #: counted in positions, an upper bound of the records
     records: int = 0
+    #: an estimate, from the average record so far
     bytes: int = 0
 
     def __bool__(self) -> bool:
@@ -28,109 +30,74 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one partition could read. ``bytes`` are a position's, on average."""
+    """What one partition could read. ``bytes`` are the average of one position."""
 
     topic: str
     positions: int
     bytes: int = 1
     weight: int = 1
 
+    @property
+    def size(self) -> int:
+        """Bytes of a position, at least 1."""
+        return max(1, self.bytes)
+
 
 def allot(
     demands: Sequence[Demand], topics: Mapping[str, ReadLimits], run: ReadLimits | None = None
 ) -> list[int]:
-    """The positions that each demand gets. Remainders of a position go to the first demands."""
-    shares = _Shares(demands, topics, run or ReadLimits())
-    shares.fill()
-    shares.give_out_remainders()
-    return shares.given
+    """The positions that each demand gets. The first demands get the remainders of the division."""
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for index, demand in enumerate(demands):
+        by_topic[demand.topic].append(index)
+    groups = [(topics.get(topic, ReadLimits()), members) for topic, members in by_topic.items()]
+    groups.append((run or ReadLimits(), list(range(len(demands)))))
+    given = [demand.positions for demand in demands]
+    for limits, members in groups:
+        _lower(given, demands, limits, members)
+    _give_remainders(given, demands, groups)
+    return given
 
 
-@dataclass
-class _Limit:
-    """One limit: what is used of it, and how fast the demands that still rise use it up."""
+def _lower(given: list[int], demands: Sequence[Demand], limits: ReadLimits, members: Sequence[int]) -> None:
+    """Cut the members' shares at the highest level that keeps the limits."""
 
-    most: int
-    costs: dict[int, int] = field(default_factory=dict)
-    used: int = 0
-    pace: int = 0
-    rising: set[int] = field(default_factory=set)
+    def shares(level: int) -> list[int]:
+        return [min(given[i], level * demands[i].weight // _STEPS) for i in members]
 
-    @property
-    def level(self) -> Fraction:
-        """Where the common level stands when this limit is used up."""
-        return Fraction(self.most - self.used, self.pace)
+    low, high = 0, max((given[i] * _STEPS // demands[i].weight + 1 for i in members), default=0)
+    if not limits or min(_rooms(limits, demands, members, shares(high))) >= 0:
+        return
+    while high - low > 1:
+        level = (low + high) // 2
+        fits = min(_rooms(limits, demands, members, shares(level))) >= 0
+        low, high = (level, high) if fits else (low, level)
+    for index, share in zip(members, shares(low), strict=True):
+        given[index] = share
 
 
-class _Shares:
-    def __init__(self, demands: Sequence[Demand], topics: Mapping[str, ReadLimits], run: ReadLimits) -> None:
-        self.given = [demand.positions for demand in demands]
-        self._demands = demands
-        self._limits: list[_Limit] = []
-        self._limits_of: dict[int, list[int]] = defaultdict(list)
-        by_topic: dict[str, list[int]] = defaultdict(list)
+def _rooms(
+    limits: ReadLimits, demands: Sequence[Demand], members: Sequence[int], shares: Sequence[int]
+) -> list[int]:
+    """Positions and bytes that limits leave; below 0 they are exceeded."""
+    size = sum(demands[i].size * share for i, share in zip(members, shares, strict=True))
+    return [(limits.records or _UNLIMITED) - sum(shares), (limits.bytes or _UNLIMITED) - size]
+
+
+def _give_remainders(
+    given: list[int], demands: Sequence[Demand], groups: Sequence[tuple[ReadLimits, Sequence[int]]]
+) -> None:
+    """Shares are whole positions. Give each demand one more, then the first demands all that is left."""
+    rooms_of: dict[int, list[list[int]]] = defaultdict(list)
+    for limits, members in groups:
+        rooms = _rooms(limits, demands, members, [given[i] for i in members])
+        for index in members:
+            rooms_of[index].append(rooms)
+    for most in (1, _UNLIMITED):
         for index, demand in enumerate(demands):
-            by_topic[demand.topic].append(index)
-        for topic, members in by_topic.items():
-            self._limit(topics.get(topic, ReadLimits()), members)
-        self._limit(run, range(len(demands)))
-
-    def _limit(self, limits: ReadLimits, members: Sequence[int]) -> None:
-        if limits.records:
-            self._add(limits.records, {i: 1 for i in members})
-        if limits.bytes:
-            self._add(limits.bytes, {i: max(1, self._demands[i].bytes) for i in members})
-
-    def _add(self, most: int, costs: dict[int, int]) -> None:
-        pace = sum(cost * self._demands[i].weight for i, cost in costs.items())
-        for index in costs:
-            self._limits_of[index].append(len(self._limits))
-        self._limits.append(_Limit(most, costs, 0, pace, set(costs)))
-
-    def fill(self) -> None:
-        """Raise the level until every demand is met or stands below a limit that is used up."""
-        rising = set(self._limits_of)
-        # (level, limit or -1, demand): what happens as the level rises. An entry of a limit is stale when its pace has
-        # changed since; its level can only have grown.
-        events = [(Fraction(self._demands[i].positions, self._demands[i].weight), -1, i) for i in rising]
-        events += [(limit.level, number, -1) for number, limit in enumerate(self._limits) if limit.pace]
-        heapq.heapify(events)
-        while rising and events:
-            level, number, index = heapq.heappop(events)
-            if number < 0:
-                stopped = [index] if index in rising else []
-            elif not self._limits[number].rising:
-                continue
-            elif self._limits[number].level > level:
-                heapq.heappush(events, (self._limits[number].level, number, -1))
-                continue
-            else:
-                stopped = sorted(self._limits[number].rising)
-            for index in stopped:
-                self._stop(index, level)
-            rising.difference_update(stopped)
-
-    def _stop(self, index: int, level: Fraction) -> None:
-        demand = self._demands[index]
-        self.given[index] = min(demand.positions, int(level * demand.weight))
-        for number in self._limits_of[index]:
-            limit = self._limits[number]
-            limit.used += self.given[index] * limit.costs[index]
-            limit.pace -= demand.weight * limit.costs[index]
-            limit.rising.discard(index)
-
-    def give_out_remainders(self) -> None:
-        """Levels are no whole positions: first one more for each that can have it, then whatever is left."""
-        for most in (1, None):
-            for index, limits in self._limits_of.items():
-                room = [
-                    (self._limits[n].most - self._limits[n].used) // self._limits[n].costs[index]
-                    for n in limits
-                ]
-                more = min(self._demands[index].positions - self.given[index], *room)
-                self._give(index, more if most is None else min(more, most))
-
-    def _give(self, index: int, more: int) -> None:
-        self.given[index] += more
-        for number in self._limits_of[index]:
-            self._limits[number].used += more * self._limits[number].costs[index]
+            free = (min(records, size // demand.size) for records, size in rooms_of[index])
+            more = min(demand.positions - given[index], most, *free)
+            given[index] += more
+            for rooms in rooms_of[index]:
+                rooms[0] -= more
+                rooms[1] -= more * demand.size
