@@ -7,14 +7,7 @@ from collections.abc import Iterator
 
 from kbq_assets.core.loading.table_state import TableRegistry, TableState, mark_key, rows_key
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import (
-    Commit,
-    Counts,
-    PartitionCommit,
-    StagedFile,
-    TopicRegistry,
-    Window,
-)
+from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
 from kbq_assets.core.protocol.names import (
     TABLE_REGISTRY,
     TOPIC_REGISTRY,
@@ -25,6 +18,7 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicRegistry
 
 TOPICS, PARTITIONS, TABLES, FILES = 160, 70, 400, 50_000
 ROWS = 10_000

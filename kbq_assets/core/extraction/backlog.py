@@ -1,6 +1,7 @@
-"""What waits on the broker, judged: how much it probably is, how close to being lost, whether it may wait.
+"""Unread positions of a partition: an estimate of their size, how close they are to being lost, and whether they may
+wait.
 
-Everything here is politeness, order and estimate; no record depends on it.
+Everything here decides order and size of work. No record depends on it.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from kbq_assets.core.protocol.commits import Counts
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: A partition is in danger while less than this share of the log lies between the log's start and the position.
+#: A partition is in danger while less than this share of the log lies below its position.
 DANGER: Final = 0.1
-#: How many turns a partition in danger gets for one of another of its topic.
+#: Turns of a partition in danger for one turn of another partition of its topic.
 DANGER_TURNS: Final = 4
-#: Bytes of a record's value where nothing is known yet.
+#: Assumed bytes of a record's value until some are read.
 _UNKNOWN_BYTES: Final = 1024
 
 
 @dataclass(frozen=True)
 class Averages:
-    """What a position holds on average, as the commits' totals tell from run to run. Estimates only."""
+    """Records and bytes of an average position, from the commits' totals. Estimates only."""
 
     records: float = 1.0
     bytes: float = _UNKNOWN_BYTES
 
     @classmethod
     def of(cls, totals: Counts, fallback: Averages | None = None) -> Averages:
-        """Averages over positions that were read; the fallback where none were."""
+        """Averages over positions that were read; the fallback if none were."""
         positions = totals.positions - totals.lost
         if positions <= 0:
             return fallback or cls()
@@ -38,7 +39,7 @@ class Averages:
 
     @classmethod
     def of_topic(cls, totals: Iterable[Counts]) -> Averages:
-        """Over all partitions: what one without a past is taken for."""
+        """Averages over all partitions, assumed for one that was never read."""
         positions = records = size = 0
         for counts in totals:
             positions += counts.positions - counts.lost
@@ -49,7 +50,7 @@ class Averages:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A partition with so little to read that its topic lets it wait."""
+    """A partition that may wait, because it has too little to read."""
 
     topic_partition: TopicPartition
     first: int
@@ -59,9 +60,9 @@ class Waiting:
 
 
 def headroom(position: int, broker: BrokerOffsets) -> float:
-    """The share of the retained log that retention may still delete before ``position`` is lost.
+    """The share of the retained log below ``position``, which retention deletes first.
 
-    1.0 where the log starts at 0: nothing was ever deleted.
+    1.0 if the log starts at 0: nothing was ever deleted.
     """
     if broker.earliest <= 0 or broker.latest <= broker.earliest:
         return 1.0
@@ -69,12 +70,12 @@ def headroom(position: int, broker: BrokerOffsets) -> float:
 
 
 def is_in_danger(room: float) -> bool:
-    """Whether retention comes close to a position with this headroom."""
+    """Whether retention is close to a position with this headroom."""
     return room < DANGER
 
 
 def too_little(settings: TopicSettings, positions: int, averages: Averages) -> str:
-    """Why so few positions may wait, or "" where they need not: any minimum that is reached is enough."""
+    """Why so few positions may wait; "" if they need not. Reaching any one minimum is enough."""
     records, size = positions * averages.records, positions * averages.bytes
     short = []
     if settings.extraction.min_records:

@@ -1,7 +1,7 @@
-"""What reading cost, per topic and owner: for chargeback.
+"""Cost of reading per topic and owner, for chargeback.
 
-A cost function turns the usage of one topic in one run into a number of whatever unit its author likes. The default is
-the processor seconds of the topic's tasks.
+A cost function turns one topic's usage in one run into a number, in a unit of its author's choice. The default is the
+processor seconds of the topic's tasks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ COSTS: Final = "costs/"
 
 @dataclass(frozen=True)
 class Usage:
-    """What one topic used in one run, whether or not it could be published. ``bytes`` are of values, ``staged_bytes``
-    of files; ``seconds`` of tasks, ``core_seconds`` of processors in them."""
+    """One topic's usage in one run, published or not. ``bytes`` count values, ``staged_bytes`` files; ``seconds`` are
+    those of tasks, ``core_seconds`` their processor time."""
 
     topic: str
     owner: str = ""
@@ -40,7 +40,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Cost:
-    """A topic's usage and its cost; None where the cost function failed."""
+    """A topic's usage and its cost; None if the cost function failed."""
 
     usage: Usage
     cost: float | None
@@ -67,7 +67,7 @@ def load_cost_function(name: str) -> CostFunction:
         ) from error
     if not callable(found):
         raise ConfigurationError(
-            f"KBQ_COST_FUNCTION={name} is no function", next_step="name an importable module:function"
+            f"KBQ_COST_FUNCTION={name} is not a function", next_step="name an importable module:function"
         )
     return cast(CostFunction, found)
 
@@ -92,13 +92,13 @@ def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
 
 
 def costs_path(run: str, started_ms: int) -> str:
-    """Where a run's cost records go: `costs/2026-11-21/143059-a1b2.jsonl`."""
+    """Path of a run's cost records: `costs/2026-11-21/143059-a1b2.jsonl`."""
     started = datetime.fromtimestamp(started_ms / 1000, UTC)
     return f"{COSTS}{started:%Y-%m-%d}/{started:%H%M%S}-{run}.jsonl"
 
 
 def cost_lines(costs: Iterable[Cost], run: str, started_ms: int) -> bytes:
-    """Cost records as lines of JSON, flat, so that DuckDB and BigQuery read them as they are."""
+    """Cost records as flat JSON lines, which DuckDB and BigQuery read directly."""
     started = datetime.fromtimestamp(started_ms / 1000, UTC)
     common = {"run": run, "started": f"{started:%Y-%m-%dT%H:%M:%SZ}"}
     lines = [json.dumps({**common, **dataclasses.asdict(c.usage), "cost": c.cost}) for c in costs]

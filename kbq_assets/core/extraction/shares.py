@@ -1,4 +1,4 @@
-"""The order in which partitions are read, and what the limits leave of each."""
+"""The order in which partitions are read, and how much of each the limits allow."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 @dataclass(frozen=True)
 class Throttled:
-    """Positions that a limit of the topic or of the run leaves to later runs."""
+    """Positions that a limit of the topic or of the run defers to later runs."""
 
     topic_partition: TopicPartition
     positions: int
 
 
 def weight(unit: Unit) -> int:
-    """How many turns a unit's partition gets: by its topic's priority, more when it is close to losing records."""
+    """Turns of a unit's partition: by its topic's priority, more if it is close to losing records."""
     return unit.settings.extraction.priority * (DANGER_TURNS if is_in_danger(unit.headroom) else 1)
 
 
 def urgency(unit: Unit) -> tuple[float, int]:
-    """The order among equals: nearest to losing records first, then the longest, so that cores are busy to the end."""
+    """Sort key among equals: nearest to losing records first, then the longest, which keeps cores busy to the end."""
     return (unit.headroom if is_in_danger(unit.headroom) else 1.0, -unit.range.positions)
 
 
@@ -39,7 +39,7 @@ def in_order(units: Iterable[Unit]) -> list[Unit]:
 def within_limits(
     units: Sequence[Unit], averages: Mapping[TopicPartition, Averages], run: ReadLimits
 ) -> tuple[list[Unit], list[Throttled]]:
-    """Units cut to what the limits allow, and what is left of them."""
+    """Units cut to the limits, and the positions that are deferred."""
     topics = {
         unit.range.topic_partition.topic: ReadLimits(
             unit.settings.extraction.max_records, unit.settings.extraction.max_bytes

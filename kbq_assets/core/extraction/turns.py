@@ -1,12 +1,12 @@
-"""Whose turn it is: which slices of which partitions the tasks of a run read, and what may be published when.
+"""Turns: which slices of which partitions the tasks of a run read, and when their windows may be published.
 
-A partition is read in slices, so that long partitions take turns. Where cores would be idle, slices of one partition
-are read side by side; what they have staged is held until all below it has been released, so that windows are
-published in order (PROTOCOL E4). When a slice ends early, those after it are given up: their files are orphans.
+Slices let long partitions take turns. If cores would be idle, tasks read several slices of one partition at once. An
+outcome waits until all slices below it are released, so windows are published in order (PROTOCOL E4). If a slice ends
+early, the slices after it are dropped, and their files become orphans.
 
-A topic's task seconds are set aside for a slice when it is handed out, and what it did not need comes back with it:
-so tasks that run at the same time stay within the limit together. Partitions share what is left evenly. As their
-slices are expected to end early, none is read ahead.
+If a topic limits its task seconds, a slice reserves seconds when it is handed out and returns what it did not use. So
+tasks that run at once stay within the limit together. Partitions share the remaining seconds evenly. Their slices are
+expected to end early, so none is read ahead.
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 @dataclass(frozen=True)
 class SliceLimits:
-    """A slice has at most ``positions``. ``least``: no smaller one is cut only to keep a core busy. ``ahead`` slices of
-    one partition may be read or held beyond the first. Ranges up to ``packed_positions`` in all, and up to
-    ``packed_units``, share a task. ``least_seconds`` of a topic's task seconds are worth a slice."""
+    """Sizes of slices, and how many a task or a partition may have."""
 
+    #: most positions of a slice
     positions: int = 5_000_000
+    #: smallest slice that is cut only to keep a core busy
     least: int = 1_000_000
+    #: slices of one partition beyond the first that may be read or wait at once
     ahead: int = 7
+    #: most positions of all ranges that share a task
     packed_positions: int = 20_000
+    #: most ranges that share a task
     packed_units: int = 64
+    #: least task seconds that are worth a slice
     least_seconds: float = 1.0
 
 
 @dataclass
 class _Chain:
-    """A partition's unit, what is left of it to hand out, and its slices that are read or held, in order."""
+    """One partition: the rest of its unit, and its slices in order that are being read or wait for earlier ones."""
 
     unit: Unit
     turns: int = 0
@@ -51,7 +55,7 @@ class _Chain:
         return 0 if self.has_ended else self.unit.range.positions
 
     def cut(self, positions: int, seconds: float = math.inf) -> Unit:
-        """Hand out the next slice, with so much time."""
+        """The next slice, to be read within ``seconds``."""
         tp, first, until = _bounds(self.unit)
         middle = min(until, first + positions)
         ahead = bool(self.slices)
@@ -68,7 +72,7 @@ class _Chain:
         return unit
 
     def release(self) -> Iterator[UnitOutcome]:
-        """Outcomes below which nothing is missing, in order."""
+        """Outcomes whose earlier slices are all released, in order."""
         while self.slices and (outcome := self.slices[0].outcome) is not None:
             self.slices.popleft()
             yield outcome
@@ -76,10 +80,10 @@ class _Chain:
             until = outcome.epoch_until or self.unit.epoch_until
             self.unit = dataclasses.replace(self.unit, leader_epoch=leader_epoch, epoch_until=until)
             if outcome.has_ended or outcome.position < outcome.unit.range.until_offset:
-                self._give_up(outcome)
+                self._drop_later(outcome)
 
-    def _give_up(self, outcome: UnitOutcome) -> None:
-        """What comes after a slice that ended early does not follow it. One that closed early is read on."""
+    def _drop_later(self, outcome: UnitOutcome) -> None:
+        """If a slice fails, drop the slices after it. If it merely closed early, continue from its position."""
         self.slices.clear()
         self.has_ended = self.has_ended or outcome.has_ended
         tp, _, until = _bounds(self.unit)
@@ -94,21 +98,23 @@ class _Slice:
 
 @dataclass
 class _Budget:
-    """The task seconds of a topic that has a limit: what is left and not set aside, for how many partitions that
-    wait for a turn, and those of them that wait for seconds to come back."""
+    """The task seconds of a topic that limits them."""
 
+    #: seconds that no slice has reserved
     left: float
+    #: partitions that wait for a turn
     queued: int = 0
+    #: partitions that wait until slices return seconds
     short: list[_Chain] = field(default_factory=list)
 
     @property
     def share(self) -> float:
-        """What a slice gets now."""
+        """Seconds for a slice that starts now."""
         return self.left / max(1, self.queued)
 
 
 class Turns:
-    """The slices of one run. `next_task` hands them out, `take` receives what became of them."""
+    """The slices of one run. `next_task` hands them out, `take` receives their outcomes."""
 
     def __init__(self, units: Collection[Unit], limits: SliceLimits) -> None:
         self._limits = limits
@@ -127,17 +133,16 @@ class Turns:
 
     @property
     def has_more(self) -> bool:
-        """Whether a task may be had now: a partition waits for its turn, or slices may be read ahead."""
+        """Whether `next_task` may return units: a partition waits for its turn, or may be read ahead."""
         return bool(self._queue or self._reading)
 
     @property
     def unfinished(self) -> int:
-        """Partitions of which something is left that no slice has taken and no error has ended."""
+        """Partitions that are not read to the end of their unit, and did not fail."""
         return sum(chain.left > 0 for chain in self._chains.values())
 
     def next_task(self, idle_slots: int, seconds: float = math.inf) -> tuple[Unit, ...]:
-        """What the next task reads, while this many could start and so much time is left; nothing where nothing can be
-        read now."""
+        """Units for the next task, given idle slots and remaining seconds; empty if none is ready."""
         self._set_short_aside()
         units = tuple(
             self._packed(idle_slots, seconds) if self._queue else self._read_ahead(idle_slots, seconds)
@@ -146,14 +151,14 @@ class Turns:
         return units
 
     def take(self, outcome: UnitOutcome) -> list[UnitOutcome]:
-        """Note an outcome; return those that can be published now, in order."""
+        """Record an outcome; return the outcomes that can be published now, in order."""
         range_ = outcome.unit.range
         chain = self._chains[range_.topic_partition]
         self.in_flight -= 1
         self._settle(outcome)
         waiting = [piece for piece in chain.slices if piece.range == range_ and piece.outcome is None]
         if not waiting:
-            return []  # given up while it was read
+            return []  # dropped while it was read
         waiting[0].outcome = outcome
         chain.has_ended = chain.has_ended or outcome.has_ended
         released = list(chain.release())
@@ -164,7 +169,7 @@ class Turns:
         return released
 
     def _enter(self, chain: _Chain) -> None:
-        """Queue a partition none of whose slices is being read."""
+        """Queue a partition that has no slice in a task."""
         budget = self._budget(chain)
         if budget is not None:
             budget.queued += 1
@@ -172,7 +177,7 @@ class Turns:
         heapq.heappush(self._queue, (turn, *urgency(chain.unit), chain.unit.range.topic_partition))
 
     def _packed(self, idle_slots: int, seconds: float) -> Iterator[Unit]:
-        """The next slice; where it is small, with others as small in one task."""
+        """The next slice; if it is small, more small slices for the same task."""
         cores = idle_slots // len(self._queue)
         first = self._next_slice(cores, seconds)
         yield first
@@ -198,7 +203,7 @@ class Turns:
         return chain.cut(self._size(chain.left, 1), share)
 
     def _read_ahead(self, idle_slots: int, seconds: float) -> Iterator[Unit]:
-        """A further slice of the partition of which most is left, where that is worth a task."""
+        """Another slice of the partition with the most left, if it is worth a task."""
         limits, reading = self._limits, self._reading.values()
         chains = (c for c in reading if len(c.slices) <= limits.ahead and self._budget(c) is None)
         longest = max(chains, key=lambda chain: chain.left, default=None)
@@ -206,7 +211,7 @@ class Turns:
             yield longest.cut(self._size(longest.left, idle_slots), seconds)
 
     def _size(self, left: int, cores: int) -> int:
-        """Even parts for so many cores, none too small, none too large."""
+        """Positions of a slice: an even part per core, within the limits."""
         parts = max(1, min(cores, left // self._limits.least))
         return min(self._limits.positions, math.ceil(left / parts))
 
@@ -214,7 +219,7 @@ class Turns:
         return self._budgets.get(chain.unit.range.topic_partition.topic)
 
     def _set_short_aside(self) -> None:
-        """Take from the queue's head those whose topic has no seconds to give now."""
+        """Move partitions from the queue's head aside while their topic has no seconds left."""
         while self._queue:
             chain = self._chains[self._queue[0][-1]]
             budget = self._budget(chain)
@@ -225,7 +230,7 @@ class Turns:
             budget.short.append(chain)
 
     def _settle(self, outcome: UnitOutcome) -> None:
-        """Charge a topic for what a slice took; who waits for seconds may have a turn again."""
+        """Charge a topic for a slice's seconds; partitions that waited for seconds queue again."""
         budget = self._budgets.get(outcome.unit.range.topic_partition.topic)
         if budget is None:
             return

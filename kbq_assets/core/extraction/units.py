@@ -1,4 +1,4 @@
-"""Units of extraction: what a task is told, and what it returns."""
+"""Units of extraction: a task's work, and its outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 
 @dataclass(frozen=True)
 class WindowLimits:
-    """A window ends at the first of these. ``bytes`` are of staged files; ``file_bytes`` ends a file within it."""
+    """A window ends at the first of these limits. ``bytes`` count staged files; ``file_bytes`` ends a file within
+    it."""
 
     bytes: int = 512 * 1024 * 1024
     records: int = 5_000_000
@@ -22,7 +23,7 @@ class WindowLimits:
     file_bytes: int = 256 * 1024 * 1024
 
     def of_topic(self, settings: TopicSettings) -> WindowLimits:
-        """With what a topic says about its own windows."""
+        """With a topic's own limits, where it has them."""
         return dataclasses.replace(
             self,
             bytes=settings.extraction.window_bytes or self.bytes,
@@ -33,34 +34,32 @@ class WindowLimits:
 
 @dataclass(frozen=True)
 class Unit:
-    """A chain of windows of one partition, read by one task (PROTOCOL E3).
-
-    Windows that begin before ``accept_errors_until`` may hold any share of bad records. ``ahead``: a slice that is read
-    while those before it are, so that no leader epoch is known to ask the broker about (PROTOCOL E4). ``headroom`` is
-    how far the position is from being lost (`core.backlog.headroom`). ``leader_epoch`` is that of the last record
-    before ``epoch_until``; what lies between there and the range held no record. After ``seconds`` of reading it ends
-    early, behind what it has: a later unit goes on there. ``task_seconds``: how long its task has for all its units
-    from ``handed_ms`` on, when the driver's clock handed it out (0: from its start on); those whose turn comes after
-    that are not read.
-    """
+    """Consecutive windows of one partition, read by one task (PROTOCOL E3)."""
 
     range: OffsetRange
     epoch: int
     settings: TopicSettings
+    #: that of the last record before ``epoch_until``; positions from there to the range have no record
     leader_epoch: int = -1
     epoch_until: int = 0
+    #: windows that begin below this may have any share of bad records
     accept_errors_until: int = 0
     limits: WindowLimits = field(default_factory=WindowLimits)
+    #: a slice that is read while earlier slices are: no leader epoch is known to ask the broker about (PROTOCOL E4)
     ahead: bool = False
+    #: how far the position is from being lost (core/extraction/backlog.py)
     headroom: float = 1.0
+    #: reading ends after this long; a later unit continues there
     seconds: float = math.inf
+    #: time for all units of the task, from ``handed_ms`` on; units whose turn comes later are not read
     task_seconds: float = math.inf
+    #: when the driver handed the task out, by its clock (0: count from the task's start)
     handed_ms: int = 0
 
     @property
     def read_range(self) -> OffsetRange:
-        """What to ask the broker for. It judges where the log of a leader epoch ends, and positions without a record
-        may belong to a later one: so reading begins where the epoch is known."""
+        """The range to fetch. It begins where the leader epoch is known, as positions without a record may belong to a
+        later epoch."""
         range_ = self.range
         if self.leader_epoch < 0 or not 0 < self.epoch_until < range_.from_offset:
             return range_
@@ -69,48 +68,51 @@ class Unit:
 
 @dataclass(frozen=True)
 class UnitOutcome:
-    """What became of a unit. Lost and bad partitions are values, not task failures (PROTOCOL E3).
+    """The result of a unit. Stops and failures are values, not task failures (PROTOCOL E3).
 
-    ``windows`` are uploaded and wait to be published, in order from the unit's first position. ``failure`` is a
-    transient error after them: the rest is read by the next run. ``superseded``: another attempt was further. With none
-    of these nothing was read, as the task's time was up: a later unit does it. ``is_unavailable``: the failure is of
-    something out of reach.
-    ``first_leader_epoch`` is that of the first records, -1 where none are or it is unknown. ``core_seconds`` are
-    processor time of the task. ``opened_ms``: when each window's first batch came, by the worker's clock. ``worker`` is
-    the process that read it, ``memory_bytes`` the most that one ever held. ``evolved``: new columns and tables for
-    schemas that contradict theirs.
+    Without windows, stop, failure or ``superseded`` nothing was read, because the task's time was up.
     """
 
     unit: Unit
+    #: uploaded, not published yet; in order from the unit's first position
     windows: tuple[Window, ...] = ()
     stop: Stop | None = None
+    #: a transient error after the windows; the next run reads the rest
     failure: str = ""
+    #: another attempt was further
     superseded: bool = False
     seconds: float = 0.0
+    #: that of the first records; -1 if there are none or it is unknown
     first_leader_epoch: int = -1
+    #: processor time of the task
     core_seconds: float = 0.0
+    #: when each window's first batch arrived, by the worker's clock
     opened_ms: tuple[int, ...] = ()
+    #: the process that read the unit
     worker: str = ""
+    #: most memory that this process ever held
     memory_bytes: int = 0
+    #: new schema variants
     evolved: tuple[Evolution, ...] = ()
+    #: the failure is of a remote system out of reach
     is_unavailable: bool = False
 
     @property
     def leader_epoch(self) -> int:
-        """The highest leader epoch that is known where the unit got to."""
+        """The highest leader epoch known at the unit's position."""
         return max((self.unit.leader_epoch, *(w.leader_epoch for w in self.windows)))
 
     @property
     def epoch_until(self) -> int:
-        """The position after the last record; 0 without any."""
+        """The position after the last record; 0 without records."""
         return max((w.epoch_until for w in self.windows), default=0)
 
     @property
     def has_ended(self) -> bool:
-        """Whether something other than the range's end ended it."""
+        """Whether it ended before its range did, and not for lack of time."""
         return bool(self.stop or self.failure or self.superseded)
 
     @property
     def position(self) -> int:
-        """Where the unit got to."""
+        """The position after the last window."""
         return self.windows[-1].until if self.windows else self.unit.range.from_offset

@@ -1,8 +1,8 @@
-"""Frozen dataclasses to JSON documents and back: the shape of every state object.
+"""Frozen dataclasses to JSON documents and back: the form of every state object.
 
 Field types allowed: int, str, bool, float, ``X | None``, ``tuple[X, ...]``, ``Mapping[str | int, X]``, TableReference
-and dataclasses of these. A dataclass with a field ``extra: Mapping[str, Any]`` keeps fields it does not know, so that
-an older version passes on what a newer one wrote (PROTOCOL, Objects). Fields equal to their default are left out.
+and dataclasses of these. A dataclass with a field ``extra: Mapping[str, Any]`` keeps unknown fields, so an older
+version passes on whatever a newer one wrote (PROTOCOL, Objects). Fields equal to their default are left out.
 A field whose stored key differs from its name is declared with ``stored_as``.
 """
 
@@ -50,7 +50,7 @@ def loads(cls: type[T], data: bytes, path: str) -> T:
 
 @functools.lru_cache(maxsize=256)
 def _parse(cls: Any, data: bytes) -> Any:
-    """Values are frozen, so one may be shared: loops read the same few objects again and again."""
+    """Cached: values are frozen, and loops read the same few objects repeatedly."""
     with no_collection:
         document = json.loads(data)
         version = document.pop("format")
@@ -60,9 +60,9 @@ def _parse(cls: Any, data: bytes) -> Any:
 
 
 class _NoCollection:
-    """Pauses the search for cycles, which state does not have: it takes twice as long as building a large document.
+    """Pauses the garbage collector's search for cycles. State has none, and the search doubles the parsing time.
 
-    Threads overlap: the last to leave lets the search go on.
+    Threads may overlap: the last to leave resumes the search.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ no_collection = _NoCollection()
 
 
 def stored_as(key: str) -> dict[str, str]:
-    """Metadata of a dataclass field that is stored under ``key``: a stored key outlives the field's name."""
+    """Metadata of a dataclass field whose stored ``key`` differs from its name: stored keys outlive names."""
     return {"key": key}
 
 
@@ -184,7 +184,7 @@ class _DataclassDecoder:
 
     @functools.cached_property
     def _decoders(self) -> dict[str, Callable[[Any], Any]]:
-        # Not before they are needed: a dataclass may contain itself.
+        # Lazily, as a dataclass may contain itself.
         return {name: _decoder(annotation) for name, annotation in self._others.items()}
 
     def __call__(self, document: Any) -> Any:
@@ -201,7 +201,7 @@ class _DataclassDecoder:
                 values[name] = values.pop(key)
         if self._keeps_extra:
             values["extra"] = {name: document[name] for name in document.keys() - self._known}
-        # A frozen dataclass's own constructor makes a call per field: a cycle reads a million of them.
+        # A frozen dataclass's constructor makes a call per field, and one cycle reads a million fields.
         value: Any = object.__new__(self._cls)
         value.__dict__.update(values)
         return value

@@ -1,7 +1,7 @@
-"""The commit of a topic: where every partition stands, and the windows that wait to be loaded.
+"""The commit of a topic: every partition's position, and the windows that wait to be loaded.
 
-One object per topic and 64 partitions, changed by compare-and-swap, by extraction alone (PROTOCOL, Objects).
-Everything here is a pure function from a commit to the next one; a violated expectation raises StateError.
+There is one object per topic and 64 partitions. Only extraction changes it, by compare-and-swap (PROTOCOL, Objects).
+Every function here is pure: it returns the next commit, and raises StateError if an expectation is violated.
 """
 
 from __future__ import annotations
@@ -18,41 +18,38 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.protocol.totals import WindowTotals
 from kbq_assets.core.protocol.watermarks import Watermark
 
-#: Hours of business time that a file lists: six weeks; a commit must stay small whatever producers write.
+#: Most hours of business time that a file lists (six weeks), so that a commit stays small whatever producers write.
 MOST_HOURS: Final = 1_000
-#: Event dates that a file lists: as many as a load job of BigQuery may change; a file with more is loaded alone.
+#: Most event dates that a file lists: the bound of a BigQuery load job. A file with more is loaded alone.
 MOST_DATES: Final = 4_000
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One Avro container file, as the commit lists it.
-
-    ``until`` is the position after the last one the file covers: the first offset of the file that follows it by
-    rotation, or the window's end. ``window`` is the first position of its window. ``bytes`` are bytes of the object,
-    ``raw_bytes`` before compression. ``dates`` are the distinct event dates in days since 1970-01-01; none are
-    listed where they are more than `MOST_DATES`: then it may have rows of any.
-    ``oldest_ms`` is the lowest Kafka timestamp in it.
-
-    Rows per hour of business time (hours since 1970, UTC; the Kafka time where there is none) are ``event_hours``: at
-    most `MOST_HOURS`, those with most rows. Rows in no listed hour are what is missing to ``rows``: all of them in
-    files that are older than the field. ``newest_event_ms`` is the highest business time that a record told, 0 where
-    none did: in error files, those of tombstones, and older ones. ``event_time_fallbacks`` counts rows of topics with a
-    business time that told none, and have the Kafka time.
-    """
+    """One Avro container file, as the commit lists it."""
 
     path: str
+    #: first position of its window
     window: int
+    #: position after the last one it covers: the first offset of the next file by rotation, or the window's end
     until: int
     rows: int
+    #: size of the object
     bytes: int
+    #: size before compression
     raw_bytes: int
     crc32c: str
     fingerprint: str
+    #: distinct event dates, in days since 1970; empty if there are more than `MOST_DATES`
     dates: tuple[int, ...] = ()
+    #: lowest Kafka timestamp
     oldest_ms: int = 0
+    #: rows per hour of business time (since 1970, UTC), for the `MOST_HOURS` hours with most rows; older files list
+    #: none
     event_hours: Mapping[int, int] = field(default_factory=dict)
+    #: highest business time of a record; 0 if no record has one (error rows, tombstones, older files)
     newest_event_ms: int = 0
+    #: rows without the business time that their topic has: they use the Kafka time
     event_time_fallbacks: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,7 +60,7 @@ class StagedFile:
 
     @property
     def table(self) -> TableReference:
-        """The table its rows go to."""
+        """The table of its rows."""
         return self.name.table
 
     @property
@@ -77,21 +74,22 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class Counts:
-    """What happened to the positions of a range: ``positions = records + gaps + lost``.
-
-    ``records`` were delivered by the broker; ``records = rows + errors + skipped``. ``gaps`` are control records,
-    aborted transactions and compaction; ``lost`` positions were given up by `kbq accept-gap`. ``bytes`` are the
-    records' value bytes. ``event_time_fallbacks`` of the rows told no business time where they should have one.
-    """
+    """Counts of a range: ``positions = records + gaps + lost``, ``records = rows + errors + skipped``."""
 
     positions: int = 0
+    #: delivered by the broker
     records: int = 0
+    #: of the records' values
     bytes: int = 0
+    #: control records, aborted transactions, compaction
     gaps: int = 0
+    #: given up by `kbq accept-gap`
     lost: int = 0
     skipped: int = 0
     errors: int = 0
+    #: rows without the business time that their topic has
     event_time_fallbacks: int = 0
+    #: per table
     rows: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Counts) -> Counts:
@@ -116,10 +114,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Window:
-    """A range of positions extracted as one: its files become visible together (PROTOCOL E4).
+    """A range of positions whose files become visible together (PROTOCOL E4).
 
-    ``leader_epoch`` is that of its last record, which is the one before ``epoch_until``; -1 and 0 without records.
-    ``newest_ms`` is the highest Kafka timestamp in it, 0 where unknown.
+    ``leader_epoch`` is that of its last record, just before ``epoch_until``; without records they are -1 and 0.
+    ``newest_ms`` is its highest Kafka timestamp, 0 if unknown.
     """
 
     first: int
@@ -134,24 +132,22 @@ class Window:
 
 @dataclass(frozen=True)
 class Stop:
-    """Why extraction of a partition waits for an operator (PROTOCOL E10), as stored in the commit.
+    """Why extraction of a partition waits for an operator (PROTOCOL E10)."""
 
-    ``reason`` is one of `unknown_schema`, `unstageable_schema`, `error_share`, `bad_record`. ``tries`` failed since the
-    partition stopped here; the last, or the stop itself, was at ``last_ms`` by the store's time
-    (core/extraction/restarts.py).
-    """
-
+    #: unknown_schema, unstageable_schema, error_share or bad_record
     reason: str
     message: str
     first: int
     until: int
+    #: failed tries since the partition stopped here (core/extraction/restarts.py)
     tries: int = 0
+    #: when it stopped or the last try failed, by the store's time
     last_ms: int = 0
 
 
 @dataclass(frozen=True)
 class AcceptedGap:
-    """Positions given up on purpose, kept for the record."""
+    """Positions that an operator gave up, kept for the record."""
 
     first: int
     until: int
@@ -160,54 +156,52 @@ class AcceptedGap:
 
 @dataclass(frozen=True)
 class PartitionCommit:
-    """One partition's position, totals and pending windows.
+    """One partition's position, totals and pending windows."""
 
-    ``totals`` count since ``start``, where the partition began anew in epoch ``since`` (0: with its topic's first). A
-    reset of other partitions bumps the epoch and leaves it as it is. Windows before ``accept_errors_until`` may have
-    any share of errors (`kbq resume --as-errors`). The ``watermark`` says how far it was read in time.
-    """
-
+    #: the first position that is not committed
     next: int
+    #: where the partition began in epoch ``since`` (0: the topic's first); resets of other partitions do not change it
     start: int = 0
     since: int = 0
     leader_epoch: int = -1
     epoch_until: int = 0
+    #: counts since ``start``
     totals: Counts = field(default_factory=Counts)
     windows: tuple[Window, ...] = ()
     stop: Stop | None = None
+    #: windows below this may have any share of errors (`kbq resume --as-errors`)
     accept_errors_until: int = 0
     accepted_gaps: tuple[AcceptedGap, ...] = ()
+    #: how far it was read in business time
     watermark: Watermark = field(default_factory=Watermark)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A shard of a topic's commit. ``topic_id`` is "" where the broker has none.
-
-    ``given_up`` are paths of files that resets dropped before they were loaded: a backlog chunk written late, or a
-    batch planned from an older read, may still name them. ``retired`` are the totals of partitions that were begun
-    anew; with those of the partitions they count all that was ever read.
-    """
+    """A shard of a topic's commit."""
 
     topic: str
     shard: int
     cluster_id: str
+    #: "" if the broker has none
     topic_id: str
     epoch: int
     partitions: Mapping[int, PartitionCommit] = field(default_factory=dict)
+    #: paths of files that resets dropped before they were loaded; late backlog chunks and old plans may still name them
     given_up: tuple[str, ...] = ()
+    #: totals of partitions before their resets
     retired: Counts = field(default_factory=Counts)
     published: WindowTotals = field(default_factory=WindowTotals)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def topic_partition(self, partition: int) -> TopicPartition:
-        """The topic-partition of one of its partitions."""
+        """The TopicPartition of one of its partitions."""
         return TopicPartition(self.topic, partition)
 
     @property
     def totals(self) -> Counts:
-        """Everything it ever accounted for: it never falls."""
+        """Everything it ever counted; never falls."""
         return sum((state.totals for state in self.partitions.values()), self.retired)
 
     @property
@@ -220,46 +214,12 @@ class Commit:
         return dataclasses.replace(self, partitions={**self.partitions, partition: state})
 
 
-@dataclass(frozen=True)
-class TopicEntry:
-    """A topic in the registry. ``active`` shards must exist; a shard being created may not yet (PROTOCOL E1)."""
-
-    active: tuple[int, ...] = ()
-    creating: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class TopicRegistry:
-    """`commits/_topics.json`: which commits exist, so that a missing one is seen as missing."""
-
-    topics: Mapping[str, TopicEntry] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    def announce(self, topic: str, shard: int) -> TopicRegistry:
-        """Note that a shard is about to be created."""
-        entry = self.topics.get(topic, TopicEntry())
-        if shard in entry.active or shard in entry.creating:
-            return self
-        return self._with(topic, dataclasses.replace(entry, creating=(*entry.creating, shard)))
-
-    def activate(self, topic: str, shard: int) -> TopicRegistry:
-        """Note that a shard exists: from now on a missing object is an error."""
-        entry = self.topics.get(topic, TopicEntry())
-        if shard in entry.active:
-            return self
-        creating = tuple(s for s in entry.creating if s != shard)
-        return self._with(topic, TopicEntry((*entry.active, shard), creating))
-
-    def _with(self, topic: str, entry: TopicEntry) -> TopicRegistry:
-        return dataclasses.replace(self, topics={**self.topics, topic: entry})
-
-
 def publish(
     commit: Commit, partition: int, epoch: int, windows: Iterable[Window], asked_ms: int = 0
 ) -> Commit:
     """Append finished windows to a partition (PROTOCOL E4). Raises StateError on a gap, overlap or other epoch.
 
-    ``asked_ms`` is when their run asked for the log end, 0 where unknown.
+    ``asked_ms`` is when their run asked for the log end, 0 if unknown.
     """
     state = commit.partitions[partition]
     tp = commit.topic_partition(partition)
@@ -292,12 +252,12 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
 
 
 def prune(commit: Commit, is_loaded: Callable[[StagedFile], bool]) -> Commit:
-    """Drop the windows all of whose files are loaded (PROTOCOL E7)."""
+    """Drop windows whose files are all loaded (PROTOCOL E7)."""
     return _map_windows(commit, lambda window: None if all(map(is_loaded, window.files)) else window)
 
 
 def drop_files(commit: Commit, dropped: Callable[[StagedFile], bool]) -> Commit:
-    """Drop files that now stand in a backlog (PROTOCOL E7), and the windows that become empty."""
+    """Drop files that a backlog lists now (PROTOCOL E7), and windows that become empty."""
 
     def without(window: Window) -> Window | None:
         kept = tuple(f for f in window.files if not dropped(f))
@@ -321,7 +281,7 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str) -> Commi
     state = commit.partitions[partition]
     if until <= state.next:
         raise Refused(
-            f"{commit.topic_partition(partition)} stands at {state.next}; there is no gap before {until}",
+            f"{commit.topic_partition(partition)} is at {state.next}; there is no gap before {until}",
             next_step="kbq status shows the stopped partitions",
         )
     lost = until - state.next
@@ -348,9 +308,9 @@ def reset(
     topic_id: str,
     give_up_pending: bool = False,
 ) -> Commit:
-    """Start a new epoch (PROTOCOL E9) in which the given partitions begin anew at ``starts``.
+    """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``.
 
-    Refuses while windows are pending, unless told to give them up.
+    Refuses while windows are pending, unless ``give_up_pending``.
     """
     pending = sum(len(state.windows) for state in commit.partitions.values())
     if pending and not give_up_pending:
@@ -374,22 +334,24 @@ def reset(
 
 
 def stop(commit: Commit, partition: int, why: Stop) -> Commit:
-    """Stop a partition until it is resumed or tried again (PROTOCOL E10). A stop where one stood is a failed try."""
+    """Stop a partition until it is resumed or tried again (PROTOCOL E10). A second stop in one place is a failed
+    try."""
     state = commit.partitions[partition]
     before = state.stop
     if before is not None and before.first == why.first:
         if before.last_ms == why.last_ms:
-            return commit  # this stop, by a swap whose reply was lost
+            return commit  # this very stop: the reply of its swap was lost
         why = dataclasses.replace(why, tries=before.tries + 1)
     return commit.with_partition(partition, dataclasses.replace(state, stop=why))
 
 
 def resume(commit: Commit, partition: int, *, as_errors: bool = False) -> Commit:
-    """Let a stopped partition go on; ``as_errors`` accepts the error rows of the stopped range."""
+    """Resume a stopped partition; ``as_errors`` accepts the error rows of the stopped range."""
     state = commit.partitions[partition]
     if state.stop is None:
         raise Refused(
-            f"{commit.topic_partition(partition)} is not stopped", next_step="kbq status lists what is"
+            f"{commit.topic_partition(partition)} is not stopped",
+            next_step="kbq status lists stopped partitions",
         )
     until = state.stop.until if as_errors else state.accept_errors_until
     return commit.with_partition(partition, dataclasses.replace(state, stop=None, accept_errors_until=until))

@@ -1,4 +1,4 @@
-"""Names of staged files, done files and state objects. The one codec of them.
+"""Names of staged files, done files and state objects: the only code that formats and parses them.
 
 Names are parsed from the right: a topic may contain dots, a dataset or a table may not.
 
@@ -35,19 +35,19 @@ TABLE_REGISTRY: Final = "tables/_tables.json"
 
 #: Partitions a commit object holds (PROTOCOL, Objects).
 PARTITIONS_PER_SHARD: Final = 64
-#: The longest base name a local file system takes, in bytes; GCS takes 1,024 for the whole path.
+#: The longest base name that local file systems allow, in bytes. GCS allows 1,024 for the whole path.
 MAX_BASE_NAME: Final = 255
 
-#: The largest partition or schema id, and the largest offset, that a file's name must hold one day.
+#: The largest partition or schema id, and the largest offset, that a file name must fit.
 _LARGEST_ID: Final = 2**31 - 1
 _LARGEST_OFFSET: Final = 2**63 - 1
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
-_DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery takes 1,024; a file name must hold it
+_DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery allows 1,024; a file name must fit it
 _TABLE = re.compile(r"[A-Za-z0-9_-]{1,200}")
-#: The table of each dataset that says which hours of the others are complete. No topic's table may have its name.
+#: The table of each dataset that lists which hours of the others are complete. No topic's table may have its name.
 COMPLETENESS_TABLE: Final = "_kbq_completeness"
-#: Names a topic cannot have here: "." and ".." are not Kafka's, `_topics` is the registry's file name.
+#: Names that no topic may have: Kafka excludes "." and "..", and `_topics` is the registry's file name.
 _RESERVED_TOPICS: Final = frozenset({".", "..", "_topics"})
 
 
@@ -55,7 +55,7 @@ def check_topic(topic: str) -> str:
     """Return ``topic``, or raise InvalidName."""
     if not _TOPIC.fullmatch(topic) or topic in _RESERVED_TOPICS:
         raise InvalidName(
-            f"topic name {topic!r} cannot be carried in file names",
+            f"topic name {topic!r} cannot be part of file names",
             next_step="letters, digits, '.', '_' and '-', at most 249; not '.', '..' or '_topics'",
         )
     return topic
@@ -129,8 +129,8 @@ class StagedFileName:
 class DoneFileName:
     """``<topic>.<partition>.<dataset>.<table>[.<schemaId>].<firstOffset>.<lastOffset>.done`` in ``done/``.
 
-    A done file promises: every record of the partition below ``last_offset + 1`` that belongs to this table
-    and schema id is committed. ``schema_id`` is None in the short bootstrap form.
+    A done file promises that every record of the partition below ``last_offset + 1`` that belongs to this table and
+    schema id is committed. ``schema_id`` is None in the short bootstrap form.
     """
 
     topic_partition: TopicPartition
@@ -164,7 +164,7 @@ class DoneFileName:
     def parse_short(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
         """Parse the short form of a known topic whose table is not a number. Raises InvalidName.
 
-        The restrictions make the two forms distinguishable: `t.0.d.7.1.2.done` could be either.
+        The restrictions tell the two forms apart: `t.0.d.7.1.2.done` could be either.
         """
         parts = path.removeprefix(DONE).rsplit(".", 6)
         if len(parts) != 7 or parts[-1] != "done" or parts[0] not in known_topics or parts[3].isdigit():
@@ -181,7 +181,7 @@ class DoneFileName:
 
     @classmethod
     def parse_bootstrap(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        """Parse either form, the full one first where its topic is known. Raises InvalidName."""
+        """Parse either form; the full one first if its topic is known. Raises InvalidName."""
         try:
             name = cls.parse(path)
         except InvalidName:
@@ -216,7 +216,7 @@ def check_fits(topic: str, table: TableReference) -> TableReference:
 
 @functools.lru_cache(maxsize=16384)
 def _topic_partition(topic: str, partition: int) -> TopicPartition:
-    """One value for the many names of a partition's files."""
+    """One shared value for all file names of a partition."""
     return TopicPartition(check_topic(topic), partition)
 
 
@@ -226,7 +226,7 @@ def _table(dataset: str, table: str) -> TableReference:
 
 
 def commit_path(topic: str, shard: int = 0) -> str:
-    """Path of a shard of a topic's commit. '@' is in no topic name, so shards cannot collide."""
+    """Path of a shard of a topic's commit. No topic name has an '@', so shards cannot collide."""
     return f"{COMMITS}{check_topic(topic)}{f'@{shard}' if shard else ''}.json"
 
 
@@ -243,7 +243,7 @@ def backlog_prefix(table: TableReference) -> str:
 def backlog_path(
     table: TableReference, epoch: int, topic_partition: TopicPartition, first_offset: int
 ) -> str:
-    """Path of the chunk of one window: deterministic, so that writing it twice is one write."""
+    """Path of the chunk of one window: deterministic, so a second write changes nothing."""
     tp = topic_partition
     return (
         f"{backlog_prefix(table)}{_checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
@@ -251,12 +251,12 @@ def backlog_path(
 
 
 def schema_path(fingerprint: str) -> str:
-    """Path of a staged schema: content-addressed, written before the first file that has it."""
+    """Path of a staged schema: content-addressed, written before the first file with it."""
     return f"{SCHEMAS}{fingerprint}.json"
 
 
 def quarantine_path(staged: str) -> str:
-    """Where a bad staged file's copy is kept (PROTOCOL L5)."""
+    """Path of the copy of a bad staged file (PROTOCOL L5)."""
     return QUARANTINE + staged.removeprefix(STAGING)
 
 
@@ -266,7 +266,7 @@ def shard_of(partition: int) -> int:
 
 
 def sanitise_table(text: str) -> str:
-    """A table name from free text (a topic, a record name): everything else becomes '_'. Never KBQ's own."""
+    """A table name from a topic or record name: other characters become '_'. Never the name of KBQ's own table."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)[:200] or "_"
     return f"{name}_" if name.lower() == COMPLETENESS_TABLE else name
 
@@ -296,4 +296,4 @@ def _ordered(first: int, last: int, path: str) -> tuple[int, int]:
 
 
 def _unparsable(path: str, wanted: str) -> InvalidName:
-    return InvalidName(f"{path!r} is not a name KBQ writes", next_step=f"expected {wanted}")
+    return InvalidName(f"{path!r} is not a name that KBQ writes", next_step=f"expected {wanted}")

@@ -1,8 +1,7 @@
 """Topic-partitions and half-open ranges of offsets.
 
-Ranges are ranges of *positions*: an offset inside one may hold a record, a control record, an aborted record or
-nothing (compaction). Row counts are never offset arithmetic (PROTOCOL, Objects).
-"""
+A range counts *positions*: each may have a record, a control record, an aborted record or nothing (compaction). Row
+counts are never offset arithmetic (PROTOCOL, Objects)."""
 
 from __future__ import annotations
 
@@ -46,10 +45,10 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class BrokerOffsets:
-    """What the broker says about one partition now.
+    """The broker's offsets of one partition.
 
-    ``latest`` is the last stable offset: records below it belong to no open transaction.
-    ``leader_epoch`` is -1 where the broker does not tell.
+    ``latest`` is the last stable offset: no record below it belongs to an open transaction. ``leader_epoch`` is -1 if
+    the broker does not report it.
     """
 
     earliest: int
@@ -59,7 +58,7 @@ class BrokerOffsets:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """A topic as the broker describes it. ``topic_id`` is "" where unknown (KIP-516's zero id)."""
+    """A topic as the broker describes it. ``topic_id`` is "" if unknown (KIP-516's zero id)."""
 
     topic: str
     topic_id: str

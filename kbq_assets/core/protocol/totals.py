@@ -1,8 +1,7 @@
-"""What is counted beside the data: histograms with fixed bounds, and the totals that state objects carry.
+"""Totals that state objects carry for metrics, and histograms with fixed bounds.
 
-Totals of a topic change in the swap that publishes its windows, those of a table in the swap that records its job:
-exact whatever crashes, and never twice. What no such swap knows is kept by runs, best effort
-(core/observation/run_totals.py).
+A topic's totals change in the swap that publishes its windows, a table's in the swap that records its job. So crashes
+neither lose nor double a count. Runs keep everything else, best effort (core/observation/run_totals.py).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:  # commits carry what is defined here
 BATCH_ROWS: Final = (10, 100, 1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000)
 #: Upper bounds in seconds. From 30 on they are Kafka BigQuery Express's.
 LATENCY_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 600)
-#: Upper bounds in seconds of the way from the log to the staging area or to the warehouse.
+#: Upper bounds in seconds from the log to the staging area or to the warehouse.
 READY_SECONDS: Final = (10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400)
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Observations per bucket, and their sum. ``counts`` are not cumulative; buckets at the end without any are left
-    out, the one after the last bound holds what is above it. The bounds stand beside it, and never change."""
+    """Observations per bucket, and their sum. ``counts`` are not cumulative and end with the last bucket that has any;
+    the bucket after the last bound counts everything above it. The bounds are fixed, and not stored."""
 
     counts: tuple[int, ...] = ()
     sum: float = 0.0
@@ -54,20 +53,23 @@ class Histogram:
 
 @dataclass(frozen=True)
 class WindowTotals:
-    """What a commit published since it was created, or since this version: ``files``, their ``bytes`` per dataset
-    before compression, and of each window with rows how many they were, how long it took from its first batch to its
-    publication, and how old its oldest record was then. ``last_ms`` is the last publication, by a local clock."""
+    """Windows that a commit published since it was created, or since KBQ counts them."""
 
     files: int = 0
+    #: per dataset, before compression
     bytes: Mapping[str, int] = field(default_factory=dict)
+    #: rows of each window that has any
     rows: Histogram = field(default_factory=Histogram)
+    #: seconds from a window's first batch to its publication
     latency: Histogram = field(default_factory=Histogram)
+    #: age of a window's oldest record at its publication
     staged: Histogram = field(default_factory=Histogram)
+    #: the last publication, by a local clock
     last_ms: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def published(self, window: Window, seconds: float, now_ms: int) -> WindowTotals:
-        """With one more window. Its age is by two clocks: never below 0."""
+        """With one more window. Two clocks give its age, so it is capped at 0."""
         if not window.files:
             return dataclasses.replace(self, last_ms=now_ms)
         sizes = dict(self.bytes)
@@ -86,18 +88,20 @@ class WindowTotals:
 
 @dataclass(frozen=True)
 class JobTotals:
-    """What became of a table's jobs since its state was created, or since this version: those that ended with an error,
-    ``files`` that were loaded or set aside, and how old the oldest record of a job was when it was recorded as loaded.
-    ``last_ms`` is when that last happened, by a local clock."""
+    """A table's jobs since its state was created, or since KBQ counts them."""
 
+    #: jobs that ended with an error
     failed: int = 0
+    #: files loaded or quarantined
     files: int = 0
+    #: age of a job's oldest record when the job was recorded as loaded
     loaded: Histogram = field(default_factory=Histogram)
+    #: the last recorded success, by a local clock
     last_ms: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def with_success(self, files: Sequence[StagedFile], set_aside: int, now_ms: int) -> JobTotals:
-        """With one more job that loaded ``files``, while others were set aside."""
+        """With one more job that loaded ``files``, and ``set_aside`` files in quarantine."""
         loaded = _with_age(self.loaded, files, now_ms)
         return dataclasses.replace(
             self, files=self.files + len(files) + set_aside, loaded=loaded, last_ms=now_ms

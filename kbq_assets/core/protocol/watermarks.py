@@ -1,6 +1,6 @@
 """How far a partition was read, in time (docs/completeness.md).
 
-Kept in the commit, in the swap that publishes: what a watermark says was read is in the commit beside it.
+The swap that publishes windows also stores the watermark, so the commit has every record that the watermark covers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 if TYPE_CHECKING:  # commits carry what is defined here
     from kbq_assets.core.protocol.commits import Commit, Window
 
-#: How old a mark of a partition without new records may become. Its commit is swapped for this alone.
+#: Maximum age of the mark of a partition without new records. Then its commit is swapped for the mark alone.
 END_MARK_MS: Final = 600_000
 
 Shard = tuple[str, int]
@@ -24,22 +24,19 @@ Shard = tuple[str, int]
 
 @dataclass(frozen=True)
 class Watermark:
-    """Times in ms since 1970, 0 where unknown, as in commits of older versions.
+    """Times in ms since 1970; 0 if unknown, as in commits of older versions."""
 
-    ``event_ms`` is the highest business time committed, but no higher than the Kafka time of what came with it: a
-    producer whose clock is ahead must not complete hours. ``rows_ms``: when the log end was asked for by the run that
-    brought rows with a business time last, or the first ones. ``end_ms``: when it was asked for by the last run after
-    which nothing was left to read.
-    """
-
+    #: highest business time committed, capped by the Kafka time: a producer's fast clock must not complete hours
     event_ms: int = 0
+    #: when the last run with rows that have a business time (or the first with any rows) asked for the log end
     rows_ms: int = 0
+    #: when the last run that left nothing unread asked for the log end
     end_ms: int = 0
 
     def with_window(self, window: Window, asked_ms: int) -> Watermark:
-        """After one more window. One without rows says nothing of business time, nor does one of error rows or of
-        others that told none: their Kafka time may be far ahead of what is read next. Such rows alone are as good as
-        none, so that a partition that has no others is judged by its log end."""
+        """After one more window. A window without business times (no rows, only error rows or tombstones) changes
+        nothing: its Kafka time may be far ahead of the next records. Only the first such rows set ``rows_ms``, so a
+        partition that has no others is judged by its log end."""
         newest = max((file.newest_event_ms for file in window.files), default=0)
         if not window.files or (newest <= 0 and self.rows_ms):
             return self
@@ -49,17 +46,17 @@ class Watermark:
         )
 
     def passed_ms(self, patience_ms: int, not_after_ms: int) -> int:
-        """The business time that the partition has passed, 0 where unknown.
+        """The business time that the partition has passed, 0 if unknown.
 
-        Without new rows for ``patience_ms`` it is judged by its log end. ``not_after_ms`` is when the store says that
-        the mark was written, at the latest: the clock of whoever asked may be ahead.
+        Without new rows for ``patience_ms`` its log end decides. ``not_after_ms`` is when the mark was written, by the
+        store: it caps the times of a clock that is ahead.
         """
         ended_ms = min(self.end_ms, not_after_ms)
         return max(self.event_ms, ended_ms) if ended_ms - self.rows_ms >= patience_ms else self.event_ms
 
 
 class LogEnd(NamedTuple):
-    """Where a partition of a plan ended: its position, the broker's end, and when it was last marked as read."""
+    """A partition's position, the broker's end, and when the partition was last marked as read to its end."""
 
     position: int
     until: int
@@ -67,7 +64,7 @@ class LogEnd(NamedTuple):
 
 
 def mark_ends(commit: Commit, ends: Mapping[TopicPartition, LogEnd], asked_ms: int) -> Commit:
-    """Note for a commit's partitions that they are read to the ends that the broker told at ``asked_ms``."""
+    """Mark partitions that are read to the ends that the broker reported at ``asked_ms``."""
     changed = dict(commit.partitions)
     for number, state in commit.partitions.items():
         end, mark = ends.get(commit.topic_partition(number)), state.watermark
@@ -78,7 +75,7 @@ def mark_ends(commit: Commit, ends: Mapping[TopicPartition, LogEnd], asked_ms: i
 
 
 def due_shards(ends: Mapping[TopicPartition, LogEnd], asked_ms: int) -> Iterable[Shard]:
-    """Commits with partitions that have nothing to read, and whose mark is old."""
+    """Commits with partitions that have nothing to read and an old mark."""
     return sorted(
         {
             (tp.topic, shard_of(tp.partition))

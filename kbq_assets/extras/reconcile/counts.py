@@ -15,9 +15,10 @@ from typing import Final, TypeAlias
 
 from kbq_assets.core.errors import CorruptState, NotFound, UnsupportedFormat
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicRegistry
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.extras.reconcile import count_comparison as counting
 from kbq_assets.extras.reconcile.count_comparison import Books, PartitionCount, PartitionHistory, TableCount
 from kbq_assets.pipelines.protocol import state

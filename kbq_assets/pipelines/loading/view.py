@@ -25,7 +25,7 @@ from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFoun
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.observation.checks import LoadBlock
-from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicEntry, TopicRegistry
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     BACKLOG,
     COMMITS,
@@ -36,6 +36,7 @@ from kbq_assets.core.protocol.names import (
     commit_path,
     table_state_path,
 )
+from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache

@@ -27,6 +27,7 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.ports.kafka import OffsetReader
@@ -331,7 +332,7 @@ def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
 
 
 def _shards(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:
-    entry = state.topic_registry(store).topics.get(topic, commits.TopicEntry())
+    entry = state.topic_registry(store).topics.get(topic, TopicEntry())
     found = {s: state.find(store, Commit, commit_path(topic, s)) for s in (*entry.active, *entry.creating)}
     shards = {shard: c.value for shard, c in found.items() if c is not None}
     if required and not shards:

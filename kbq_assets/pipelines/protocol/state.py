@@ -24,7 +24,7 @@ from kbq_assets.core.errors import (
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, StagedFile, TopicRegistry
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     BACKLOG,
     COMMITS,
@@ -36,6 +36,7 @@ from kbq_assets.core.protocol.names import (
     commit_path,
     table_state_path,
 )
+from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.ports.object_store import ObjectStore
 
 T = TypeVar("T")

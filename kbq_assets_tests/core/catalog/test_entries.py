@@ -172,7 +172,7 @@ def test_environments_are_told_apart() -> None:
         ("labels: {a: [1]}", "1: labels: expected keys with single values, found keys"),
         ("scope: publc", "1: scope: 'publc' is no scope (did you mean 'public'?)"),
         ("kafka: {retention: 7 days}", "1: kafka.retention: '7 days' is no duration (12h, 7d, or forever)"),
-        ("kafka: {name: 'a b'}", "1: kafka.name: topic name 'a b' cannot be carried in file names"),
+        ("kafka: {name: 'a b'}", "1: kafka.name: topic name 'a b' cannot be part of file names"),
         ("extraction:\n  priority: huge", "2: extraction.priority: priority=huge (high, normal, low"),
         ("extraction: {window_records: -1}", "1: extraction.window_records: window_records=-1 (0 or more)"),
         (

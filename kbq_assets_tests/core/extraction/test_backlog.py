@@ -10,10 +10,11 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.backlog import Averages, headroom, too_little
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.throttle import ReadLimits
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, TopicEntry
+from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.core.protocol.topic_registry import TopicEntry
 
 #: Half of the positions held a record of 10 bytes.
 PAST = Counts(positions=100, records=50, bytes=500)

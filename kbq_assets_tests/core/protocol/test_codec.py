@@ -17,8 +17,9 @@ from kbq_assets.core.loading.table_state import (
     TableState,
 )
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop, TopicEntry, TopicRegistry
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets_tests.strategies import staged_file, window
 
 _FILE = staged_file(0, 5)

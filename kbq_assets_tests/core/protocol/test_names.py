@@ -65,7 +65,7 @@ def test_bootstrap_tells_the_two_forms_apart() -> None:
     ],
 )
 def test_what_is_not_a_done_name_is_refused(path: str) -> None:
-    with pytest.raises(InvalidName, match=r"is not a name|cannot be carried"):
+    with pytest.raises(InvalidName, match=r"is not a name|cannot be part of"):
         DoneFileName.parse(path)
 
 

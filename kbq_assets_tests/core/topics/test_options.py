@@ -42,7 +42,7 @@ def test_defaults_are_the_callers() -> None:
         ("t error_share=lots", "expected float"),
         ("t max_record_bytes=1.5", "expected int"),
         ("t keys", "unknown option"),
-        ("bad/topic", "cannot be carried"),
+        ("bad/topic", "cannot be part of"),
         ("dataset=* x=y", "first word"),
     ],
 )

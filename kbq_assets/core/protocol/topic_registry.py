@@ -1,0 +1,42 @@
+"""Which commits exist, so that a missing one is noticed (PROTOCOL E1)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TopicEntry:
+    """A topic's shards. ``active`` ones must exist; those in ``creating`` may not exist yet."""
+
+    active: tuple[int, ...] = ()
+    creating: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicRegistry:
+    """`commits/_topics.json`."""
+
+    topics: Mapping[str, TopicEntry] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def announce(self, topic: str, shard: int) -> TopicRegistry:
+        """Note that a shard is about to be created."""
+        entry = self.topics.get(topic, TopicEntry())
+        if shard in entry.active or shard in entry.creating:
+            return self
+        return self._with(topic, dataclasses.replace(entry, creating=(*entry.creating, shard)))
+
+    def activate(self, topic: str, shard: int) -> TopicRegistry:
+        """Note that a shard exists. From now on a missing object is an error."""
+        entry = self.topics.get(topic, TopicEntry())
+        if shard in entry.active:
+            return self
+        creating = tuple(s for s in entry.creating if s != shard)
+        return self._with(topic, TopicEntry((*entry.active, shard), creating))
+
+    def _with(self, topic: str, entry: TopicEntry) -> TopicRegistry:
+        return dataclasses.replace(self, topics={**self.topics, topic: entry})
