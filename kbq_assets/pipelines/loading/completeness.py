@@ -18,8 +18,8 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD, TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.protocol.topic_registry import TopicEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load_blocks import TopicOptions
 from kbq_assets.pipelines.loading.view import LoadView, read_states
 from kbq_assets.pipelines.protocol import state

@@ -16,9 +16,9 @@ from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.core.topics.source_list import SourceEntry, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import has_done_files
 from kbq_assets.pipelines.protocol.state import Versioned

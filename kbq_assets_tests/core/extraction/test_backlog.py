@@ -12,9 +12,9 @@ from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, p
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.core.protocol.topic_registry import TopicEntry
 
 #: Half of the positions held a record of 10 bytes.
 PAST = Counts(positions=100, records=50, bytes=500)

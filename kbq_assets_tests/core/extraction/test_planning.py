@@ -20,8 +20,8 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.names import DoneFileName, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
-from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.protocol.topic_registry import TopicEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.strategies import staged_file, window
 
 COMMIT = Commit("t", 0, "cluster", "id", 3, {0: PartitionCommit(next=10, leader_epoch=4)})
