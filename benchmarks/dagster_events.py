@@ -21,24 +21,24 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from benchmarks.measure import REPOSITORY
-from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.protocol.commits import Counts, StagedFile
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.defs import build_definitions
+from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, PartitionReport
-from kbq_assets.pipelines.openers import Openers
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets_tests.fakes.platform import with_ports
 
 RESULT = REPOSITORY / "benchmarks" / "results" / "dagster_events.json"
 POSTGRES_BIN = Path("/usr/lib/postgresql/15/bin")
@@ -48,10 +48,11 @@ ROWS = 1000
 PARTITIONS_PER_TOPIC = 50
 
 
-class Changed(Platform):
-    """A platform whose extraction finds ``count`` partitions changed, with a file each."""
+@dataclass(frozen=True)
+class Changed(Extractor):
+    """An extractor that finds ``count`` partitions changed, with a file each."""
 
-    count = 0
+    count: int = 0
 
     def extract(self, *args: Any, **kwargs: Any) -> ExtractionReport:
         """The report alone."""
@@ -89,12 +90,11 @@ def _definitions(count: int, home: Path) -> dg.Definitions:
     sources = home / "topics.txt"
     sources.write_text("shop.*\n")
     settings = parse_settings({"KBQ_HOME": str(home / "kbq"), "KBQ_SOURCE_TOPICS": str(sources)})
-    nothing: Any = None  # no other port is opened
+    nothing: Any = None  # no engine is opened
     store = LocalObjectStore(home / "staging")
-    openers = Openers(lambda _: store, nothing, nothing, nothing, nothing, SystemClock(), nothing, nothing)
-    found = Changed(settings, openers)
-    object.__setattr__(found, "count", count)
-    return build_definitions(found, resources={ENGINE: dg.ResourceDefinition.hardcoded_resource(None)})
+    parts = with_ports(Parts(Adapters(settings)), store=lambda: store, load_store=lambda: store)
+    parts.__dict__["extractor"] = Changed(parts.deployment, nothing, count)
+    return parts.definitions(resources={ENGINE: dg.ResourceDefinition.hardcoded_resource(None)})
 
 
 def _run(definitions: dg.Definitions, job: str, instance: dg.DagsterInstance) -> None:

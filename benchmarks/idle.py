@@ -63,15 +63,15 @@ def cycle(environ: dict[str, str]) -> dict[str, float]:
 
 def run_cycle() -> None:
     """What the process does: extract all topics by tasks in it, timed from the platform's opening."""
-    from kbq_assets.definitions import platform
+    from kbq_assets.definitions import parts
     from kbq_assets.worker.task import UnitTask
     from kbq_assets.worker.warm import warm_up
     from kbq_assets_tests.worker.extracting import InThisProcess
 
     warm_up()  # as Spark's workers are
     started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    opened = platform()
-    report = opened.extract(InThisProcess(UnitTask(opened.settings)))
+    opened = parts()
+    report = opened.extractor.extract(InThisProcess(UnitTask(opened.deployment.settings)))
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     assert not report.failures and not report.stops, (report.failures, report.stops)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.definitions import platform
+from kbq_assets.definitions import parts
 from kbq_assets.ports.engine import ExtractionEngine
 
 
@@ -45,11 +45,11 @@ class TimedEngine:
 
 def main(topic: str, report: str) -> None:
     started = time.time()
-    opened_platform = platform()
-    with opened_platform.openers.engine(opened_platform.settings) as engine:
+    made = parts()
+    with made.adapters.engine() as engine:
         opened = time.time()
         timed = TimedEngine(engine)
-        done = opened_platform.extract(timed, only=frozenset([topic]))
+        done = made.extractor.extract(timed, only=frozenset([topic]))
         ended = time.time()
     assert not done.failures and not done.stops, (done.failures, done.stops)
     measured = {

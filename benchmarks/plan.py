@@ -27,18 +27,17 @@ import google_crc32c
 
 from benchmarks import plan_state
 from benchmarks.measure import REPOSITORY
-from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google.auth import GoogleAccess
-from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.topics.source_list import parse_source_list
+from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.pipelines.extraction import extract
 from kbq_assets.pipelines.loading import load
-from kbq_assets.pipelines.openers import Openers
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets_tests.fakes.platform import with_ports
 
 WORK = REPOSITORY / ".kbq" / "bench-plan"
 RESULT = REPOSITORY / "benchmarks" / "results" / "plan.json"
@@ -112,12 +111,10 @@ def ticks(store: ObjectStore) -> dict[str, float]:
     the check sensor makes all checks, as the notice sensor does each minute."""
     import dagster as dg
 
-    from kbq_assets.defs import build_definitions
     from kbq_assets.defs.extraction.engine import ENGINE
 
-    definitions = build_definitions(
-        _quiet_platform(store), resources={ENGINE: dg.ResourceDefinition.hardcoded_resource(None)}
-    )
+    engine = dg.ResourceDefinition.hardcoded_resource(None)
+    definitions = _quiet_parts(store).definitions(resources={ENGINE: engine})
     found: dict[str, float] = {}
     with dg.DagsterInstance.ephemeral() as instance:
         for key, name in (("extraction", "extraction"), ("check", "check"), ("check_again", "check")):
@@ -128,25 +125,25 @@ def ticks(store: ObjectStore) -> dict[str, float]:
     return found
 
 
-def _quiet_platform(store: ObjectStore) -> Platform:
+def _quiet_parts(store: ObjectStore) -> Parts:
     """All of it over ``store``, as `kbq ui` has it; what no sensor asks for is not there."""
     home, broker = WORK / "home", QuietBroker()
     home.mkdir(parents=True, exist_ok=True)
     (home / "topics.txt").write_text("shop.*\n")
     settings = parse_settings({"KBQ_HOME": str(home), "KBQ_SOURCE_TOPICS": str(home / "topics.txt")})
-    openers = Openers(
-        store=lambda settings: store,
-        offsets=lambda settings: broker,
+    return with_ports(
+        Parts(Adapters(settings)),
+        store=lambda: store,
+        load_store=lambda: store,
+        offsets=lambda: broker,
         source=_unused,
         warehouse=_unused,
         engine=_unused,
-        clock=SystemClock(),
         expected=_unused,
     )
-    return Platform(settings, openers)
 
 
-def _unused(settings: Settings) -> Any:
+def _unused() -> Any:
     raise AssertionError("no sensor asks for it")
 
 

@@ -1,7 +1,8 @@
-"""Composition root: reads the environment, opens adapters, joins them to pipelines, CLI and Dagster.
+"""Composition root: reads the environment, opens adapters, and joins the spine with its extras.
 
 The only module that reads `os.environ`, and only when something is asked of it: importing it reads nothing.
-`kbq` starts at `main`; Dagster loads `defs` (see workspace.yaml).
+`kbq` starts at `main`; Dagster loads `defs` (see workspace.yaml). An extra is a folder of `kbq_assets.extras`: to be
+rid of one, delete its folder and the lines here that name it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,79 +21,329 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
+    import click
+    import dagster as dg
+
     from kbq_assets.core.catalog import CatalogFiles
     from kbq_assets.core.protocol.offsets import TopicPartition
+    from kbq_assets.defs.translator import AssetTranslator
+    from kbq_assets.extras.catalog.apply import CatalogCommands
+    from kbq_assets.extras.doctor.cli import Doctor
+    from kbq_assets.extras.notices.pipeline import NoticePorts
     from kbq_assets.extras.notices.port import Notifier
+    from kbq_assets.extras.reconcile.reconciler import Reconciler
     from kbq_assets.extras.reconcile.records import Expected
-    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.extraction.extractor import Extractor
+    from kbq_assets.pipelines.loading.loader import Loader
+    from kbq_assets.pipelines.observation.observer import Observer
+    from kbq_assets.pipelines.operate.operator import Operator
+    from kbq_assets.ports.clock import Clock
     from kbq_assets.ports.engine import ExtractionEngine
-    from kbq_assets.ports.kafka import OffsetReader
+    from kbq_assets.ports.kafka import OffsetReader, RecordSource
+    from kbq_assets.ports.object_store import ObjectStore
     from kbq_assets.ports.orchestrator import Orchestrator
     from kbq_assets.ports.registry import SubjectRegistry
     from kbq_assets.ports.topics import TopicAdmin
     from kbq_assets.ports.warehouse import Warehouse
 
 
-def platform(environ: Mapping[str, str] | None = None) -> Platform:
-    """The platform of an environment, by default this process's. Raises ConfigurationError."""
-    from kbq_assets.adapters.clock import SystemClock
+class Adapters:
+    """Opens each port as the settings say. An SDK is imported when its port opens."""
+
+    def __init__(self, settings: Settings) -> None:
+        from kbq_assets.adapters.clock import SystemClock
+
+        self.settings = settings
+        self.clock: Clock = SystemClock()
+
+    def store(self) -> ObjectStore:
+        """The staging area, with the extraction's credentials."""
+        from kbq_assets.worker.adapters import open_store
+
+        return open_store(self.settings)
+
+    def load_store(self) -> ObjectStore:
+        """The staging area, with the loader's credentials."""
+        from kbq_assets.worker.adapters import open_load_store
+
+        return open_load_store(self.settings)
+
+    def offsets(self) -> OffsetReader:
+        """The broker's offsets."""
+        from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
+
+        return KafkaOffsetReader(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
+
+    def source(self) -> RecordSource:
+        """The broker's records."""
+        from kbq_assets.worker.adapters import open_source
+
+        return open_source(self.settings)
+
+    def warehouse(self) -> Warehouse:
+        """BigQuery or DuckDB, with the loader's credentials."""
+        return _open_warehouse(self.settings)
+
+    def examine_staging(self, role: Role) -> Iterable[str]:
+        """Warnings about the staging area. Raises ConfigurationError if staged data would not be safe."""
+        return _examine_staging(self.settings, role)
+
+    @contextmanager
+    def engine(self) -> Iterator[ExtractionEngine]:
+        """Spark, for one run."""
+        from kbq_assets.adapters.spark.engine import SparkEngine
+        from kbq_assets.adapters.spark.session import spark_context
+        from kbq_assets.worker import daemon
+        from kbq_assets.worker.task import UnitTask
+
+        settings = self.settings
+        with spark_context(settings.spark, settings.home, daemon.MODULE) as context:
+            yield SparkEngine(context, UnitTask(settings))
+
+    def catalog(self, folder: Path) -> Callable[[], CatalogFiles]:
+        """Reads the files of the topic catalog."""
+        from kbq_assets.adapters.catalog_files import CatalogFolder
+
+        return CatalogFolder(folder).read
+
+    def topic_admin(self) -> TopicAdmin:
+        """Creates and alters topics."""
+        from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
+
+        return KafkaTopicAdmin(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
+
+    def subjects(self) -> SubjectRegistry:
+        """The registry's subjects."""
+        from kbq_assets.adapters.registry import ConfluentSubjects
+        from kbq_assets.worker.adapters import open_registry
+
+        return ConfluentSubjects(open_registry(self.settings))
+
+    def protobuf_fields(self, schema: str) -> Iterable[tuple[str, str]]:
+        """Fields of a compiled Protobuf schema, with their types."""
+        from kbq_assets.adapters.protobuf import fields_of
+
+        return fields_of(schema)
+
+    def notifiers(self) -> Sequence[Notifier]:
+        """The notifiers that KBQ_NOTIFY names."""
+        from kbq_assets.extras.notices.senders import open_notifiers
+
+        return open_notifiers(self.settings.notify, self.clock)
+
+    def expected(self) -> Callable[[TopicPartition], Expected | None]:
+        """The log of the demo's producers; it knows no other topics."""
+        from kbq_assets.local.demo.log import expected_outcomes
+
+        return expected_outcomes(self.settings.demo_log)
+
+    def orchestrator(self, definitions: Callable[[], dg.Definitions]) -> Orchestrator:
+        """Dagster's queue, daemon and UI."""
+        from kbq_assets.defs.instance.database import DagsterDatabase
+        from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
+
+        settings = self.settings
+        database = DagsterDatabase(settings.dagster.postgres_url)
+        return DagsterOrchestrator(settings.home, os.environ, definitions, database=database)
+
+
+class Parts:
+    """The spine's four objects and the extras on one deployment. Each is built when it is first used."""
+
+    def __init__(self, adapters: Adapters) -> None:
+        self.adapters = adapters
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """Settings, topics and ports."""
+        from kbq_assets.pipelines.catalog.source_list import SourceList
+        from kbq_assets.pipelines.deployment import Deployment
+
+        adapters = self.adapters
+        return Deployment(
+            adapters.settings,
+            adapters.clock,
+            SourceList(adapters.settings, adapters.catalog),
+            adapters.store,
+            adapters.load_store,
+            adapters.offsets,
+            adapters.warehouse,
+            adapters.examine_staging,
+        )
+
+    @cached_property
+    def extractor(self) -> Extractor:
+        """From Kafka to staged files."""
+        from kbq_assets.pipelines.extraction.extractor import Extractor
+
+        return Extractor(self.deployment, self.adapters.engine)
+
+    @cached_property
+    def loader(self) -> Loader:
+        """From staged files to tables."""
+        from kbq_assets.pipelines.loading.loader import Loader
+
+        return Loader(self.deployment)
+
+    @cached_property
+    def observer(self) -> Observer:
+        """Status, checks and completeness."""
+        from kbq_assets.pipelines.observation.observer import Observer
+
+        return Observer(self.deployment, lambda: (self.reconciler.count_check(),))
+
+    @cached_property
+    def operator(self) -> Operator:
+        """Proposals, bad records and the clean-up."""
+        from kbq_assets.pipelines.operate.operator import Operator
+
+        return Operator(self.deployment)
+
+    @cached_property
+    def orchestrator(self) -> Orchestrator:
+        """Dagster: the queue, the daemon and the UI."""
+        return self.adapters.orchestrator(self.definitions)
+
+    @cached_property
+    def reconciler(self) -> Reconciler:
+        """The account of every record."""
+        from kbq_assets.extras.reconcile.reconciler import Reconciler
+
+        return Reconciler(self.deployment, self.adapters.source, self.adapters.expected)
+
+    @cached_property
+    def catalog_commands(self) -> CatalogCommands:
+        """The catalog beside broker and registry."""
+        from kbq_assets.extras.catalog.apply import CatalogCommands
+
+        adapters, catalog = self.adapters, self.deployment.sources.catalog
+        env = adapters.settings.env
+        return CatalogCommands(
+            catalog, env, adapters.topic_admin, adapters.subjects, adapters.protobuf_fields
+        )
+
+    @cached_property
+    def notices(self) -> NoticePorts:
+        """What notices are made from, and their notifiers."""
+        from kbq_assets.extras.notices.news import Contradictions
+        from kbq_assets.extras.notices.pipeline import NoticePorts
+
+        deployment, sources = self.deployment, self.deployment.sources
+        return NoticePorts(
+            deployment.load_store,
+            self.adapters.notifiers(),
+            self.observer.checks,
+            self.observer.tables,
+            deployment.settings.notify.repeat_hours * 3_600_000,
+            sources.uncatalogued,
+            lambda: Contradictions.read(deployment.load_cache, (e.settings for e in sources.read())),
+        )
+
+    @cached_property
+    def doctor(self) -> Doctor:
+        """What `kbq doctor` examines."""
+        from kbq_assets.extras.doctor.cli import Doctor
+        from kbq_assets.local.stack.health import local_services
+
+        return Doctor(self.deployment, self.adapters.subjects, local_services(self.adapters.settings))
+
+    def definitions(
+        self, translator: AssetTranslator | None = None, resources: Mapping[str, Any] | None = None
+    ) -> dg.Definitions:
+        """Everything in Dagster. ``resources`` replace the default ones. Raises ConfigurationError."""
+        import dagster as dg
+
+        from kbq_assets.defs import build_definitions
+        from kbq_assets.defs.translator import AssetTranslator
+        from kbq_assets.extras.notices.defs import notice_definitions
+        from kbq_assets.extras.reconcile.defs import reconcile_definitions
+
+        translator = translator or AssetTranslator()
+        return dg.Definitions.merge(
+            build_definitions(self, translator, resources),
+            notice_definitions(self.deployment, lambda: self.notices),
+            reconcile_definitions(self.reconciler, translator, self._note_counts),
+        )
+
+    def _note_counts(self, check: dg.AssetCheckEvaluation, run_id: str) -> None:
+        """Tell the notifiers of a scheduled count's result."""
+        from kbq_assets.extras.notices.pipeline import note_counts
+
+        deployment = self.deployment
+        if deployment.settings.notify.notifiers:
+            text = next(iter((check.description or "").splitlines()), "")
+            note_counts(deployment.load_store, text, run_id, agree=check.passed)
+
+
+def parts(environ: Mapping[str, str] | None = None) -> Parts:
+    """KBQ as an environment configures it, by default this process's. Raises ConfigurationError."""
     from kbq_assets.adapters.secrets import use_google
-    from kbq_assets.pipelines.openers import Openers
-    from kbq_assets.pipelines.platform import Platform
-    from kbq_assets.worker.adapters import open_load_store, open_source, open_store
 
     settings = parse_settings(os.environ if environ is None else environ)
     use_google(settings.google.extract_credentials)
-    openers = Openers(
-        store=open_store,
-        offsets=_open_offsets,
-        source=open_source,
-        warehouse=_open_warehouse,
-        engine=_open_engine,
-        clock=SystemClock(),
-        expected=_open_expected,
-        orchestrator=_open_orchestrator,
-        load_store=open_load_store,
-        check_staging=_check_staging,
-        notifiers=_open_notifiers,
-        catalog=_open_catalog,
-        protobuf_fields=_protobuf_fields,
-        topic_admin=_open_topic_admin,
-        service=_serve,
-        subjects=_open_subjects,
-    )
-    return Platform(settings, openers)
+    return Parts(Adapters(settings))
+
+
+def command_line() -> click.Group:
+    """The `kbq` command: the spine's commands and those of the extras."""
+    from kbq_assets import cli
+    from kbq_assets.cli import Lazy
+
+    extras = {
+        "Observe": {
+            "reconcile": Lazy(
+                "kbq_assets.extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
+            ),
+            "notify": Lazy(
+                "kbq_assets.extras.notices.cli:notify", "Notify who is on call of problems, or send a test."
+            ),
+            "serve": Lazy(
+                "kbq_assets.extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."
+            ),
+        },
+        "Catalog": {
+            "catalog": Lazy(
+                "kbq_assets.extras.catalog.cli:catalog",
+                "Validate, show and apply the topic catalog; start one.",
+            ),
+        },
+        "This machine": {
+            "doctor": Lazy(
+                "kbq_assets.extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."
+            ),
+            "demo": Lazy(
+                "kbq_assets.local.demo.cli:demo",
+                "From a broker with real data to an account of every record.",
+            ),
+            "local": Lazy(
+                "kbq_assets.local.stack.cli:local", "A Kafka broker and a schema registry without Docker."
+            ),
+        },
+    }
+    return cli.command_line(cli.merged(cli.COMMANDS, extras))
 
 
 def main() -> None:
-    """The `kbq` command."""
-    from kbq_assets.cli import kbq
-
-    kbq(obj=platform)
+    """Run the `kbq` command."""
+    command_line()(obj=parts)
 
 
 def __getattr__(name: str) -> Any:
     """`defs`, Dagster's definitions, built when Dagster asks for them."""
     if name == "defs":
-        from kbq_assets.defs import build_definitions
         from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 
         os.environ.setdefault(BATCH_VARIABLE, BATCH_SIZE)
-        # Dagster warns of an argument that it gives itself, into the daemon's log at every look at a sensor.
+        # Dagster warns of an argument that it passes itself, in the daemon's log at every tick of a sensor.
         warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition")
-        return build_definitions(platform())
+        return parts().definitions()
     raise AttributeError(name)
 
 
 def __dir__() -> list[str]:
     """Dagster's tools look for definitions among a module's names."""
     return [*globals(), "defs"]
-
-
-def _open_offsets(settings: Settings) -> OffsetReader:
-    from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
-
-    return KafkaOffsetReader(settings.kafka.bootstrap_servers, settings.kafka.options)
 
 
 def _open_warehouse(settings: Settings) -> Warehouse:
@@ -118,7 +370,7 @@ def _open_duckdb(path: Path, settings: Settings) -> Warehouse:
     return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
 
 
-def _check_staging(settings: Settings, side: Role) -> tuple[str, ...]:
+def _examine_staging(settings: Settings, role: Role) -> tuple[str, ...]:
     place = settings.staging
     if not isinstance(place, Bucket):
         return ()
@@ -127,82 +379,12 @@ def _check_staging(settings: Settings, side: Role) -> tuple[str, ...]:
     from kbq_assets.adapters.google.clients import storage_client
 
     google = settings.google
-    credentials = google.extract_credentials if side is Role.EXTRACT else google.load_credentials
+    credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
     client = storage_client(GoogleAccess(credentials, google.gcs_endpoint))
     report = check_bucket(client, place.name, place.prefix)
     if report.problems:
         raise ConfigurationError(
             f"gs://{place.name} is not safe for staging: {'; '.join(report.problems)}",
-            next_step="mend the bucket, then see `kbq doctor --gcp`",
+            next_step="fix the bucket, then see `kbq doctor --gcp`",
         )
     return tuple(f"gs://{place.name}: {warning}" for warning in report.warnings)
-
-
-def _open_notifiers(settings: Settings) -> Sequence[Notifier]:
-    from kbq_assets.adapters.clock import SystemClock
-    from kbq_assets.extras.notices.senders import open_notifiers
-
-    return open_notifiers(settings.notify, SystemClock())
-
-
-@contextmanager
-def _open_engine(settings: Settings) -> Iterator[ExtractionEngine]:
-    from kbq_assets.adapters.spark.engine import SparkEngine
-    from kbq_assets.adapters.spark.session import spark_context
-    from kbq_assets.worker import daemon
-    from kbq_assets.worker.task import UnitTask
-
-    task = UnitTask(settings)
-    with spark_context(settings.spark, settings.home, daemon.MODULE) as context:
-        yield SparkEngine(context, task)
-
-
-def _open_catalog(folder: Path) -> Callable[[], CatalogFiles]:
-    from kbq_assets.adapters.catalog_files import CatalogFolder
-
-    return CatalogFolder(folder).read
-
-
-def _protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:
-    from kbq_assets.adapters.protobuf import fields_of
-
-    return fields_of(schema)
-
-
-def _open_topic_admin(settings: Settings) -> TopicAdmin:
-    from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
-
-    return KafkaTopicAdmin(settings.kafka.bootstrap_servers, settings.kafka.options)
-
-
-def _open_subjects(settings: Settings) -> SubjectRegistry:
-    from kbq_assets.adapters.registry import ConfluentSubjects
-    from kbq_assets.worker.adapters import open_registry
-
-    return ConfluentSubjects(open_registry(settings))
-
-
-def _serve(platform: Platform, host: str, port: int, announce: Callable[[str], None]) -> None:
-    from kbq_assets.extras.metrics.reporters import open_reporter
-    from kbq_assets.extras.metrics.service.server import serve
-
-    serve(platform, host, port, announce, open_reporter)
-
-
-def _open_expected(settings: Settings) -> Callable[[TopicPartition], Expected | None]:
-    from kbq_assets.local.demo.log import expected_outcomes
-
-    return expected_outcomes(settings.demo_log)
-
-
-def _open_orchestrator(settings: Settings) -> Orchestrator:
-    from kbq_assets.defs import build_definitions
-    from kbq_assets.defs.instance.database import DagsterDatabase
-    from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
-
-    return DagsterOrchestrator(
-        settings.home,
-        os.environ,
-        lambda: build_definitions(platform()),
-        database=DagsterDatabase(settings.dagster.postgres_url),
-    )

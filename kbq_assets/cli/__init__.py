@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -23,7 +23,11 @@ class Lazy(NamedTuple):
     help: str
 
 
-COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
+#: Sections of `kbq --help`: their commands by name.
+Commands: TypeAlias = Mapping[str, Mapping[str, Lazy]]
+
+#: The spine's commands. `definitions.py` adds those of the extras.
+COMMANDS: Final[Commands] = {
     "Run": {
         "plan": Lazy(
             "kbq_assets.cli.plan:plan", "Show what an extraction or a load would do; change nothing."
@@ -32,59 +36,47 @@ COMMANDS: Final[Mapping[str, Mapping[str, Lazy]]] = {
         "load": Lazy("kbq_assets.cli.run:load", "Load committed files into the warehouse."),
         "clean": Lazy("kbq_assets.cli.run:clean", "Delete staged files that nothing needs."),
     },
-    "Look": {
+    "Observe": {
         "status": Lazy(
-            "kbq_assets.cli.status:status", "Show positions, lag, backlogs, errors, what is stopped."
+            "kbq_assets.cli.status:status", "Show positions, lag, backlogs, errors, and everything stopped."
         ),
         "check": Lazy(
-            "kbq_assets.cli.check:check", "Say what is wrong and what waits; exit code 1 if anything."
+            "kbq_assets.cli.check:check", "Show failed checks and what waits for them; exit code 1 if any."
         ),
         "completeness": Lazy(
             "kbq_assets.cli.completeness:completeness", "Show until when each table is complete, and why."
         ),
-        "reconcile": Lazy(
-            "kbq_assets.extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
-        ),
         "errors": Lazy("kbq_assets.cli.errors:errors", "List bad records, or show one as it came."),
-        "notify": Lazy(
-            "kbq_assets.extras.notices.cli:notify", "Tell who is on call what is wrong, or send a test."
-        ),
-        "serve": Lazy(
-            "kbq_assets.extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."
-        ),
         "settings": Lazy("kbq_assets.cli.settings:settings", "List every KBQ_* variable, with its value."),
     },
-    "Catalogue": {
-        "catalog": Lazy(
-            "kbq_assets.extras.catalog.cli:catalog", "Judge, show and apply the topic catalogue; start one."
-        ),
-    },
     "Operate": {
-        "pii": Lazy("kbq_assets.cli.pii:pii", "Keys of personal data: make, rotate, open error rows."),
+        "pii": Lazy(
+            "kbq_assets.cli.pii:pii", "Make and rotate keys of personal data, open sealed error rows."
+        ),
         "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
-        "resume": Lazy("kbq_assets.cli.operate:resume", "Let a stopped partition or a parked table go on."),
-        "park": Lazy("kbq_assets.cli.operate:park", "Hold a table: its files wait until it is resumed."),
+        "resume": Lazy("kbq_assets.cli.operate:resume", "Resume a stopped partition or a parked table."),
+        "park": Lazy("kbq_assets.cli.operate:park", "Park a table: its files wait until it is resumed."),
         "accept-gap": Lazy(
-            "kbq_assets.cli.operate:accept_gap", "Go on after records were lost to retention."
+            "kbq_assets.cli.operate:accept_gap", "Continue after records were lost to retention."
         ),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
     },
     "This machine": {
-        "demo": Lazy(
-            "kbq_assets.local.demo.cli:demo", "From a broker with real data to an account of every record."
-        ),
-        "local": Lazy(
-            "kbq_assets.local.stack.cli:local", "A Kafka broker and a schema registry without Docker."
-        ),
         "ui": Lazy("kbq_assets.cli.ui:ui", "Dagster's UI with its daemon."),
         "pack": Lazy(
             "kbq_assets.cli.pack:pack", "Pack what a Spark cluster's workers import, as one archive."
         ),
-        "doctor": Lazy(
-            "kbq_assets.extras.doctor.cli:doctor", "Check what KBQ needs, and say how to mend it."
-        ),
     },
 }
+
+
+def merged(*parts: Commands) -> dict[str, dict[str, Lazy]]:
+    """Commands of several lists, section by section."""
+    sections: dict[str, dict[str, Lazy]] = {}
+    for commands in parts:
+        for title, section in commands.items():
+            sections.setdefault(title, {}).update(section)
+    return sections
 
 
 HELP_OPTIONS: Final = ["-h", "--help"]
@@ -93,13 +85,15 @@ HELP_OPTIONS: Final = ["-h", "--help"]
 class LazyGroup(click.Group):
     """Imports a command when it is called, and turns KBQ's errors into messages and exit codes."""
 
+    sections: Commands = COMMANDS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of `COMMANDS`."""
-        return [name for section in COMMANDS.values() for name in section]
+        """All commands, section by section."""
+        return [name for section in self.sections.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        for section in COMMANDS.values():
+        for section in self.sections.values():
             if cmd_name in section:
                 module, _, attribute = section[cmd_name].path.partition(":")
                 command: click.Command = getattr(import_module(module), attribute)
@@ -109,7 +103,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """A section for each kind of command."""
-        for title, section in COMMANDS.items():
+        for title, section in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, command.help) for name, command in section.items()])
 
@@ -151,8 +145,15 @@ Everything is configured by KBQ_* variables; `kbq settings` lists them.
 """
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": HELP_OPTIONS})
-@click.version_option(package_name="kbq-assets", prog_name="kbq")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def kbq(debug: bool) -> None:
-    """Kafka topics into a warehouse, exactly once."""
+def command_line(sections: Commands) -> click.Group:
+    """The `kbq` command with these commands."""
+
+    @click.group("kbq", cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": HELP_OPTIONS})
+    @click.version_option(package_name="kbq-assets", prog_name="kbq")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+    def kbq(debug: bool) -> None:
+        """Kafka topics into a warehouse, exactly once."""
+
+    assert isinstance(kbq, LazyGroup)
+    kbq.sections = sections
+    return kbq

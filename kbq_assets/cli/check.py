@@ -7,25 +7,25 @@ import sys
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_platform
+from kbq_assets.cli.context import ExitCode, json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.pipelines.observation.checks import CheckReport
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.observation.observer import Observer
 
 
 @click.command()
 @click.option("--counts", is_flag=True, help="Count the warehouse too, as `kbq reconcile --counts` does.")
 @json_option
-@pass_platform
-def check(platform: Platform, counts: bool, as_json: bool) -> None:
+@pass_observer
+def check(observer: Observer, counts: bool, as_json: bool) -> None:
     """Make all checks; exit code 1 when one fails, 75 when one could not be made.
 
     Each failure is shown with the commands that go on. A failed check that the topic's option `blocking` names keeps
     the topic's files waiting until it passes. Changes nothing.
     """
-    report = platform.checks(counts=counts)
+    report = observer.checks(queries=counts)
     if as_json:
         echo_json(report_json(report))
     else:

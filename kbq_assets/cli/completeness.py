@@ -5,27 +5,27 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import json_option, pass_platform
+from kbq_assets.cli.context import json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.completeness import HOUR_MS, HourRow, hour_rows, hour_text, moment
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import TableCompleteness
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.observation.observer import Observer
 
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
 @click.option("--hours", "most", default=24, show_default=True, help="Hours of TABLE to show, the latest.")
 @json_option
-@pass_platform
-def completeness(platform: Platform, name: str | None, most: int, as_json: bool) -> None:
+@pass_observer
+def completeness(observer: Observer, name: str | None, most: int, as_json: bool) -> None:
     """Show until when each table is complete by business time (UTC), or the hours of one.
 
     An hour is complete when every partition that feeds the table is beyond it by the topic's `complete_after_seconds`,
     and all that is staged for it is loaded. Rows that came later are late. Changes nothing.
     """
-    found = platform.hours()
+    found = observer.hours()
     if name is not None:
         wanted = TableReference.parse(name)
         found = tuple(standing for standing in found if standing.table == wanted)

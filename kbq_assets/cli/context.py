@@ -5,20 +5,26 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import click
 
 from kbq_assets.core.errors import ConflictError, KbqError, Refused, TransientError
 
 if TYPE_CHECKING:
+    from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.extraction.extractor import Extractor
+    from kbq_assets.pipelines.loading.loader import Loader
+    from kbq_assets.pipelines.observation.observer import Observer
     from kbq_assets.pipelines.operate.commands import Proposal
-    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.pipelines.operate.operator import Operator
+    from kbq_assets.ports.orchestrator import Orchestrator
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -40,15 +46,42 @@ def exit_code(error: KbqError) -> ExitCode:
     return ExitCode.FAILED
 
 
-def pass_platform(command: Callable[Concatenate[Platform, P], R]) -> Callable[P, R]:
-    """Give a command the platform, opened when the command runs: `--help` works whatever the environment."""
+class Part(Generic[T]):
+    """A decorator that passes a command one of KBQ's parts, by its name in `definitions.Parts`.
 
-    @click.pass_obj
-    @functools.wraps(command)
-    def with_platform(open_platform: Callable[[], Platform], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return command(open_platform(), *args, **kwargs)
+    Parts are built when the command runs: `--help` works whatever the environment. Of several, the lowest decorator
+    gives the first argument.
+    """
 
-    return with_platform
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, command: Callable[Concatenate[T, P], R]) -> Callable[P, R]:
+        """The command without its first argument."""
+
+        @functools.wraps(command)
+        def with_part(*args: P.args, **kwargs: P.kwargs) -> R:
+            return command(getattr(_parts(), self._name), *args, **kwargs)
+
+        return with_part
+
+
+def _parts() -> object:
+    """The parts of this invocation, built once."""
+    context = click.get_current_context()
+    if _PARTS not in context.meta:
+        context.meta[_PARTS] = context.obj()
+    found: object = context.meta[_PARTS]
+    return found
+
+
+_PARTS: Final = "kbq_assets.parts"
+pass_deployment: Part[Deployment] = Part("deployment")
+pass_extractor: Part[Extractor] = Part("extractor")
+pass_loader: Part[Loader] = Part("loader")
+pass_observer: Part[Observer] = Part("observer")
+pass_operator: Part[Operator] = Part("operator")
+pass_orchestrator: Part[Orchestrator] = Part("orchestrator")
 
 
 def tell(error: KbqError, *, debug: bool = False) -> None:
@@ -79,23 +112,6 @@ def _agreed() -> bool:
     except click.Abort:  # no terminal to ask, or Ctrl-C
         click.echo()
         return False
-
-
-def selected_topics(platform: Platform, topics: Iterable[str]) -> frozenset[str] | None:
-    """``--topic`` options, None when there are none. Raises ConfigurationError for what would select nothing."""
-    from kbq_assets.core.errors import ConfigurationError
-    from kbq_assets.core.topics.source_list import select_topics
-
-    wanted = frozenset(topics)
-    if not wanted:
-        return None
-    unknown = wanted - select_topics(platform.sources(), platform.offsets.topics()).keys()
-    if unknown:
-        raise ConfigurationError(
-            f"not extracted: {', '.join(sorted(unknown))}",
-            next_step=f"a topic must be on the broker and in {platform.settings.source_topics}",
-        )
-    return wanted
 
 
 #: Shared options.

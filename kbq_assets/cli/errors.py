@@ -10,18 +10,13 @@ from datetime import UTC, datetime
 
 import click
 
-from kbq_assets.cli.context import json_option, pass_platform
+from kbq_assets.cli.context import json_option, pass_operator
 from kbq_assets.cli.render import console, echo_json, number, size, table
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import SEALED
-from kbq_assets.pipelines.operate.bad_records import (
-    Quarantined,
-    find_error_rows,
-    list_error_rows,
-    list_quarantined,
-)
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.operate.bad_records import Quarantined
+from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 #: A list shows where and why, not what.
@@ -45,14 +40,14 @@ def errors() -> None:
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest this many."
 )
 @json_option
-@pass_platform
-def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> None:
+@pass_operator
+def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> None:
     """List bad records, the newest first.
 
     Files that no load job accepts are listed too: they are kept in quarantine/.
     """
-    rows = list_error_rows(platform.warehouse, ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
-    quarantined = list_quarantined(platform.store, topic)
+    rows = operator.error_rows(ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
+    quarantined = operator.quarantined(topic)
     if as_json:
         echo_json(
             {
@@ -68,7 +63,7 @@ def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> N
         shown.add_row(
             *place, row.reason, "null" if row.value_size is None else size(row.value_size), row.message
         )
-    out.print(shown if rows else f"no bad records in {platform.settings.warehouse_url}")
+    out.print(shown if rows else f"no bad records in {operator.deployment.settings.warehouse_url}")
     if quarantined:
         out.print("\nfiles that no load job accepts:")
     for q in quarantined:
@@ -83,13 +78,13 @@ def list_(platform: Platform, topic: str | None, limit: int, as_json: bool) -> N
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--raw", is_flag=True, help="Write the value's bytes, and nothing else.")
 @json_option
-@pass_platform
-def show(platform: Platform, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
+@pass_operator
+def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
     """Show one bad record as it came.
 
     Where, why, key, headers, and the value as bytes, text and JSON.
     """
-    rows = find_error_rows(platform.warehouse, TopicPartition(topic, partition), offset)
+    rows = operator.error_rows_at(TopicPartition(topic, partition), offset)
     if raw:
         sys.stdout.buffer.write(rows[0].value or b"")
     elif as_json:

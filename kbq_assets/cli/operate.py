@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kbq_assets.cli.context import confirm, pass_platform, yes_option
+from kbq_assets.cli.context import confirm, pass_operator, yes_option
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.timestamps import parse_moment
-from kbq_assets.pipelines.operate import commands as operate
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.operate.operator import Operator
 
 _POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])
 
@@ -37,9 +36,9 @@ def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--offset", type=click.IntRange(min=0), help="With --at offset: the same in every partition.")
 @click.option("--from-done-files", is_flag=True, help="Go on where Kafka BigQuery Express stopped.")
 @yes_option
-@pass_platform
+@pass_operator
 def bootstrap(
-    platform: Platform,
+    operator: Operator,
     topic: str | None,
     at: str | None,
     timestamp: int | None,
@@ -60,17 +59,10 @@ def bootstrap(
     _check_bootstrap(topic, at, timestamp, offset, from_done_files)
     if from_done_files:
         topics = None if topic is None else [topic]
-        proposals = operate.propose_bootstrap_from_done_files(platform.store, platform.offsets, topics)
+        proposals = operator.bootstrap_from_done_files(topics)
     else:
         proposals = [
-            operate.propose_bootstrap(
-                platform.store,
-                platform.offsets,
-                topic or "",
-                at=at or "",
-                timestamp_ms=timestamp or 0,
-                offset=offset or 0,
-            )
+            operator.bootstrap(topic or "", at=at or "", timestamp_ms=timestamp or 0, offset=offset or 0)
         ]
     confirm(proposals, yes=yes)
 
@@ -83,9 +75,9 @@ def bootstrap(
 )
 @click.option("--table", metavar="DS.TABLE", help="A parked table, or one of which rows are missing.")
 @yes_option
-@pass_platform
+@pass_operator
 def resume(
-    platform: Platform,
+    operator: Operator,
     topic: str | None,
     partition: int | None,
     as_errors: bool,
@@ -107,36 +99,36 @@ def resume(
     if table is not None:
         if partition is not None or as_errors:
             raise click.UsageError("--partition and --as-errors go with --topic")
-        proposal = operate.propose_resume_table(platform.load_store, TableReference.parse(table))
+        proposal = operator.resume_table(TableReference.parse(table))
     else:
-        proposal = operate.propose_resume(platform.store, topic or "", partition, as_errors=as_errors)
+        proposal = operator.resume(topic or "", partition, as_errors=as_errors)
     confirm([proposal], yes=yes)
 
 
 @click.command()
 @click.option("--table", required=True, metavar="DS.TABLE", help="The table to hold.")
 @yes_option
-@pass_platform
-def park(platform: Platform, table: str, yes: bool) -> None:
+@pass_operator
+def park(operator: Operator, table: str, yes: bool) -> None:
     """Hold a table: nothing is loaded into it until `kbq resume --table`; other tables go on.
 
     Its files wait in its backlog, so that the topics they come from are not held up.
     """
-    confirm([operate.propose_park_table(platform.load_store, TableReference.parse(table))], yes=yes)
+    confirm([operator.park_table(TableReference.parse(table))], yes=yes)
 
 
 @click.command(name="accept-gap")
 @click.option("--topic", required=True, help="The topic.")
 @click.option("--partition", required=True, type=click.IntRange(min=0), help="The partition.")
 @yes_option
-@pass_platform
-def accept_gap(platform: Platform, topic: str, partition: int, yes: bool) -> None:
+@pass_operator
+def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> None:
     """Go on after retention deleted records that were never read.
 
     The positions up to the oldest record that the broker still has are given up; they are counted as lost.
     """
     tp = TopicPartition(topic, partition)
-    confirm([operate.propose_accept_gap(platform.store, platform.offsets, tp)], yes=yes)
+    confirm([operator.accept_gap(tp)], yes=yes)
 
 
 @click.command()
@@ -152,9 +144,9 @@ def accept_gap(platform: Platform, topic: str, partition: int, yes: bool) -> Non
 )
 @click.option("--give-up-pending", is_flag=True, help="Lose committed files that are not loaded yet.")
 @yes_option
-@pass_platform
+@pass_operator
 def reset(
-    platform: Platform,
+    operator: Operator,
     topic: str,
     partition: int | None,
     at: str | None,
@@ -167,9 +159,7 @@ def reset(
 
     A new epoch begins. Rows of older epochs stay in the tables; the column `_kbq_epoch` tells them apart.
     """
-    proposal = operate.propose_reset(
-        platform.store,
-        platform.offsets,
+    proposal = operator.reset(
         topic,
         partition=partition,
         at=_reset_at(at, from_offset, from_time),

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kbq_assets.cli.context import json_option, pass_platform
+from kbq_assets.cli.context import json_option, pass_deployment, pass_operator
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.operate.operator import Operator
     from kbq_assets.wire.privacy.sealed_rows import OpenedRow
     from kbq_assets.wire.privacy.sealing import OpeningKeys
 
@@ -78,8 +79,8 @@ def new_key(file: Path, name: str | None) -> None:
 @pii.command()
 @click.option("--context", required=True, help="As in the decision pseudonym:CONTEXT; else the field's path.")
 @json_option
-@pass_platform
-def pseudonym(platform: Platform, context: str, as_json: bool) -> None:
+@pass_deployment
+def pseudonym(deployment: Deployment, context: str, as_json: bool) -> None:
     """Say what a value is called in the tables, under every key of KBQ_PII_KEYS.
 
     The value is read from standard input, so that no list of processes and no history of a shell has it; the end of
@@ -88,7 +89,7 @@ def pseudonym(platform: Platform, context: str, as_json: bool) -> None:
     """
     from kbq_assets.worker.adapters import open_pseudonyms
 
-    found = open_pseudonyms(platform.settings)
+    found = open_pseudonyms(deployment.settings)
     if found is None:
         raise ConfigurationError("there are no keys of pseudonyms", next_step="set KBQ_PII_KEYS")
     value = _value()
@@ -125,9 +126,9 @@ class _Sealed(NamedTuple):
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The newest this many."
 )
 @click.option("--stdin", "from_stdin", is_flag=True, help="Rows as JSON lines from standard input.")
-@pass_platform
+@pass_operator
 def open_rows(
-    platform: Platform, keys: Sequence[Path], topic: str | None, limit: int, from_stdin: bool
+    operator: Operator, keys: Sequence[Path], topic: str | None, limit: int, from_stdin: bool
 ) -> None:
     """Print sealed error rows as they were produced, as JSON lines: value, key and headers.
 
@@ -136,7 +137,7 @@ def open_rows(
     code 1 where one did not open.
     """
     opening = _opening_keys(keys)
-    found = _of_lines(sys.stdin) if from_stdin else _of_warehouse(platform, topic, limit)
+    found = _of_lines(sys.stdin) if from_stdin else _of_warehouse(operator, topic, limit)
     failed = 0
     for sealed in found:
         try:
@@ -155,12 +156,11 @@ def _opening_keys(paths: Sequence[Path]) -> OpeningKeys:
     return OpeningKeys({name: key for each in parsed for name, key in each.keys.items()})
 
 
-def _of_warehouse(platform: Platform, topic: str | None, limit: int) -> Iterator[_Sealed]:
-    from kbq_assets.pipelines.operate.bad_records import list_error_rows
+def _of_warehouse(operator: Operator, topic: str | None, limit: int) -> Iterator[_Sealed]:
     from kbq_assets.ports.warehouse import ErrorQuery
     from kbq_assets.wire.privacy.sealing import is_sealed
 
-    for row in list_error_rows(platform.warehouse, ErrorQuery(topic, limit=limit)):
+    for row in operator.error_rows(ErrorQuery(topic, limit=limit)):
         if row.value is not None and is_sealed(row.value):
             said = {"epoch": row.epoch, "reason": row.reason, "message": row.message}
             yield _Sealed(row.topic, row.partition, row.offset, row.value, said)

@@ -7,23 +7,34 @@ from collections.abc import Iterator, Sequence
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import json_option, pass_platform, selected_topics
+from kbq_assets.cli.context import json_option, pass_extractor, pass_loader, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.extraction.extractor import Extractor
+from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.pipelines.observation.status_document import stop_json
-from kbq_assets.pipelines.platform import Platform
 
 
 @click.command()
 @click.argument("what", type=click.Choice(["extract", "load"]), required=False)
 @click.option("--topic", "topics", multiple=True, help="Plan the extraction of these topics alone.")
 @json_option
-@pass_platform
-def plan(platform: Platform, what: str | None, topics: tuple[str, ...], as_json: bool) -> None:
+@pass_observer
+@pass_loader
+@pass_extractor
+def plan(
+    extractor: Extractor,
+    loader: Loader,
+    observer: Observer,
+    what: str | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Show what an extraction or a load would do; change nothing.
 
     Without an argument both are shown: the extraction's ranges, and the next batch of every table that has
@@ -34,9 +45,9 @@ def plan(platform: Platform, what: str | None, topics: tuple[str, ...], as_json:
       kbq plan extract --topic shop.orders.v1
       kbq plan load --json
     """
-    extraction = platform.plan_extraction(selected_topics(platform, topics)) if what != "load" else None
-    batches = platform.plan_load() if what != "extract" else None
-    blocked = [t for t in platform.tables() if t.blocked_rows] if what != "extract" else []
+    extraction = extractor.plan(extractor.chosen(topics)) if what != "load" else None
+    batches = loader.plan() if what != "extract" else None
+    blocked = [t for t in observer.tables() if t.blocked_rows] if what != "extract" else []
     if as_json:
         document = {} if extraction is None else {"extract": extraction_json(extraction)}
         echo_json(document if batches is None else {**document, "load": load_json(batches, blocked)})

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_platform, selected_topics
+from kbq_assets.cli.context import ExitCode, json_option, pass_extractor, pass_loader, pass_operator
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
-from kbq_assets.core.errors import NotFound
-from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.pipelines.loading.load import LoadReport, TableReport, tables_to_load
+from kbq_assets.pipelines.extraction.extractor import Extractor
+from kbq_assets.pipelines.loading.load import LoadReport, TableReport
+from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.status_document import stop_json
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.operate.operator import Operator
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--topic", "topics", multiple=True, help="These topics alone; may be repeated.")
 @json_option
-@pass_platform
-def extract(platform: Platform, topics: tuple[str, ...], as_json: bool) -> None:
+@pass_extractor
+def extract(extractor: Extractor, topics: tuple[str, ...], as_json: bool) -> None:
     """Read new records of the source list's topics into staged files and commit them.
 
     The work runs as Spark tasks. A run that dies leaves an unfinished window: the next one goes on there. Exit
     code 1 when a partition waits for an operator, 75 when something did not answer.
     """
-    only = selected_topics(platform, topics)
+    only = extractor.chosen(topics)
     with _positions_bar() as on_progress:
-        report = platform.extract(only=only, on_progress=on_progress)
+        report = extractor.extract(only=only, on_progress=on_progress)
     if as_json:
         echo_json(extraction_report_json(report))
     else:
@@ -46,16 +46,16 @@ def extract(platform: Platform, topics: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @click.option("--table", "tables", multiple=True, metavar="DS.TABLE", help="These alone; may be repeated.")
 @json_option
-@pass_platform
-def load(platform: Platform, tables: tuple[str, ...], as_json: bool) -> None:
+@pass_loader
+def load(loader: Loader, tables: tuple[str, ...], as_json: bool) -> None:
     """Load committed files into the warehouse, one job at a time per table.
 
     A job id never loads twice: running this twice, or in two places, loads nothing twice. Exit code 1 when a
     table is parked, blocked by a check, or failed, 75 when only something did not answer.
     """
-    only = _known_tables(platform, tables)
+    only = loader.chosen(tables)
     with _tables_shown() as on_table:
-        report = platform.load(only=only, on_table=on_table)
+        report = loader.load(only=only, on_table=on_table)
     if as_json:
         echo_json(load_report_json(report))
     else:
@@ -65,13 +65,13 @@ def load(platform: Platform, tables: tuple[str, ...], as_json: bool) -> None:
 
 @click.command()
 @json_option
-@pass_platform
-def clean(platform: Platform, as_json: bool) -> None:
+@pass_operator
+def clean(operator: Operator, as_json: bool) -> None:
     """Delete orphans of dead runs, done files that a higher one replaces, and temporary files.
 
     Safe beside running extractions and loads: only what no commit, backlog or job can need is deleted.
     """
-    report = platform.clean()
+    report = operator.clean()
     if as_json:
         echo_json(
             {
@@ -142,19 +142,6 @@ def load_report_json(report: LoadReport) -> dict[str, object]:
             for t in report.tables
         ],
     }
-
-
-def _known_tables(platform: Platform, tables: tuple[str, ...]) -> frozenset[TableReference] | None:
-    if not tables:
-        return None
-    wanted = frozenset(TableReference.parse(text) for text in tables)
-    unknown = wanted - set(tables_to_load(platform.load_store, platform.load_cache))
-    if unknown:
-        raise NotFound(
-            f"nothing was ever staged for {', '.join(sorted(map(str, unknown)))}",
-            next_step="kbq status lists the tables",
-        )
-    return wanted
 
 
 def _extraction_code(report: ExtractionReport) -> ExitCode:

@@ -16,7 +16,7 @@ from kbq_assets.core.config.settings import VARIABLES, Settings, values_of
 from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.pipelines.spine import Spine
 
 #: Options of librdkafka and Spark that hold secrets, by their names.
 _SECRET = re.compile(
@@ -30,7 +30,7 @@ REDACTED: Final = "***"
 @click.command()
 @json_option
 @click.pass_obj
-def settings(open_platform: Callable[[], Platform], as_json: bool) -> None:
+def settings(open_parts: Callable[[], Spine], as_json: bool) -> None:
     """List every KBQ_* variable with its value and meaning; secrets are hidden.
 
     Options of librdkafka and Spark keep their own names: KBQ_KAFKA_SASL_MECHANISM is `sasl.mechanism`,
@@ -38,7 +38,7 @@ def settings(open_platform: Callable[[], Platform], as_json: bool) -> None:
     env:NAME, file:PATH, gsm:… or plugin:….
     """
     try:
-        values = effective(open_platform().settings)
+        values = effective(open_parts().deployment.settings)
     except ConfigurationError as error:
         # The list may show the right name.
         _print({name: "" for name in VARIABLES}, as_json)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import json_option, pass_platform
+from kbq_assets.cli.context import json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.loading.completeness import hour_text
+from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import Status
 from kbq_assets.pipelines.observation.status_document import status_json
-from kbq_assets.pipelines.platform import Platform
 
 
 @click.command()
 @json_option
-@pass_platform
-def status(platform: Platform, as_json: bool) -> None:
+@pass_observer
+def status(observer: Observer, as_json: bool) -> None:
     """Show every partition's position, lag and errors, every table's backlog, and what waits for an operator.
 
     `lag` counts positions up to the broker's last stable offset, `pending` rows that are committed and not yet
     loaded. What is stopped or parked is shown with the commands that go on.
     """
-    found = platform.status()
+    found = observer.status()
     if as_json:
         echo_json(status_json(found))
     else:

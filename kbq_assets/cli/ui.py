@@ -6,10 +6,11 @@ from typing import Final
 
 import click
 
-from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.context import pass_observer, pass_orchestrator
 from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.core.errors import KbqError
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.observation.observer import Observer
+from kbq_assets.ports.orchestrator import Orchestrator
 
 #: A UI without partitions tells nobody how to get some.
 NOTHING_YET: Final = (
@@ -24,29 +25,30 @@ NOTHING_YET: Final = (
 )
 @click.option("--stop", is_flag=True, help="Stop a UI that runs, and what a killed one or demo left behind.")
 @click.option("--read-only", is_flag=True, help="Only look: no button works, and no daemon is started.")
-@pass_platform
-def ui(platform: Platform, port: int, stop: bool, read_only: bool) -> None:
+@pass_observer
+@pass_orchestrator
+def ui(orchestrator: Orchestrator, observer: Observer, port: int, stop: bool, read_only: bool) -> None:
     """Open Dagster's UI, with the daemon whose schedules and sensors move new records, until interrupted."""
     if stop:
-        platform.orchestrator.stop()
+        orchestrator.stop()
         return
     end_in_order()
 
     def announce(url: str) -> None:
         how = ", read-only; Ctrl-C stops it" if read_only else "; Ctrl-C stops it, and its daemon"
         click.echo(f"Dagster is at {url}{how}")
-        if _is_empty(platform):
+        if _is_empty(observer):
             click.echo(NOTHING_YET)
 
     try:
-        platform.orchestrator.serve(port, announce, read_only=read_only)
+        orchestrator.serve(port, announce, read_only=read_only)
     except KeyboardInterrupt:
         click.echo("stopped")
 
 
-def _is_empty(platform: Platform) -> bool:
+def _is_empty(observer: Observer) -> bool:
     """Whether no table was ever staged for. A store that does not answer is no reason to say so, or to stop the UI."""
     try:
-        return not platform.tables()
+        return not observer.tables()
     except KbqError:
         return False

@@ -18,19 +18,19 @@ from kbq_assets.defs.observation.checks import build_check_sensor, build_checks
 from kbq_assets.defs.runs import Steps
 from kbq_assets.defs.sensors import build_sensors
 from kbq_assets.defs.translator import AssetTranslator
-from kbq_assets.extras.notices.defs import build_notice_sensors
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.spine import Spine
 
 
 def build_definitions(
-    platform: Platform,
-    translator: AssetTranslator | None = None,
+    spine: Spine,
+    translator: AssetTranslator,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """Dagster's view of a platform. ``resources`` replace the default ones. Raises ConfigurationError."""
-    steps = Steps(platform, translator or AssetTranslator())
+    """Dagster's view of a deployment. ``resources`` replace the default ones. Raises ConfigurationError."""
+    settings = spine.deployment.settings
+    steps = Steps.of(spine, translator)
     jobs = build_jobs(steps)
-    history, history_schedule = build_history(platform.settings.dagster.run_days)
+    history, history_schedule = build_history(settings.dagster.run_days)
     return dg.Definitions(
         assets=build_assets(steps),
         asset_checks=list(build_checks(steps)),
@@ -39,21 +39,19 @@ def build_definitions(
             jobs.extract,
             jobs.load,
             jobs.clean,
-            jobs.reconcile,
             jobs.reprocess,
             history,
         ],
         sensors=[
             *build_sensors(steps, jobs),
-            *build_notice_sensors(steps),
             build_check_sensor(steps),
             build_completeness_sensor(steps),
         ],
         schedules=[*build_schedules(steps, jobs), history_schedule],
         resources={
-            PYSPARK: pyspark_resource(platform.settings),
-            ENGINE: engine_resource(platform.settings),
-            **_google_resources(platform.settings),
+            PYSPARK: pyspark_resource(settings),
+            ENGINE: engine_resource(settings),
+            **_google_resources(settings),
             **(resources or {}),
         },
         executor=dg.in_process_executor,

@@ -32,16 +32,19 @@ def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     If the catalog cannot be read, topics and tables have no pages, and every run names what is wrong: Dagster still
     loads the code location, with its jobs, history and sensors.
     """
-    sources: tuple[SourceEntry, ...] = _readable(steps.platform.sources, ())
+    sources: tuple[SourceEntry, ...] = _readable(steps.deployment.sources.read, ())
     topics = steps.translator.topic_specs(sources)
     with warnings.catch_warnings():
         # A single run for any selection is what the design stands on; its API is called beta.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        translator, settings = steps.translator, steps.platform.settings
+        translator, settings = steps.translator, steps.deployment.settings
         return [
             *topics,
             *dataset_specs(
-                translator, settings, _readable(steps.platform.datasets, Datasets({})).tables, sources
+                translator,
+                settings,
+                _readable(steps.deployment.sources.datasets, Datasets({})).tables,
+                sources,
             ),
             _staged_files(steps, topics),
             _tables(steps, translator.tables_spec(settings)),
@@ -66,7 +69,7 @@ def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefiniti
 
     return dg.multi_asset(
         name="staged_files",
-        specs=[steps.translator.staged_spec(steps.platform.settings, topics)],
+        specs=[steps.translator.staged_spec(steps.deployment.settings, topics)],
         required_resource_keys={ENGINE},
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=EXTRACT_POOL,

@@ -35,68 +35,65 @@ class Jobs:
     extract: dg.JobDefinition
     load: dg.JobDefinition
     clean: dg.JobDefinition
-    reconcile: dg.JobDefinition
     reprocess: dg.JobDefinition
 
 
 def build_jobs(steps: Steps) -> Jobs:
-    """The jobs of a platform."""
-    run = steps.platform.settings.run
+    """The jobs of a deployment."""
+    run = steps.deployment.settings.run
     extract, load, clean = _extract_op(steps), _load_op(steps), _clean_op(steps)
-    reconcile = _reconcile_op(steps)
     # Beyond its own bound a run finishes what is in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
-    @_job("Bring every topic up to date and load what is committed.", extract_seconds + load_seconds, *_BOTH)
+    @bounded_job(
+        "Bring every topic up to date and load what is committed.", extract_seconds + load_seconds, *_BOTH
+    )
     def extract_and_load() -> None:
         load(extract())
 
-    @_job("Bring every topic up to date.", extract_seconds, EXTRACT_TAG)
+    @bounded_job("Bring every topic up to date.", extract_seconds, EXTRACT_TAG)
     def extract_job() -> None:
         extract()
 
-    @_job("Load every committed file that is not loaded.", load_seconds, LOAD_TAG)
+    @bounded_job("Load every committed file that is not loaded.", load_seconds, LOAD_TAG)
     def load_job() -> None:
         load()
 
-    @_job("Delete orphans and superseded done files.", 1800)
+    @bounded_job("Delete orphans and superseded done files.", 1800)
     def clean_job() -> None:
         clean()
 
-    @_job("Count the warehouse and compare with what was loaded and committed.", 7200)
-    def reconcile_job() -> None:
-        reconcile()
-
-    return Jobs(extract_and_load, extract_job, load_job, clean_job, reconcile_job, _reprocess_job(steps))
+    return Jobs(extract_and_load, extract_job, load_job, clean_job, _reprocess_job(steps))
 
 
 def _reprocess_job(steps: Steps) -> dg.JobDefinition:
     reprocess = reprocess_op(steps)
     shown = "Read a range of a topic again, in a new epoch. Shows what it would do, unless told to `apply`."
 
-    @_job(shown, 1800, EXTRACT_TAG)
+    @bounded_job(shown, 1800, EXTRACT_TAG)
     def reprocess_job() -> None:
         reprocess()
 
     return reprocess_job
 
 
-def _job(description: str, seconds: int, *tags: str) -> Callable[[Callable[[], None]], dg.JobDefinition]:
+def bounded_job(
+    description: str, seconds: int, *tags: str
+) -> Callable[[Callable[[], None]], dg.JobDefinition]:
     """A job in its worker's own process, of at most so many seconds, one at a time with others of its tags."""
     limits = {**dict.fromkeys(tags, "1"), _MAX_RUNTIME_TAG: str(seconds)}
     return dg.job(description=description, executor_def=dg.in_process_executor, tags=limits)
 
 
 def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
-    """The clean-up; and the daily count, which costs bytes on BigQuery: off until someone turns it on."""
+    """The clean-up."""
     return [
         dg.ScheduleDefinition(
             name="clean_schedule",
             job=jobs.clean,
-            cron_schedule=f"*/{steps.platform.settings.run.clean_minutes} * * * *",
+            cron_schedule=f"*/{steps.deployment.settings.run.clean_minutes} * * * *",
             default_status=dg.DefaultScheduleStatus.RUNNING,
         ),
-        dg.ScheduleDefinition(name="reconcile_schedule", job=jobs.reconcile, cron_schedule="0 4 * * *"),
     ]
 
 
@@ -145,14 +142,6 @@ def chosen_keys(
     if unknown := [pattern for pattern, keys in found.items() if not keys]:
         raise dg.Failure(f"no partition is called {', '.join(unknown)}", allow_retries=False)
     return sorted({key for keys in found.values() for key in keys})
-
-
-def _reconcile_op(steps: Steps) -> dg.OpDefinition:
-    def reconcile(context: dg.OpExecutionContext) -> OpEvents:
-        yield from steps.reconcile(context)
-        yield dg.Output(None)
-
-    return dg.op(name="reconcile", out=dg.Out(dg.Nothing))(reconcile)
 
 
 def _clean_op(steps: Steps) -> dg.OpDefinition:

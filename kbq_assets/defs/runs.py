@@ -28,13 +28,16 @@ from kbq_assets.defs.links import table_links
 from kbq_assets.defs.loading import datasets
 from kbq_assets.defs.observation import check_events
 from kbq_assets.defs.translator import AssetTranslator, StagedKey
-from kbq_assets.extras.notices.pipeline import note_counts
-from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.pipelines.catalog.datasets import Datasets
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
+from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.operate.operator import Operator
+from kbq_assets.pipelines.spine import Spine
 from kbq_assets.ports.engine import ExtractionEngine
 
 #: Seconds between progress lines in a run's log: each is a row in Dagster's database.
@@ -73,8 +76,19 @@ class ProgressLog:
 class Steps:
     """The steps of every job and asset."""
 
-    platform: Platform
+    deployment: Deployment
+    extractor: Extractor
+    loader: Loader
+    observer: Observer
+    operator: Operator
     translator: AssetTranslator
+
+    @classmethod
+    def of(cls, spine: Spine, translator: AssetTranslator) -> Steps:
+        """The steps of a deployment."""
+        return cls(
+            spine.deployment, spine.extractor, spine.loader, spine.observer, spine.operator, translator
+        )
 
     def extract(
         self, context: StepContext, engine: ExtractionEngine, chosen: Collection[str] | None = None
@@ -85,7 +99,7 @@ class Steps:
         """
         keys = None if chosen is None else _parsed(context, chosen, StagedKey.parse)
         topics = None if keys is None else frozenset(key.topic_partition.topic for key in keys.values())
-        report = self.platform.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
+        report = self.extractor.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
             context.log.warning(f"{tp}: {message}; the next run goes on there")
         yield from self._extraction_events(context, report, keys)
@@ -97,7 +111,7 @@ class Steps:
     def _extraction_events(
         self, context: StepContext, report: ExtractionReport, chosen: Collection[str] | None
     ) -> StepEvents:
-        key, now_ms = self.translator.staged_files, self.platform.openers.clock.now_ms()
+        key, now_ms = self.translator.staged_files, self.deployment.clock.now_ms()
         slices = extraction_metadata.staged_slices(report, coarse=self._has_coarse_keys)
         self._register_staged(context, slices)
         if chosen:  # keys of the other form may be chosen too, from before the setting was changed
@@ -123,7 +137,7 @@ class Steps:
 
     @property
     def _has_coarse_keys(self) -> bool:
-        return self.platform.settings.run.partition_keys == "topic_table"
+        return self.deployment.settings.run.partition_keys == "topic_table"
 
     def _register_staged(self, context: StepContext, keys: Iterable[str]) -> None:
         """Make keys known; forget those of the other form, if KBQ_PARTITION_KEYS was changed: nothing renews them."""
@@ -138,7 +152,7 @@ class Steps:
     ) -> Iterator[dg.AssetObservation]:
         """An observation per line of the source list that the run read something of, or left something."""
         reports = extraction_metadata.topic_reports(report)
-        assets = self.translator.topic_assets(_told(context, self.platform.sources, ()), reports)
+        assets = self.translator.topic_assets(_told(context, self.deployment.sources.read, ()), reports)
         for key, topics in extraction_metadata.by_asset(reports, assets):
             yield dg.AssetObservation(key, metadata=extraction_metadata.topic_metadata(topics, now_ms))
 
@@ -155,7 +169,7 @@ class Steps:
         """
         keys = None if chosen is None else _parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
-        report = self.platform.load(only=only, on_table=lambda table: _log_table(context, table))
+        report = self.loader.load(only=only, on_table=lambda table: _log_table(context, table))
         yield from self._load_events(context, report, keys or ())
         if asset is not None:
             yield from self._unknown_tables(report, keys or (), asset)
@@ -166,8 +180,8 @@ class Steps:
 
     def _load_events(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> StepEvents:
         key = self.translator.warehouse_tables
-        tables: tuple[TableStatus, ...] = _told(context, self.platform.tables, ())
-        pages = _told(context, self.platform.datasets, Datasets({})).tables
+        tables: tuple[TableStatus, ...] = _told(context, self.observer.tables, ())
+        pages = _told(context, self.deployment.sources.datasets, Datasets({})).tables
         self._register_tables(context, (t.table for t in report.tables))
         table_events = self._table_events(report, tables, frozenset(chosen))
         dataset_events = self._dataset_events(report, tables, pages)
@@ -181,7 +195,7 @@ class Steps:
     ) -> list[dg.AssetCheckEvaluation]:
         """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
         The run is over: none of them fails it."""
-        report = _told(context, lambda: self.platform.state_checks(side, broker=bool(of_broker)), None)
+        report = _told(context, lambda: self.observer.state_checks(side, broker=bool(of_broker)), None)
         names = (*of_broker, *check_events.OF_RUNS[side])
         return [] if report is None else check_events.evaluations(self.translator, report, names)
 
@@ -195,7 +209,7 @@ class Steps:
     def _table_events(
         self, report: LoadReport, tables: Iterable[TableStatus], chosen: Collection[str]
     ) -> Iterator[dg.AssetMaterialization]:
-        statuses, now_ms = {status.table: status for status in tables}, self.platform.openers.clock.now_ms()
+        statuses, now_ms = {status.table: status for status in tables}, self.deployment.clock.now_ms()
         for done in report.tables:
             is_up_to_date = done.state == "idle" and str(done.table) in chosen
             if done.rows or done.quarantined or is_up_to_date:
@@ -206,7 +220,7 @@ class Steps:
                     metadata={
                         **entries,
                         **_held_back(report, done.table),
-                        **table_links(self.platform.settings, done.table),
+                        **table_links(self.deployment.settings, done.table),
                     },
                 )
 
@@ -215,8 +229,8 @@ class Steps:
     ) -> Iterator[dg.AssetMaterialization]:
         """One event for each table's own page, if rows of it have landed; pages of tables that only records name
         appear so."""
-        statuses, now_ms = {status.table: status for status in tables}, self.platform.openers.clock.now_ms()
-        settings = self.platform.settings
+        statuses, now_ms = {status.table: status for status in tables}, self.deployment.clock.now_ms()
+        settings = self.deployment.settings
         for done in report.tables:
             if done.rows:
                 entries = datasets.loaded_metadata(
@@ -234,23 +248,9 @@ class Steps:
                 entries: metadata.Metadata = {"rows": 0, "state": "nothing is staged for it"}
                 yield dg.AssetMaterialization(asset, partition=key, metadata=entries)
 
-    def reconcile(self, context: StepContext) -> StepEvents:
-        """Count the warehouse and compare. What differs is a failed check, not a failed run."""
-        check = self.counts_check()
-        context.log.info(check.description or "")
-        yield check
-        if self.platform.settings.notify.notifiers:
-            text = next(iter((check.description or "").splitlines()), "")
-            note_counts(self.platform.load_store, text, context.run_id, agree=check.passed)
-
-    def counts_check(self) -> dg.AssetCheckEvaluation:
-        """Whether the warehouse counts what was loaded and committed."""
-        report = self.platform.reconcile_counts(CountSelection(since=self.platform.counted_since))
-        return check_events.counts_check(self.translator.warehouse_tables, report)
-
     def clean(self, context: StepContext) -> None:
         """Delete what no commit, backlog or flight needs."""
-        report = self.platform.clean()
+        report = self.operator.clean()
         context.log.info(
             f"deleted {report.orphans} orphans, {report.done_files} superseded done files, "
             f"{report.temporary} temporary files"

@@ -40,22 +40,22 @@ def build_sensors(steps: Steps, jobs: Jobs) -> list[dg.SensorDefinition]:
 
 
 def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
-    platform, key = steps.platform, steps.translator.staged_files
+    extractor, key = steps.extractor, steps.translator.staged_files
 
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, EXTRACT_TAG, key):
             return _skip(context, f"an extraction is under way: {busy}")
         shown, _, start = (context.cursor or "").partition(" ")
-        asked_ms = platform.openers.clock.now_ms()
+        asked_ms = steps.deployment.clock.now_ms()
         try:
-            look = platform.poll_records(start)
+            look = extractor.poll(start)
         except TransientError as error:
             return _skip(context, error.message)
         stops = [stop for plan in look.answers for stop in plan.stops]
         seen = _digest(map(str, stops)) if look.complete else shown
         reason = None if has_work(look.answers[-1]) else idle_reason(stops, look.complete)
         if reason is not None:
-            platform.mark_ends(look.answers, asked_ms)
+            extractor.mark_ends(look.answers, asked_ms)
         return dg.SensorResult(
             run_requests=[dg.RunRequest()] if reason is None else [],
             skip_reason=reason,
@@ -68,14 +68,14 @@ def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         description="Requests an extraction when the broker holds records that are not committed.",
         evaluation_fn=extraction_sensor,
         job=jobs.extract,
-        minimum_interval_seconds=int(platform.settings.run.extract_seconds),
+        minimum_interval_seconds=int(steps.deployment.settings.run.extract_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
 
 
 def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
-    platform, key = steps.platform, steps.translator.warehouse_tables
-    cadence = int(platform.settings.run.load_seconds)
+    loader, key = steps.loader, steps.translator.warehouse_tables
+    cadence = int(steps.deployment.settings.run.load_seconds)
 
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
@@ -83,11 +83,11 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
             return _skip(context, f"a load is under way: {busy}")
         seen, _, start = (context.cursor or "").partition(" ")
         try:
-            done = find_done_files(platform.load_store, seen, platform.openers.clock.monotonic)
+            done = find_done_files(loader.deployment.load_store, seen, steps.deployment.clock.monotonic)
             if done.names:
                 wanted = Wanted(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
             else:
-                wanted = _polled(instance, platform.poll_loads(start))
+                wanted = _polled(instance, loader.poll(start))
         except TransientError as error:
             return _skip(context, error.message)
         if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:

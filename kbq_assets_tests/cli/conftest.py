@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kbq_assets.cli import kbq
+from kbq_assets.definitions import command_line
 from kbq_assets_tests.fakes.platform import FakePlatform
 
 
@@ -22,7 +22,7 @@ class Shell:
 
     def __call__(self, *args: str, answer: str | None = None) -> Result:
         """Run a command; an error that is none of KBQ's is the test's."""
-        result = CliRunner().invoke(kbq, args, obj=self.world.reopened, input=answer)
+        result = CliRunner().invoke(command_line(), args, obj=self.world.reopened, input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from kbq_assets.cli import kbq
 from kbq_assets.core.config.settings import VARIABLES
+from kbq_assets.definitions import command_line
 from kbq_assets_tests.cli.test_commands import commands
 from kbq_assets_tests.reference import references
 
@@ -52,7 +52,7 @@ def parse(line: str) -> None:
     """Parse a command line as Click would, without running it. Raises click.ClickException."""
     arguments = shlex.split(re.split(r" > |  #", line)[0], comments=True)[1:]
     context: click.Context | None = None
-    command: click.Command = kbq
+    command: click.Command = command_line()
     path = "kbq"
     while isinstance(command, click.Group) and arguments:
         group = click.Context(command, context, info_name=path)
@@ -108,7 +108,7 @@ def _command_words(words: list[str]) -> list[str]:
 
 
 def _resolve(words: list[str]) -> click.Command | None:
-    command: click.Command | None = kbq
+    command: click.Command | None = command_line()
     for word in words:
         if not isinstance(command, click.Group):
             return None
@@ -116,7 +116,7 @@ def _resolve(words: list[str]) -> click.Command | None:
     return command
 
 
-@pytest.mark.parametrize("path", list(commands(kbq)), ids=" ".join)
+@pytest.mark.parametrize("path", list(commands(command_line())), ids=" ".join)
 def test_every_command_is_documented(path: tuple[str, ...]) -> None:
     assert f"kbq {' '.join(path)}" in "\n".join(command_lines(ALL))
 

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from kbq_assets.adapters.kafka import options
-from kbq_assets.cli import kbq
 from kbq_assets.cli.errors import hex_dump
 from kbq_assets.cli.settings import REDACTED, effective, redacted
 from kbq_assets.core.config.settings import VARIABLES, parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.definitions import command_line
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import GOOD, POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
@@ -260,10 +260,10 @@ def test_an_option_that_the_kafka_adapter_hides_is_hidden_here(option: str) -> N
 
 
 def test_the_list_is_shown_even_when_a_variable_is_wrong(world: FakePlatform) -> None:
-    def open_platform() -> FakePlatform:
+    def open_parts() -> FakePlatform:
         raise ConfigurationError("unknown variable KBQ_HOM", next_step="did you mean KBQ_HOME?")
 
-    result = CliRunner().invoke(kbq, ["settings"], obj=open_platform)
+    result = CliRunner().invoke(command_line(), ["settings"], obj=open_parts)
     assert result.exit_code == 1
     assert "KBQ_HOME" in result.stdout
     assert "did you mean KBQ_HOME?" in result.stderr

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kbq_assets.cli import kbq
 from kbq_assets.cli.context import ExitCode
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.personal import parse_keys
+from kbq_assets.definitions import command_line
 from kbq_assets.ports.warehouse import ErrorRow
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.privacy.sealed_rows import seal_row
@@ -23,7 +23,7 @@ from kbq_assets_tests.cli.conftest import Shell
 
 
 def kbq_pii(*args: str, answer: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(kbq, ["pii", *args], obj=lambda: None, input=answer)
+    return CliRunner().invoke(command_line(), ["pii", *args], obj=lambda: None, input=answer)
 
 
 def mode(path: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -10,9 +9,7 @@ from typing import cast
 import pytest
 from click.testing import CliRunner
 
-from kbq_assets.cli import kbq
-from kbq_assets.core.config.settings import Settings
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import Parts, command_line
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets_tests.fakes.platform import FakePlatform
 
@@ -55,15 +52,13 @@ def test_the_ui_is_served_as_asked(
 ) -> None:
     interrupted = Interrupted()
 
-    def open_orchestrator(settings: Settings) -> Orchestrator:
+    def open_orchestrator(definitions: object) -> Orchestrator:
         return cast("Orchestrator", interrupted)
 
-    def opened() -> Platform:
-        platform = world.reopened()
-        openers = dataclasses.replace(platform.openers, orchestrator=open_orchestrator)
-        return dataclasses.replace(platform, openers=openers)
+    def opened() -> Parts:
+        return world.reopened(orchestrator=open_orchestrator)
 
-    result = CliRunner().invoke(kbq, ["ui", *options], obj=opened)
+    result = CliRunner().invoke(command_line(), ["ui", *options], obj=opened)
     assert result.exit_code == 0, result.output
     assert interrupted.asked == [asked]
     assert said in result.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -10,11 +9,9 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from kbq_assets.cli import kbq
 from kbq_assets.cli.ui import NOTHING_YET
-from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import command_line
 from kbq_assets.ports.orchestrator import Orchestrator
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import FakePlatform
@@ -38,11 +35,11 @@ def own_signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def look(world: FakePlatform, *arguments: str, **openers: Any) -> str:
+def look(world: FakePlatform, *arguments: str, **ports: Any) -> str:
     """What `kbq ui` prints."""
-    served = {"orchestrator": lambda settings: cast(Orchestrator, ServedOnce()), **openers}
-    platform = Platform(world.settings, dataclasses.replace(world.reopened().openers, **served))
-    return CliRunner().invoke(kbq, ["ui", *arguments], obj=lambda: platform).output
+    served = {"orchestrator": lambda definitions: cast(Orchestrator, ServedOnce()), **ports}
+    parts = world.reopened(**served)
+    return CliRunner().invoke(command_line(), ["ui", *arguments], obj=lambda: parts).output
 
 
 @pytest.mark.usefixtures("own_signals")
@@ -57,7 +54,7 @@ def test_a_ui_without_anything_to_see_says_how_to_get_it(world: FakePlatform, ru
 
 @pytest.mark.usefixtures("own_signals")
 def test_a_store_that_does_not_answer_is_no_reason_not_to_serve(world: FakePlatform) -> None:
-    def away(settings: Settings) -> Any:
+    def away() -> Any:
         raise Unavailable("the bucket does not answer", next_step="wait")
 
     shown = look(world, "--read-only", store=away, load_store=away)

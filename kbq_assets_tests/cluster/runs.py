@@ -55,7 +55,7 @@ class ClusterRun:
 
     def something_is_staged(self) -> bool:
         """A task has closed its first file."""
-        return any(True for _ in self._world.platform.store.list(STAGING))
+        return any(True for _ in self._world.parts.deployment.store.list(STAGING))
 
     def exit_code(self) -> int:
         """What it ends with."""

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +20,9 @@ from kbq_assets.adapters.kafka.reader import FetchOrOther
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.turns import SliceLimits
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
-from kbq_assets_tests.integration.platform import open_platform
+from kbq_assets_tests.integration.platform import open_parts
 
 #: How a run may end that is not killed: it did its work, or it says in KBQ's words why not.
 DONE, SAID_WHY, BROKEN = 0, 3, 1
@@ -77,7 +76,7 @@ def run(order: Order) -> int:
     probe = Probe(order.point, order.signal)
     code = BROKEN
     try:
-        print(getattr(_platform(order, probe), order.run)())
+        print(_run_of(order, probe)())
         code = DONE
     except KbqError as error:
         print(error)
@@ -90,7 +89,7 @@ def run(order: Order) -> int:
     return code
 
 
-def _platform(order: Order, probe: Probe) -> Platform:
+def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
     setattr(load, "_INSERT_ROWS", _INSERT_ROWS)  # noqa: B010 - a constant, to the type checker
     connect = duckdb.connect
 
@@ -105,6 +104,12 @@ def _platform(order: Order, probe: Probe) -> Platform:
             port = kind(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=_BATCH_RECORDS)
         return ProbedPort(port, name, probe)
 
-    platform = open_platform(order.environ, wrap=probed)
-    platform.__dict__["extraction_limits"] = dataclasses.replace(platform.extraction_limits, slices=_SLICES)
-    return platform
+    parts = open_parts(order.environ, wrap=probed)
+    extractor = parts.extractor
+    extractor.__dict__["limits"] = dataclasses.replace(extractor.limits, slices=_SLICES)
+    runs: dict[str, Callable[[], object]] = {
+        "extract": extractor.extract,
+        "load": parts.loader.load,
+        "clean": parts.operator.clean,
+    }
+    return runs[order.run]

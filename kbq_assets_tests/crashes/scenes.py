@@ -103,10 +103,10 @@ class Scenes:
 
     def _park(self) -> None:
         world = self._world("parked", "staged")
-        operate.propose_park_table(world.platform.store, TableReference("shop", "Pear")).apply()
+        operate.propose_park_table(world.parts.deployment.store, TableReference("shop", "Pear")).apply()
         world = self._world("backlog", "parked")
         assert self._forks.run(order(world, "extract")).code == 0, log(world, "extract")
-        assert any(True for _ in world.platform.store.list(BACKLOG))
+        assert any(True for _ in world.parts.deployment.store.list(BACKLOG))
         _resume_all(world)
 
     def _litter(self) -> None:
@@ -121,7 +121,7 @@ class Scenes:
 
 
 def _resume_all(world: World) -> None:
-    store = world.platform.store
+    store = world.parts.deployment.store
     for table, found in state.read_table_states(store, state.table_registry(store)).items():
         if found.value.parked is not None:
             operate.propose_resume_table(store, table).apply()

@@ -122,12 +122,12 @@ def begin(producers: Producers, topic: str, tmp_path: Path) -> Iterator[Begin]:
 
 def something_is_staged(world: World) -> bool:
     """A task has closed its first file."""
-    return any(True for _ in world.platform.store.list(STAGING))
+    return any(True for _ in world.parts.deployment.store.list(STAGING))
 
 
 def something_is_published(world: World) -> bool:
     """The first task's windows are committed, the others' are not yet."""
-    store = world.platform.store
+    store = world.parts.deployment.store
     commits = state.read_commits(store, state.topic_registry(store))
     return any(_position(commit.value) > 0 for commit in commits)
 

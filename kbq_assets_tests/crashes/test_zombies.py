@@ -98,7 +98,7 @@ def test_an_extraction_that_sleeps_through_a_reset_publishes_nothing(
     pid = _stopped(forks, world, "extract", Point(kind, count))
     scenes.check(world)
     [topic] = {tp.topic for tp in world.producers.log}
-    operate.propose_reset(world.platform.store, world.platform.offsets, topic).apply()
+    operate.propose_reset(world.parts.deployment.store, world.parts.deployment.offsets, topic).apply()
     _wake(forks, world, "extract", pid)
     scenes.check(world)
     assert {row[0] for row in world.query("SELECT DISTINCT _kbq_epoch FROM shop.Pear")} == {1, 2}

@@ -12,9 +12,8 @@ from typing import Any
 
 import dagster as dg
 
-from kbq_assets.defs import build_definitions
 from kbq_assets.defs.extraction.engine import ENGINE
-from kbq_assets_tests.integration.platform import open_platform
+from kbq_assets_tests.integration.platform import open_parts
 
 
 class Holdable:
@@ -40,14 +39,14 @@ class Holdable:
 
 
 def _definitions() -> dg.Definitions:
-    platform = open_platform(os.environ, wrap=Holdable)
+    parts = open_parts(os.environ, wrap=Holdable)
 
     @dg.resource
     def engine(context: dg.InitResourceContext) -> Any:
-        with platform.openers.engine(platform.settings) as opened:
+        with parts.adapters.engine() as opened:
             yield opened
 
-    return build_definitions(platform, resources={ENGINE: engine})
+    return parts.definitions(resources={ENGINE: engine})
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Final
 import dagster as dg
 
 from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.defs import build_definitions
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 from kbq_assets.worker.unit import WorkerPorts
@@ -44,7 +43,7 @@ def definitions(home: Path) -> dg.Definitions:
         return InProcessEngine(WorkerPorts(store, world.kafka, world.registry, world.clock))
 
     engine = dg.ResourceDefinition(lambda context: OnDemandEngine(started))
-    found = build_definitions(world.platform, resources={ENGINE: engine})
+    found = world.parts.definitions(resources={ENGINE: engine})
     return dg.Definitions(assets=found.assets, resources=found.resources, executor=dg.in_process_executor)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -22,7 +21,6 @@ import pytest
 
 import kbq_assets.defs
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.defs import build_definitions
 from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
 from kbq_assets.defs.instance.processes import Processes
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG
@@ -126,9 +124,9 @@ class Automation:
         """Wait until automation has moved everything; then it is all there once."""
 
         def is_settled() -> bool:
-            platform = self.world.platform
-            plan = platform.plan_extraction()
-            return not plan.units and not platform.poll_loads().names and not self.under_way()
+            parts = self.world.parts
+            plan = parts.extractor.plan()
+            return not plan.units and not parts.loader.poll().names and not self.under_way()
 
         wait_for(is_settled)
         assert self.world.reconciled().accounted
@@ -166,7 +164,7 @@ def automation(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory
             world = World(home, Producers(broker, local_stack.registry_url), environ=looks)
             environ = {**os.environ, **world.environ}
             with serving(world.folder, environ, configuration) as url:
-                definitions = functools.partial(build_definitions, world.platform)
+                definitions = world.parts.definitions
                 orchestrator = DagsterOrchestrator(world.folder, environ, definitions, configuration)
                 yield Automation(world, topic, orchestrator, url, hook)
 
@@ -207,7 +205,7 @@ def serving(home: Path, environ: Mapping[str, str], configuration: Path) -> Iter
 
 def test_new_records_are_moved_without_a_hand(automation: Automation) -> None:
     automation.produce()
-    wait_for(lambda: [table.loaded_rows for table in automation.world.platform.tables()] == [50])
+    wait_for(lambda: [table.loaded_rows for table in automation.world.parts.observer.tables()] == [50])
     automation.settle()
 
 

@@ -6,7 +6,6 @@ Store, warehouse, Dagster's database, logs and output are real: searched as they
 from __future__ import annotations
 
 import base64
-import dataclasses
 import io
 import json
 import logging
@@ -26,14 +25,13 @@ from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import with_new_key
-from kbq_assets.defs import build_definitions
 from kbq_assets.defs.extraction.engine import ENGINE
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.wire.privacy.sealing import new_key_pair
 from kbq_assets.worker.adapters import open_pseudonyms, open_seal_key, open_store
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.platform import with_ports
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.wire.samples import avro_body, framed
 
@@ -113,16 +111,15 @@ class World:
             "KBQ_PII_SEAL_KEY": f"file:{home}/seal.pub",
             "KBQ_POLL_SECONDS": "1",
         }
-        opened = definitions.platform(environ)
-        settings = opened.settings
-        openers = dataclasses.replace(
-            opened.openers,
-            load_store=lambda _: Keeping(home / "staging"),
-            offsets=lambda _: self.kafka,
-            source=lambda _: self.kafka,
-            expected=lambda _: lambda tp: None,
+        opened = definitions.parts(environ)
+        settings = opened.adapters.settings
+        self.parts = with_ports(
+            opened,
+            load_store=lambda: Keeping(home / "staging"),
+            offsets=lambda: self.kafka,
+            source=lambda: self.kafka,
+            expected=lambda: lambda tp: None,
         )
-        self.platform = Platform(settings, openers)
         self.engine = InProcessEngine(
             WorkerPorts(
                 open_store(settings),
@@ -148,7 +145,7 @@ class World:
 
     def run(self, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
         engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
-        job = build_definitions(self.platform, resources={ENGINE: engine}).resolve_job_def("extract_and_load")
+        job = self.parts.definitions(resources={ENGINE: engine}).resolve_job_def("extract_and_load")
         return job.execute_in_process(instance=instance, raise_on_error=False)
 
 
@@ -220,7 +217,7 @@ def test_the_canary_is_found_nowhere_and_what_is_kept_everywhere_it_belongs(
     with dg.DagsterInstance.local_temp(str(world.home / "dagster")) as instance:
         result = world.run(instance)
         events = b"\n".join(str(event).encode() for event in result.all_events)
-    accounts = world.platform.reconcile()
+    accounts = world.parts.reconciler.reconcile()
     totals = accounts.totals()
     assert (totals["loaded"], totals["errors"], totals["skipped"]) == (11, 15, 4)
     printed = "".join(capfd.readouterr())

@@ -108,7 +108,7 @@ def test_dagster_loads_as_often_as_the_warehouse_wants(
     definitions = world.definitions
     instance.add_run(dg.DagsterRun(job_name="load_job", tags={LOAD_TAG: "1"}))
     world.produce(1)
-    world.platform.extract(world.engine)
+    world.parts.extractor.extract(world.engine)
     skipped = evaluate(world, "done_file_sensor", instance).skip_reason
     assert isinstance(skipped, dg.SkipReason)
     assert f"one starts every {seconds} s" in (skipped.skip_message or "")

@@ -153,7 +153,7 @@ def test_a_selection_narrows_to_its_topics(world: PlatformWorld, instance: dg.Da
     key = "other.a/0/nyc.Flight"
     result = materialise(world, instance, "staged_files", key, key)
     assert set(materialised(result)) == {key}
-    assert [unit.range.topic_partition.topic for unit in world.platform.plan_extraction().units] == [TOPIC]
+    assert [unit.range.topic_partition.topic for unit in world.parts.extractor.plan().units] == [TOPIC]
 
 
 def test_chosen_tables_are_loaded_and_no_other(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
@@ -166,7 +166,7 @@ def test_chosen_tables_are_loaded_and_no_other(world: PlatformWorld, instance: d
     world.run("extract_job", instance)
     result = materialise(world, instance, "warehouse_tables", TABLE, TABLE)
     assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 2}
-    assert [str(batch.table) for batch in world.platform.plan_load()] == ["nyc.Flight"]
+    assert [str(batch.table) for batch in world.parts.loader.plan()] == ["nyc.Flight"]
 
 
 NO_KEYS = ["nyc.flights", "nyc.flights.v1/x/nyc.flights", f"nyc.flights.v1/{'9' * 5000}/nyc.flights"]

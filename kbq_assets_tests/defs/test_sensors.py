@@ -312,9 +312,9 @@ def test_a_flight_that_a_dead_run_left_is_landed_by_the_next(
 
     world.warehouse.insert_job = dies  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        world.platform.load()
+        world.parts.loader.load()
     world.warehouse.insert_job = insert  # type: ignore[method-assign]
-    assert world.platform.plan_load() == []
+    assert world.parts.loader.plan() == []
     [request] = evaluate(world, "done_file_sensor", instance).run_requests or ()
     world.run("load_job", instance, tags=request.tags)
     assert "every committed file is loaded" in reason(evaluate(world, "done_file_sensor", instance))

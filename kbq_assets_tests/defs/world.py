@@ -11,18 +11,17 @@ from typing import Any
 
 import dagster as dg
 
-from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.defs import build_definitions
+from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.defs.extraction.engine import ENGINE
-from kbq_assets.pipelines.openers import Openers
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+from kbq_assets_tests.fakes.platform import with_ports
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
@@ -49,20 +48,21 @@ class PlatformWorld:
         self._open(environ)
 
     def _open(self, environ: Mapping[str, str]) -> None:
-        self.platform = Platform(
-            parse_settings({**self._home, **environ}),
-            Openers(
-                store=lambda settings: self.store,
-                offsets=lambda settings: self.kafka,
-                source=lambda settings: self.kafka,
-                warehouse=lambda settings: self.warehouse,
-                engine=_no_engine,
-                clock=self.clock,
-                expected=lambda settings: lambda tp: None,
-            ),
+        self.parts = with_ports(
+            Parts(Adapters(parse_settings({**self._home, **environ}))),
+            store=lambda: self.store,
+            load_store=lambda: self.store,
+            offsets=lambda: self.kafka,
+            source=lambda: self.kafka,
+            warehouse=lambda: self.warehouse,
+            engine=_no_engine,
+            clock=self.clock,
+            expected=lambda: lambda tp: None,
+            notifiers=tuple,
+            examine_staging=lambda role: (),
         )
         engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
-        self.definitions = build_definitions(self.platform, resources={ENGINE: engine})
+        self.definitions = self.parts.definitions(resources={ENGINE: engine})
 
     def reopened(self, **environ: str) -> PlatformWorld:
         """The same world under other settings."""
@@ -89,5 +89,5 @@ class PlatformWorld:
         )
 
 
-def _no_engine(settings: Settings) -> AbstractContextManager[ExtractionEngine]:
+def _no_engine() -> AbstractContextManager[ExtractionEngine]:
     raise AssertionError("Dagster passes its own engine")

@@ -5,19 +5,19 @@ Units of extraction run in this process, by the same function that Spark tasks r
 
 from __future__ import annotations
 
+import copy
+import functools
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from kbq_assets.adapters.catalog_files import CatalogFolder
-from kbq_assets.adapters.protobuf import fields_of
-from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.extras.notices.port import Notifier
 from kbq_assets.extras.reconcile.records import Expected
-from kbq_assets.pipelines.openers import Openers
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -39,11 +39,19 @@ UNKNOWN_SCHEMA = struct.pack(">bI", 0, 99) + b"\x02"
 POISON = b"\x01poison"
 
 
-class FakePlatform:
-    """The fakes and a `Platform` over them, in which ``TOPIC`` has ``partitions`` partitions.
+def with_ports(parts: Parts, **ports: Any) -> Parts:
+    """The same parts over other adapters, where some ports open in another way."""
+    adapters = copy.copy(parts.adapters)
+    for name, opened in ports.items():
+        assert hasattr(adapters, name), f"no port is called {name}"
+        setattr(adapters, name, opened)
+    return Parts(adapters)
 
-    Store, broker and registry are in memory; ``folder`` holds the source list. ``expected`` is the producers'
-    log; it knows nothing of topic-partitions that are not in it.
+
+class FakePlatform:
+    """The fakes, and KBQ's parts over them, in which ``TOPIC`` has ``partitions`` partitions.
+
+    Store, broker and registry are in memory; ``folder`` holds the source list. ``expected`` is the producers' log.
     """
 
     def __init__(
@@ -70,27 +78,27 @@ class FakePlatform:
         self.expected: dict[TopicPartition, Expected] = {}
         self.notifiers: list[Notifier] = []
         self.engines_opened = 0
-        self.platform = self.reopened()
+        self.parts = self.reopened()
 
-    def reopened(self) -> Platform:
-        """A new `Platform` over the same world, as another process would have."""
-        return Platform(
-            self.settings,
-            Openers(
-                store=lambda settings: self.store,
-                offsets=lambda settings: self.kafka,
-                source=lambda settings: self.kafka,
-                warehouse=lambda settings: self.warehouse,
-                engine=self._engine,
-                clock=self.clock,
-                expected=lambda settings: self.expected.get,
-                notifiers=lambda settings: tuple(self.notifiers),
-                catalog=lambda folder: CatalogFolder(folder).read,
-                topic_admin=lambda settings: self.topic_admin,
-                subjects=lambda settings: self.subjects,
-                protobuf_fields=fields_of,
-            ),
-        )
+    def reopened(self, **ports: Any) -> Parts:
+        """New parts over the same world, as another process would have. ``ports`` replace those of the world."""
+        store = functools.cache(ports.pop("store", lambda: self.store))
+        opened = {
+            "store": store,
+            "load_store": store,
+            "offsets": lambda: self.kafka,
+            "source": lambda: self.kafka,
+            "warehouse": lambda: self.warehouse,
+            "engine": self._engine,
+            "clock": self.clock,
+            "expected": lambda: self.expected.get,
+            "notifiers": lambda: tuple(self.notifiers),
+            "topic_admin": lambda: self.topic_admin,
+            "subjects": lambda: self.subjects,
+            "examine_staging": lambda role: (),
+            "orchestrator": _no_orchestrator,
+        }
+        return with_ports(Parts(Adapters(self.settings)), **{**opened, **ports})
 
     def produce(
         self, count: int = 1, *, topic: str = TOPIC, partition: int = 0, value: bytes | None = GOOD
@@ -103,6 +111,10 @@ class FakePlatform:
         return {path: stored.data for path, stored in self.store.objects.items()}
 
     @contextmanager
-    def _engine(self, settings: Settings) -> Iterator[InProcessEngine]:
+    def _engine(self) -> Iterator[InProcessEngine]:
         self.engines_opened += 1
         yield InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
+
+
+def _no_orchestrator(definitions: object) -> Any:
+    raise AssertionError("the fakes have no Dagster")

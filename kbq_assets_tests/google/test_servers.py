@@ -16,8 +16,7 @@ import pytest
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.definitions import platform
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import Parts, parts
 from kbq_assets_tests.contracts.warehouse import SCHEMA
 from kbq_assets_tests.google.install import Program
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
@@ -45,7 +44,7 @@ def test_a_dataset_that_many_create_at_once_is_there_for_all(bigquery_server: Bi
 
 
 @contextmanager
-def served_by_hand(folder: Path) -> Iterator[Platform]:
+def served_by_hand(folder: Path) -> Iterator[Parts]:
     """`make google` in a folder of its own, until Ctrl-C; the platform that its settings describe."""
     command = [sys.executable, "-m", "kbq_assets_tests.google", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
@@ -53,7 +52,7 @@ def served_by_hand(folder: Path) -> Iterator[Platform]:
             assert served.stderr is not None
             assert "source" in served.stderr.readline()
             lines = re.findall(r"^export (\w+)='(.*)'$", (folder / "settings.sh").read_text(), re.MULTILINE)
-            yield platform({"KBQ_HOME": str(folder), **dict(lines)})
+            yield parts({"KBQ_HOME": str(folder), **dict(lines)})
         finally:
             served.send_signal(signal.SIGINT)
     assert served.returncode == 0
@@ -64,9 +63,9 @@ def test_servers_started_by_hand_are_found_by_their_settings_and_keep_their_data
 ) -> None:
     table = TableReference("shop", "orders")
     with served_by_hand(tmp_path) as found:
-        found.store.create("commits/a.json", b"{}")
-        found.warehouse.create_table(table, columns_of(SCHEMA), TableOptions())
+        found.deployment.store.create("commits/a.json", b"{}")
+        found.deployment.warehouse.create_table(table, columns_of(SCHEMA), TableOptions())
     with served_by_hand(tmp_path) as found:
-        assert [entry.path for entry in found.store.list("commits/")] == ["commits/a.json"]
-        assert found.warehouse.tables() == (table,)
-        assert found.openers.check_staging(found.settings, Role.LOAD) == ()  # no warnings
+        assert [entry.path for entry in found.deployment.store.list("commits/")] == ["commits/a.json"]
+        assert found.deployment.warehouse.tables() == (table,)
+        assert found.adapters.examine_staging(Role.LOAD) == ()  # no warnings

@@ -35,7 +35,7 @@ def tp(world: World) -> TopicPartition:
 def test_a_topic_begins_where_it_is_told(
     world: World, tp: TopicPartition, options: dict[str, str | int], start: int
 ) -> None:
-    store, offsets = world.platform.store, world.platform.offsets
+    store, offsets = world.parts.deployment.store, world.parts.deployment.offsets
     operate.propose_bootstrap(store, offsets, tp.topic, **options).apply()  # type: ignore[arg-type]
     assert world.partition(tp).start == start
     world.producers.forget(tp, start)
@@ -47,7 +47,7 @@ def test_a_topic_begins_where_it_is_told(
 def test_an_offset_that_the_broker_does_not_have_is_refused(world: World, tp: TopicPartition) -> None:
     with pytest.raises(Refused, match="outside"):
         operate.propose_bootstrap(
-            world.platform.store, world.platform.offsets, tp.topic, at="offset", offset=11
+            world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, at="offset", offset=11
         )
 
 
@@ -65,7 +65,9 @@ def test_hand_made_done_files_of_either_form_say_where_to_begin(
         "not_bootstrapped",
         (f"kbq bootstrap --topic {tp.topic} --from-done-files",),
     )
-    [proposal] = operate.propose_bootstrap_from_done_files(world.platform.store, world.platform.offsets)
+    [proposal] = operate.propose_bootstrap_from_done_files(
+        world.parts.deployment.store, world.parts.deployment.offsets
+    )
     assert proposal.lines == (f"{tp} starts at 5",)
     proposal.apply()
     world.producers.forget(tp, 5)

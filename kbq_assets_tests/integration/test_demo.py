@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from kbq_assets.definitions import platform
+from kbq_assets.definitions import parts
 from kbq_assets.local.demo.topics import FLIGHTS
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -65,7 +65,7 @@ def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0
     rows = totals["loaded"] + totals["errors"]
-    view = read_view(StateCache(platform(demo.environ).store))
+    view = read_view(StateCache(parts(demo.environ).deployment.store))
     windows = [w for c in view.commits for p in c.partitions.values() for w in p.windows if w.files]
     files = [file for window in windows for file in window.files]
     assert sum(file.rows for file in files) == rows, (

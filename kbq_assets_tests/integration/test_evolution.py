@@ -58,10 +58,10 @@ def test_a_parked_table_loads_what_waits_once_its_topic_has_a_policy(world: Worl
     text = world.producers.register(("x", "string"))
     world.producers.produce(tp, [old.value(x=1), text.value(x="t"), old.value(x=2)], ROW)
     world.extract()
-    assert [table.state for table in world.platform.load().tables] == ["parked"]
+    assert [table.state for table in world.parts.loader.load().tables] == ["parked"]
     world.extract()
     world.sources = f"{tp.topic} dataset=shop table=orders on_incompatible=variant_column\n"
-    propose_resume_table(world.platform.load_store, TableReference("shop", "orders")).apply()
+    propose_resume_table(world.parts.deployment.load_store, TableReference("shop", "orders")).apply()
     world.producers.produce(tp, [text.value(x="u")], ROW)
     assert world.finish().totals()["loaded"] == 4
     assert world.query("SELECT x, x__string FROM shop.orders ORDER BY _kafka_offset") == [

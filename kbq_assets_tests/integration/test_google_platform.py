@@ -3,7 +3,6 @@ is refused. Against local servers."""
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from pathlib import Path
 
@@ -12,13 +11,12 @@ import pytest
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.definitions import platform
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import Parts, parts
 from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
 from kbq_assets_tests.fakes.engine import InProcessEngine
-from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform, with_ports
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
 pytestmark = pytest.mark.google
@@ -26,9 +24,9 @@ pytestmark = pytest.mark.google
 TABLE = TableReference("shop", "orders")
 
 
-def platform_of(gcs: GcsServer, folder: Path, **environ: str) -> Platform:
+def parts_of(gcs: GcsServer, folder: Path, **environ: str) -> Parts:
     (folder / "topics.txt").write_text("shop.orders.v1 dataset=shop table=orders\n")
-    return platform(
+    return parts(
         {
             "KBQ_HOME": str(folder),
             "KBQ_SOURCE_TOPICS": str(folder / "topics.txt"),
@@ -42,11 +40,14 @@ def platform_of(gcs: GcsServer, folder: Path, **environ: str) -> Platform:
 
 
 def test_duckdb_loads_from_a_bucket(gcs_server: GcsServer, tmp_path: Path) -> None:
-    found = platform_of(gcs_server, tmp_path)
-    found.store.create("staging/1-a/a.avro", avro_file(records(range(3))))
-    warehouse = found.warehouse
+    found = parts_of(gcs_server, tmp_path)
+    found.deployment.store.create("staging/1-a/a.avro", avro_file(records(range(3))))
+    warehouse = found.deployment.warehouse
     warehouse.create_table(TABLE, columns_of(SCHEMA), TableOptions())
-    uris = (found.store.uri("staging/1-a/a.avro"), found.store.uri("staging/1-a/none.avro"))
+    uris = (
+        found.deployment.store.uri("staging/1-a/a.avro"),
+        found.deployment.store.uri("staging/1-a/none.avro"),
+    )
     good = LoadJob(f"kbq-{uuid.uuid4()}-1", "local", "local", TABLE, uris[:1], SCHEMA)
     gone = LoadJob(f"kbq-{uuid.uuid4()}-1", "local", "local", TABLE, uris[1:], SCHEMA)
     warehouse.insert_job(good)
@@ -60,32 +61,32 @@ def test_duckdb_loads_from_a_bucket(gcs_server: GcsServer, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("side", ["extract", "load"])
 def test_each_side_opens_with_its_own_credentials(gcs_server: GcsServer, tmp_path: Path, side: str) -> None:
-    found = platform_of(
+    found = parts_of(
         gcs_server, tmp_path, **{f"KBQ_{side.upper()}_CREDENTIALS": f"file:{tmp_path / 'none.json'}"}
     )
     works, fails = ("load_store", "store") if side == "extract" else ("store", "load_store")
-    assert list(getattr(found, works).list("commits/")) == []
+    assert list(getattr(found.deployment, works).list("commits/")) == []
     with pytest.raises(ConfigurationError, match=r"none\.json"):
-        getattr(found, fails)
+        getattr(found.deployment, fails)
 
 
 def test_a_bucket_is_refused_before_anything_is_written(gcs_server: GcsServer, tmp_path: Path) -> None:
-    found = platform_of(gcs_server, tmp_path)
-    name = str(found.settings.staging_url).split("/")[2]
-    assert found.load().tables == ()
+    found = parts_of(gcs_server, tmp_path)
+    name = str(found.deployment.settings.staging_url).split("/")[2]
+    assert found.loader.load().tables == ()
     bucket = gcs_server.client().bucket(name)
     before = {blob.name: blob.generation for blob in bucket.list_blobs()}
     bucket.default_event_based_hold = True
     bucket.patch()
-    for run in (found.extract, Platform(found.settings, found.openers).load):
+    for run in (found.extractor.extract, with_ports(found).loader.load):
         with pytest.raises(ConfigurationError, match=r"not safe for staging: .*hold"):
             run()
     assert {blob.name: blob.generation for blob in bucket.list_blobs()} == before
 
 
 def test_a_bucket_that_is_not_there_is_told_as_such(gcs_server: GcsServer, tmp_path: Path) -> None:
-    found = platform_of(gcs_server, tmp_path, KBQ_STAGING="gs://kbq-no-such-bucket/kbq")
-    for run in (found.status, found.extract, found.load):
+    found = parts_of(gcs_server, tmp_path, KBQ_STAGING="gs://kbq-no-such-bucket/kbq")
+    for run in (found.observer.status, found.extractor.extract, found.loader.load):
         with pytest.raises(ConfigurationError, match="bucket does not exist") as raised:
             run()
         assert raised.value.next_step == "check the bucket's name and the endpoint"
@@ -100,7 +101,7 @@ def test_records_of_a_topic_become_rows_of_bigquery(
     world.produce(3)
     world.produce(2, partition=1)
     world.produce(1, value=POISON)
-    found = platform_of(
+    found = parts_of(
         gcs_server,
         tmp_path,
         KBQ_SOURCE_TOPICS=str(world.source_topics),
@@ -108,13 +109,10 @@ def test_records_of_a_topic_become_rows_of_bigquery(
         KBQ_BIGQUERY_ENDPOINT=bigquery_server.endpoint,
         KBQ_POLL_SECONDS="1",
     )
-    engine = InProcessEngine(WorkerPorts(found.store, world.kafka, world.registry, world.clock))
-    openers = dataclasses.replace(
-        found.openers, offsets=lambda settings: world.kafka, source=lambda settings: world.kafka
-    )
-    real = Platform(found.settings, openers)
-    assert real.extract(engine).totals.staged == 5
-    report = real.load()
+    engine = InProcessEngine(WorkerPorts(found.deployment.store, world.kafka, world.registry, world.clock))
+    real = with_ports(found, offsets=lambda: world.kafka, source=lambda: world.kafka)
+    assert real.extractor.extract(engine).totals.staged == 5
+    report = real.loader.load()
     assert [(t.state, t.rows, t.message) for t in report.tables] == [("idle", 1, ""), ("idle", 5, "")]
-    assert real.load().rows == 0
-    assert real.reconcile().accounted
+    assert real.loader.load().rows == 0
+    assert real.reconciler.reconcile().accounted

@@ -3,7 +3,6 @@ registry and Spark are fakes."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import Pseudonyms
-from kbq_assets.definitions import platform
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import parts
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.fakes.engine import InProcessEngine
-from kbq_assets_tests.fakes.platform import FakePlatform
+from kbq_assets_tests.fakes.platform import FakePlatform, with_ports
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.wire.samples import avro_body, framed, record_of
 
@@ -49,7 +47,7 @@ class World:
         self.fakes = FakePlatform(folder, sources="".join(lines))
         for topic in topics:
             self.fakes.kafka.create_topic(topic, 1)
-        found = platform(
+        found = parts(
             {
                 "KBQ_HOME": str(folder),
                 "KBQ_SOURCE_TOPICS": str(self.fakes.source_topics),
@@ -65,13 +63,14 @@ class World:
         kafka = self.fakes.kafka
         self._engine = InProcessEngine(
             WorkerPorts(
-                found.store, kafka, self.fakes.registry, self.fakes.clock, pseudonyms=lambda: PSEUDONYMS
+                found.deployment.store,
+                kafka,
+                self.fakes.registry,
+                self.fakes.clock,
+                pseudonyms=lambda: PSEUDONYMS,
             )
         )
-        openers = dataclasses.replace(
-            found.openers, offsets=lambda settings: kafka, source=lambda settings: kafka
-        )
-        self._platform = Platform(found.settings, openers)
+        self._parts = with_ports(found, offsets=lambda: kafka, source=lambda: kafka)
 
     def produce(self, topic: str, *values: bytes) -> None:
         """Append records to the topic's partition."""
@@ -80,11 +79,11 @@ class World:
 
     def cycle(self) -> None:
         """One extraction and one load: everything lands once."""
-        report = self._platform.extract(self._engine)
+        report = self._parts.extractor.extract(self._engine)
         assert (report.stops, report.failures, report.totals.errors) == ((), {}, 0)
-        loaded = self._platform.load()
+        loaded = self._parts.loader.load()
         assert [(t.state, t.message) for t in loaded.tables] == [("idle", "")] * len(loaded.tables)
-        assert self._platform.reconcile().accounted
+        assert self._parts.reconciler.reconcile().accounted
 
     def rows(self, columns: str, table: str) -> list[tuple[Any, ...]]:
         """What a query finds, by offset."""

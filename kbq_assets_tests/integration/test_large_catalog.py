@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.defs import build_definitions
 from kbq_assets.local.demo.broker import register_schema
 from kbq_assets_tests.integration.world import Producers, World
 from kbq_assets_tests.wire.samples import avro_body, framed
@@ -54,18 +53,18 @@ def test_160_topics_from_the_catalogue_to_their_tables(producers: Producers, tmp
     write_catalog(folder, company)
     world = World(tmp_path / "home", producers, environ={"KBQ_SOURCE_TOPICS": str(folder)})
     began = time.process_time()
-    catalog = world.platform.catalog.catalog()
+    catalog = world.parts.deployment.sources.catalog.catalog()
     assert time.process_time() - began < MOST_JUDGING_SECONDS
     assert (catalog.problems, len(catalog.entries)) == ((), DOMAINS * TOPICS)
 
-    commands = world.platform.catalog_commands
+    commands = world.parts.catalog_commands
     for proposal in commands.proposals(commands.plan()):
         proposal.apply()
     again = commands.plan()
     assert (again.changes, again.registrations) == ((), ())
 
     began = time.process_time()
-    definitions = build_definitions(world.platform)
+    definitions = world.parts.definitions()
     keys = definitions.resolve_all_asset_keys()
     assert time.process_time() - began < MOST_CPU_SECONDS
     topics = [key for key in keys if key.path[0] == "kafka"]
@@ -82,4 +81,4 @@ def test_160_topics_from_the_catalogue_to_their_tables(producers: Producers, tmp
         producers.produce(TopicPartition(entry.topic, 0), values, outcome)
     totals = world.finish().totals()
     assert totals["loaded"] == DOMAINS * TOPICS * RECORDS
-    assert len(world.platform.tables()) == DOMAINS * TOPICS
+    assert len(world.parts.observer.tables()) == DOMAINS * TOPICS

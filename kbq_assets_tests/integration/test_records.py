@@ -146,7 +146,7 @@ def test_poison_becomes_error_rows_with_raw_bytes_key_and_headers(world: World) 
     world.producers.produce(tp, bad, "error")
     world.producers.produce(tp, [order.value(x=2)], ROW)
     assert world.finish().totals()["errors"] == len(poison)
-    rows = world.platform.warehouse.error_rows(TableReference("shop", "kbq_errors"), ErrorQuery())
+    rows = world.parts.deployment.warehouse.error_rows(TableReference("shop", "kbq_errors"), ErrorQuery())
     found = {(row.key or b"").decode(): row for row in rows}
     assert {name: row.value for name, row in found.items()} == poison
     assert {row.headers for row in rows} == {headers}

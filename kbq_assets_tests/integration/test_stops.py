@@ -31,7 +31,7 @@ def test_a_retention_loss_stops_until_the_gap_is_accepted(world: World) -> None:
     assert f"{tp}: positions [10, 15)" in stop.message
     assert [c.split()[1] for c in stop.commands] == ["accept-gap", "reset"]
     assert world.stopped().reason == "retention_loss"  # never by itself
-    proposal = operate.propose_accept_gap(world.platform.store, world.platform.offsets, tp)
+    proposal = operate.propose_accept_gap(world.parts.deployment.store, world.parts.deployment.offsets, tp)
     assert proposal.lines == (f"gives up {tp} [10, 15): 5 positions",)
     proposal.apply()
     world.producers.log[tp] = {o: x for o, x in world.producers.log[tp].items() if o not in range(10, 15)}
@@ -76,7 +76,7 @@ def test_a_recreated_topic_stops_until_it_is_reset_and_then_counts_a_new_epoch(w
     stop = world.stopped()
     assert stop.reason == "recreated"
     assert stop.commands == (f"kbq reset --topic {tp.topic}",)
-    proposal = operate.propose_reset(world.platform.store, world.platform.offsets, tp.topic)
+    proposal = operate.propose_reset(world.parts.deployment.store, world.parts.deployment.offsets, tp.topic)
     assert proposal.lines == ("epoch 1 -> 2", f"{tp}: position 10 -> 0")
     proposal.apply()
     assert world.finish().totals()["loaded"] == 12
@@ -91,9 +91,11 @@ def test_a_reset_refuses_while_rows_wait_to_be_loaded(world: World) -> None:
     world.producers.produce(tp, _orders(order, 10), ROW)
     world.extract()
     with pytest.raises(Refused, match="wait to be loaded"):
-        operate.propose_reset(world.platform.store, world.platform.offsets, tp.topic)
+        operate.propose_reset(world.parts.deployment.store, world.parts.deployment.offsets, tp.topic)
     world.load()
-    operate.propose_reset(world.platform.store, world.platform.offsets, tp.topic, at="latest").apply()
+    operate.propose_reset(
+        world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, at="latest"
+    ).apply()
     world.producers.forget(tp, 10)
     world.producers.produce(tp, _orders(order, 3), ROW)
     world.finish()
@@ -140,9 +142,9 @@ def test_an_unknown_schema_stops_before_the_commit_and_goes_on_when_told(world: 
     assert [c.split()[1] for c in stop.commands] == ["resume", "resume"]
     assert world.partition(tp).next == 0
     assert world.load().rows == 0
-    operate.propose_resume(world.platform.store, tp.topic).apply()
+    operate.propose_resume(world.parts.deployment.store, tp.topic).apply()
     assert world.stopped().reason == "unknown_schema"  # the registry still does not know it
-    operate.propose_resume(world.platform.store, tp.topic, as_errors=True).apply()
+    operate.propose_resume(world.parts.deployment.store, tp.topic, as_errors=True).apply()
     assert world.finish().totals() == {
         "produced": 11,
         "staged": 10,
@@ -160,7 +162,7 @@ def test_too_many_errors_stop_before_the_commit_and_may_be_accepted(world: World
     stop = world.stopped()
     assert (stop.reason, world.partition(tp).next) == ("error_share", 0)
     assert "3 of 10" in stop.message
-    operate.propose_resume(world.platform.store, tp.topic, as_errors=True).apply()
+    operate.propose_resume(world.parts.deployment.store, tp.topic, as_errors=True).apply()
     assert world.finish().totals()["errors"] == 3
     # What comes after the accepted range is judged anew.
     world.producers.produce(tp, [b"\x01bad"] * 10, "error")
@@ -174,14 +176,14 @@ def test_the_fail_policy_stops_at_the_first_bad_record(world: World) -> None:
     world.producers.produce(tp, [b"\x01bad"], "error")
     stop = world.stopped()
     assert (stop.reason, "offset 3" in stop.message) == ("bad_record", True)
-    operate.propose_resume(world.platform.store, tp.topic, as_errors=True).apply()
+    operate.propose_resume(world.parts.deployment.store, tp.topic, as_errors=True).apply()
     assert world.finish().totals()["loaded"] == 3
 
 
 def test_a_registry_that_is_down_fails_the_window_and_loses_nothing(world: World) -> None:
     order, tp = world.producers.register(("x", "long")), world.topic()
     world.producers.produce(tp, _orders(order, 5), ROW)
-    report = world.reopened(KBQ_REGISTRY_URL="http://127.0.0.1:1").extract()
+    report = world.reopened(KBQ_REGISTRY_URL="http://127.0.0.1:1").extractor.extract()
     assert (report.stops, list(report.failures)) == ((), [tp])
     assert world.partition(tp).next == 0
     assert world.finish().totals()["loaded"] == 5
@@ -192,6 +194,6 @@ def test_a_broker_that_is_down_fails_the_run_and_loses_nothing(world: World) -> 
     world.producers.produce(tp, _orders(order, 5), ROW)
     world.extract()
     with pytest.raises(Unavailable):
-        world.reopened(offsets_seconds=1, KBQ_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1").extract()
+        world.reopened(offsets_seconds=1, KBQ_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1").extractor.extract()
     assert world.load().rows == 5  # loading needs no broker
     world.finish()

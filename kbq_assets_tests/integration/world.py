@@ -14,15 +14,15 @@ from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.definitions import Parts
 from kbq_assets.extras.reconcile.records import Reconciliation
 from kbq_assets.local.demo.broker import register_schema
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadReport
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker
-from kbq_assets_tests.integration.platform import open_platform
+from kbq_assets_tests.integration.platform import open_parts
 from kbq_assets_tests.wire.samples import avro_body, framed, record_of
 
 #: 2013-01-01, the time of the first record.
@@ -105,7 +105,7 @@ class World:
         }
         folder.mkdir(parents=True, exist_ok=True)
         self.sources = sources
-        self.platform = self.reopened()
+        self.parts = self.reopened()
 
     @property
     def sources(self) -> str:
@@ -116,9 +116,9 @@ class World:
     def sources(self, text: str) -> None:
         (self.folder / "source-topics.txt").write_text(text)
 
-    def reopened(self, *, offsets_seconds: float = 120, **environ: str) -> Platform:
+    def reopened(self, *, offsets_seconds: float = 120, **environ: str) -> Parts:
         """The platform as another process would open it, with some variables changed."""
-        return open_platform({**self.environ, **environ}, self.producers.log, offsets_seconds=offsets_seconds)
+        return open_parts({**self.environ, **environ}, self.producers.log, offsets_seconds=offsets_seconds)
 
     def topic(
         self,
@@ -136,20 +136,20 @@ class World:
 
     def extract(self) -> ExtractionReport:
         """An extraction that nothing stops."""
-        report = self.platform.extract()
+        report = self.parts.extractor.extract()
         assert (report.stops, report.failures, report.unfinished) == ((), {}, 0)
         return report
 
     def stopped(self) -> PartitionStop:
         """An extraction that one partition, and no failure, stops."""
-        report = self.platform.extract()
+        report = self.parts.extractor.extract()
         assert report.failures == {}
         [stop] = report.stops
         return stop
 
     def load(self) -> LoadReport:
         """A load after which no table waits."""
-        report = self.platform.load()
+        report = self.parts.loader.load()
         assert [t for t in report.tables if t.state != "idle"] == []
         return report
 
@@ -160,13 +160,13 @@ class World:
         self.load()
         assert self.extract().totals.records == 0
         assert self.load().rows == 0
-        self.platform.clean()
-        assert [entry.path for entry in self.platform.store.list(STAGING)] == []
+        self.parts.operator.clean()
+        assert [entry.path for entry in self.parts.deployment.store.list(STAGING)] == []
         return self.reconciled()
 
     def reconciled(self) -> Reconciliation:
         """The reconciliation, which finds nothing."""
-        result = self.platform.reconcile()
+        result = self.parts.reconciler.reconcile()
         assert [finding for account in result.partitions for finding in account.findings] == []
         assert result.accounted
         return result
@@ -175,7 +175,9 @@ class World:
 
     def commit(self, tp: TopicPartition) -> Commit:
         """The commit of a partition's topic."""
-        return state.read(self.platform.store, Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+        return state.read(
+            self.parts.deployment.store, Commit, commit_path(tp.topic, shard_of(tp.partition))
+        ).value
 
     def partition(self, tp: TopicPartition) -> PartitionCommit:
         """Where a partition stands."""

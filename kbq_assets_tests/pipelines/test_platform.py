@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Iterable
@@ -11,35 +10,34 @@ from pathlib import Path
 import pytest
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, TransientError
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.platform import FakePlatform
 
 ORDERS = TableReference("shop", "orders")
-CheckStaging = Callable[[Settings, Role], Iterable[str]]
+Examine = Callable[[Role], Iterable[str]]
 
 
-def platform_of(world: FakePlatform, check: CheckStaging) -> Platform:
-    return Platform(world.settings, dataclasses.replace(world.reopened().openers, check_staging=check))
+def parts_of(world: FakePlatform, examine: Examine) -> Parts:
+    return world.reopened(examine_staging=examine)
 
 
 def test_an_unsafe_staging_area_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    def unsafe(settings: Settings, side: Role) -> Iterable[str]:
-        raise ConfigurationError(f"public, says {side}")
+    def unsafe(role: Role) -> Iterable[str]:
+        raise ConfigurationError(f"public, says {role}")
 
     world = FakePlatform(tmp_path)
     world.produce(1)
-    platform = platform_of(world, unsafe)
+    parts = parts_of(world, unsafe)
     with pytest.raises(ConfigurationError, match="public, says extract"):
-        platform.extract()
+        parts.extractor.extract()
     with pytest.raises(ConfigurationError, match="public, says load"):
-        platform.load()
+        parts.loader.load()
     assert world.objects() == {}
     assert world.engines_opened == 0
 
@@ -48,12 +46,12 @@ def test_warnings_are_logged_once_per_process_and_side(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = FakePlatform(tmp_path)
-    platform = platform_of(world, lambda settings, side: [f"not enforced for {side}"])
+    parts = parts_of(world, lambda role: [f"not enforced for {role}"])
     caplog.set_level(logging.WARNING, "kbq.staging")
     for _ in range(2):
         world.produce(1)
-        platform.extract()
-        platform.load()
+        parts.extractor.extract()
+        parts.loader.load()
     assert [r.getMessage() for r in caplog.records] == ["not enforced for extract", "not enforced for load"]
 
 
@@ -63,12 +61,12 @@ def test_whenever_the_store_goes_away_a_load_tells_what_has_landed(tmp_path: Pat
         (folder := tmp_path / str(calls)).mkdir()
         world, left = FakePlatform(folder), itertools.count(calls, -1)
         world.produce(5)
-        world.platform.extract()
+        world.parts.extractor.extract()
         memory = world.store
         memory.faults = lambda call, left=left: Outcome.OK if next(left) > 0 else Outcome.UNAVAILABLE
         world.store = memory.view("kbq")  # type: ignore[assignment]
         try:
-            told = world.reopened().load().rows
+            told = world.reopened().loader.load().rows
         except TransientError:
             told = 0
         outcomes.append(told)
@@ -86,14 +84,14 @@ def _loaded_rows(store: FaultyMemoryStore) -> int:
 def test_what_cannot_be_asked_now_is_asked_again(tmp_path: Path) -> None:
     asked: list[Role] = []
 
-    def down_once(settings: Settings, side: Role) -> Iterable[str]:
-        asked.append(side)
+    def down_once(role: Role) -> Iterable[str]:
+        asked.append(role)
         if len(asked) == 1:
             raise ConfigurationError("down")
         return ()
 
-    platform = platform_of(FakePlatform(tmp_path), down_once)
+    parts = parts_of(FakePlatform(tmp_path), down_once)
     with pytest.raises(ConfigurationError):
-        platform.load()
-    platform.load()
+        parts.loader.load()
+    parts.loader.load()
     assert asked == [Role.LOAD, Role.LOAD]

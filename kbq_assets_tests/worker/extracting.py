@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark.worker  # noqa: F401 (every Spark worker has it in memory)
 
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.definitions import platform
+from kbq_assets.definitions import parts
 from kbq_assets.worker.task import UnitTask
 
 
@@ -53,8 +53,8 @@ def high_water_mark() -> int:
 
 def main() -> None:
     """Extract everything; print what it took."""
-    opened = platform()
-    report = opened.extract(InThisProcess(UnitTask(opened.settings)))
+    opened = parts()
+    report = opened.extractor.extract(InThisProcess(UnitTask(opened.deployment.settings)))
     assert not report.failures and not report.stops, (report.failures, report.stops)
     totals = report.totals
     print(

@@ -7,7 +7,7 @@ import dagster as dg
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.timestamps import parse_moment
 from kbq_assets.defs.runs import Steps
-from kbq_assets.pipelines.operate.commands import Proposal, propose_reset
+from kbq_assets.pipelines.operate.commands import Proposal
 
 _CONFIG = {
     "topic": dg.Field(str, description="The topic."),
@@ -51,9 +51,7 @@ def _proposal(steps: Steps, config: dict[str, object]) -> Proposal:
     partition = int(str(config["partition"]))
     if offset >= 0 and time:
         raise dg.Failure("from_offset and from_time: one of them", allow_retries=False)
-    return propose_reset(
-        steps.platform.store,
-        steps.platform.offsets,
+    return steps.operator.reset(
         str(config["topic"]),
         partition=None if partition < 0 else partition,
         at="offset" if offset >= 0 else "timestamp" if time else "earliest",

@@ -20,7 +20,7 @@ from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.loading.complete_hours import COMPLETE_HOURS
 from kbq_assets.defs.runs import Steps
 from kbq_assets.defs.sensors import find_run
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.observation.observer import Observer
 
 #: Tags of the runs that complete hours start.
 TABLE_TAG: Final = "kbq/table"
@@ -34,13 +34,13 @@ _ALL: Final = "*"
 
 def build_completeness_sensor(steps: Steps) -> dg.SensorDefinition:
     """The sensor that materialises `complete_hours`."""
-    platform, partitions = steps.platform, steps.translator.table_partitions
+    partitions = steps.translator.table_partitions
 
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
             if not find_run(context.instance, LOAD_TAG, steps.translator.warehouse_tables):
-                platform.advance_hours()  # idle tables have no loads that would
-            hours = _of_data_tables(platform.known_hours())
+                steps.loader.advance_hours()  # idle tables have no loads that would
+            hours = _of_data_tables(steps.observer.known_hours())
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         told = _parse(context.cursor)
@@ -81,7 +81,7 @@ def _materialisation(table: str, told: int, hours: TableHours) -> dg.AssetMateri
 
 
 def hours_complete_sensor(
-    platform: Platform,
+    observer: Observer,
     *,
     job: dg.JobDefinition | dg.UnresolvedAssetJobDefinition,
     tables: Sequence[str],
@@ -98,7 +98,7 @@ def hours_complete_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            untils = _untils(platform.known_hours(), wanted, together=together)
+            untils = _untils(observer.known_hours(), wanted, together=together)
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         told = _parse(context.cursor)

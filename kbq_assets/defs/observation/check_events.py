@@ -17,7 +17,6 @@ from kbq_assets.core.observation.check_names import (
     CHECKS,
     COMMITS_SMALL,
     CONTIGUOUS,
-    COUNTS_AGREE,
     ERRORS_FEW,
     PARTITIONS_RUN,
     ROWS_MATCH,
@@ -25,11 +24,8 @@ from kbq_assets.core.observation.check_names import (
     WARN,
 )
 from kbq_assets.core.observation.checks import CheckResult
-from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.translator import AssetTranslator
-from kbq_assets.extras.reconcile.count_comparison import TableCount
-from kbq_assets.extras.reconcile.counts import CountReport
 from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
 
 #: Numbers of which the largest is told, not the sum.
@@ -73,7 +69,7 @@ def evaluation(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> d
         metadata["failures"] = dg.MetadataValue.table([_record(result) for result in failed[:SHOWN_LINES]])
     about = CHECKS[name].about
     fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
-    return _evaluation(key, name, [result.line for result in failed], fine, metadata)
+    return evaluation_of(key, name, [result.line for result in failed], fine, metadata)
 
 
 def stops_check(key: dg.AssetKey, stops: Iterable[PartitionStop]) -> dg.AssetCheckEvaluation:
@@ -81,39 +77,7 @@ def stops_check(key: dg.AssetKey, stops: Iterable[PartitionStop]) -> dg.AssetChe
     results = stop_results((), stops)
     if results:
         return evaluation(key, PARTITIONS_RUN, results)
-    return _evaluation(key, PARTITIONS_RUN, [], "no partition waits for an operator", {"problems": 0})
-
-
-def counts_check(key: dg.AssetKey, report: CountReport) -> dg.AssetCheckEvaluation:
-    """Whether the warehouse counts what was loaded and committed; the numbers, those that differ first."""
-    counts = sorted(report.tables, key=lambda count: not count.findings)
-    scope = "all rows" if report.since is None else f"rows since {report.since}"
-    numbers: Metadata = {
-        "problems": len(report.findings),
-        "counted": scope,
-        "rows": sum(count.rows for count in counts),
-        "duplicates": sum(count.duplicates for count in counts),
-    }
-    if counts:  # Dagster refuses a table without rows
-        numbers["counts"] = dg.MetadataValue.table([_count_record(count) for count in counts[:SHOWN_LINES]])
-    if report.findings:
-        numbers["next"] = dg.MetadataValue.md("\n".join(f"- {f}" for f in report.findings[:SHOWN_LINES]))
-    fine = f"{scope} agree with what was loaded and committed"
-    return _evaluation(key, COUNTS_AGREE, report.findings, fine, numbers)
-
-
-def _count_record(count: TableCount) -> dg.TableRecord:
-    return dg.TableRecord(
-        {
-            "table": str(count.table),
-            "partition": str(TopicPartition(count.range.topic, count.range.partition)),
-            "epoch": count.range.epoch,
-            "rows": count.rows,
-            "offsets": count.distinct,
-            "loaded": count.loaded,
-            "in_flight": count.in_flight,
-        }
-    )
+    return evaluation_of(key, PARTITIONS_RUN, [], "no partition waits for an operator", {"problems": 0})
 
 
 def _totals(results: Iterable[CheckResult]) -> Metadata:
@@ -145,9 +109,10 @@ def _record(result: CheckResult) -> dg.TableRecord:
     )
 
 
-def _evaluation(
+def evaluation_of(
     key: dg.AssetKey, name: str, problems: Sequence[str], fine: str, metadata: Metadata
 ) -> dg.AssetCheckEvaluation:
+    """A check's evaluation: its description lists the problems, or is ``fine``."""
     more = [f"…and {len(problems) - SHOWN_LINES} more"] if len(problems) > SHOWN_LINES else []
     is_warning = CHECKS[name].severity == WARN
     return dg.AssetCheckEvaluation(

@@ -29,26 +29,19 @@ RENEW_MS: Final = 3_600_000
 
 
 def build_checks(steps: Steps) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks, for a person to ask again after mending: one reading for all that are chosen, but the count."""
+    """The checks, which a person can repeat after a fix: one reading for all that are chosen."""
 
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         chosen = {key.name for key in context.selected_asset_check_keys}
-        for found in evaluations(steps.translator, steps.platform.checks(), [n for n in FREE if n in chosen]):
+        for found in evaluations(steps.translator, steps.observer.checks(), [n for n in FREE if n in chosen]):
             yield as_result(found)
 
-    specs = [_spec(name, steps.translator) for name in FREE]
+    specs = [check_spec(name, steps.translator) for name in FREE]
     yield dg.multi_asset_check(name="checks", specs=specs, can_subset=True)(checks)
 
-    def warehouse_counts_agree() -> dg.AssetCheckResult:
-        return as_result(steps.counts_check())
 
-    counts = _spec(COUNTS_AGREE, steps.translator)
-    yield dg.asset_check(asset=counts.asset_key, name=counts.name, description=counts.description)(
-        warehouse_counts_agree
-    )
-
-
-def _spec(name: str, translator: AssetTranslator) -> dg.AssetCheckSpec:
+def check_spec(name: str, translator: AssetTranslator) -> dg.AssetCheckSpec:
+    """A check on the asset that shows it."""
     return dg.AssetCheckSpec(name, asset=asset_of(name, translator), description=CHECKS[name].meaning)
 
 
@@ -69,12 +62,12 @@ def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
 
     def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            report = steps.platform.checks()
+            report = steps.observer.checks()
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         written = read_cursor(context.cursor)
         shown = shown_problems(context.instance, steps.translator)
-        due = due_checks(report, written, shown, steps.platform.openers.clock.now_ms())
+        due = due_checks(report, written, shown, steps.deployment.clock.now_ms())
         events = evaluations(steps.translator, report, list(due))
         return dg.SensorResult(
             skip_reason=_summary(report), cursor=json.dumps({**written, **due}), asset_events=events

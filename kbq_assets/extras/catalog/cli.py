@@ -12,15 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbq_assets.cli.context import confirm, json_option, pass_platform, yes_option
+from kbq_assets.cli.context import (
+    Part,
+    confirm,
+    json_option,
+    pass_deployment,
+    pass_observer,
+    yes_option,
+)
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from kbq_assets.extras.catalog.apply import CatalogCommands
     from kbq_assets.extras.catalog.site import SiteTopic
-    from kbq_assets.pipelines.platform import Platform
+    from kbq_assets.pipelines.deployment import Deployment
+    from kbq_assets.pipelines.observation.observer import Observer
 
+pass_commands: Part[CatalogCommands] = Part("catalog_commands")
 env_option = click.option("--env", default="", help="Environment; by default KBQ_ENV, or the only one.")
 
 
@@ -33,20 +43,20 @@ def catalog() -> None:
 @click.option("--registry", is_flag=True, help="Ask the registry as well whether it would take the schemas.")
 @env_option
 @json_option
-@pass_platform
-def validate(platform: Platform, registry: bool, env: str, as_json: bool) -> None:
+@pass_commands
+def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool) -> None:
     """Check every entry, defaults and schemas; exit code 1 if there is a mistake, or something could not be checked.
 
     Each mistake names file, line, key, and what is right instead. Nothing but --registry needs a network:
     a CI job runs it on every change.
     """
-    found = platform.catalog.catalog()
-    compiled, not_compiled = platform.catalog_commands.protobuf_problems()
+    found = commands.reader.catalog()
+    compiled, not_compiled = commands.protobuf_problems()
     problems = sorted([*found.problems, *compiled])
     if not_compiled:
         click.echo(not_compiled, err=True)
     if registry and not problems:
-        problems = platform.catalog_commands.incompatible_schemas(env)
+        problems = commands.incompatible_schemas(env)
     if as_json:
         echo_json([problem_json(problem) for problem in problems])
     else:
@@ -62,18 +72,21 @@ def validate(platform: Platform, registry: bool, env: str, as_json: bool) -> Non
 @click.argument("topic", required=False)
 @env_option
 @json_option
-@pass_platform
-def show(platform: Platform, topic: str | None, env: str, as_json: bool) -> None:
+@pass_deployment
+@pass_commands
+def show(
+    commands: CatalogCommands, deployment: Deployment, topic: str | None, env: str, as_json: bool
+) -> None:
     """List the entries of an environment; or, of one topic, everything that holds for it, defaults included."""
     from kbq_assets.extras.catalog.site import site_topics
     from kbq_assets.pipelines.catalog.reader import told_time
 
-    entries = platform.catalog_commands.entries(env)
-    if platform.catalog.catalog().problems:
+    entries = commands.entries(env)
+    if commands.reader.catalog().problems:
         click.echo("the catalogue has mistakes: not all of it is shown; next: kbq catalog validate", err=True)
     if topic is not None:
-        entry, files = _named(entries, topic), platform.catalog.files()
-        (told,) = site_topics([entry], files, platform.settings.warehouse)
+        entry, files = _named(entries, topic), commands.reader.files()
+        (told,) = site_topics([entry], files, deployment.settings.warehouse)
         if as_json:
             columns = [dataclasses.asdict(column) for column in told.dataset.columns]
             echo_json(entry_json(entry) | {"columns": columns, "query": told.query})
@@ -102,10 +115,10 @@ def show(platform: Platform, topic: str | None, env: str, as_json: bool) -> None
 @catalog.command()
 @env_option
 @json_option
-@pass_platform
-def diff(platform: Platform, env: str, as_json: bool) -> None:
+@pass_commands
+def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
     """Compare the catalogue with the broker and the registry; exit code 1 if `kbq catalog apply` would do something."""
-    planned = platform.catalog_commands.plan(env)
+    planned = commands.plan(env)
     lines = [str(change) for change in planned.changes] + [str(each) for each in planned.registrations]
     others = [str(difference) for difference in planned.differences]
     if as_json:
@@ -123,17 +136,17 @@ def diff(platform: Platform, env: str, as_json: bool) -> None:
 @catalog.command()
 @env_option
 @yes_option
-@pass_platform
-def apply(platform: Platform, env: str, yes: bool) -> None:
+@pass_commands
+def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
     """Make broker and registry what the catalogue says: shown first, then asked.
 
     It creates topics, adds partitions, alters settings, adds ACLs where catalog.yaml says `access`, and registers
     schemas. Nothing is deleted, no partition taken away, and no setting touched that the catalogue does not name.
     """
-    planned = platform.catalog_commands.plan(env)
+    planned = commands.plan(env)
     for difference in planned.differences:
         click.echo(f"by hand: {difference}")
-    proposals = platform.catalog_commands.proposals(planned)
+    proposals = commands.proposals(planned)
     if not proposals:
         click.echo("the broker is as the catalogue says")
         return
@@ -146,16 +159,16 @@ def apply(platform: Platform, env: str, yes: bool) -> None:
 @click.option("--domain", required=True, help="Second folder.")
 @click.option("--env", default="prod", show_default=True, help="Environment of the cluster.")
 @click.option("--topic", "topics", multiple=True, help="These topics alone.")
-@pass_platform
+@pass_commands
 def init(
-    platform: Platform, folder: Path, company: str, domain: str, env: str, topics: tuple[str, ...]
+    commands: CatalogCommands, folder: Path, company: str, domain: str, env: str, topics: tuple[str, ...]
 ) -> None:
     """Write an entry, and the schemas that the registry has, for every topic of the cluster, as a start; files that are
     there stay as they are.
 
     No topic is archived until a person adds `archiver` to its consumers.
     """
-    drafts = platform.catalog_commands.drafts(company, domain, env, frozenset(topics) or None)
+    drafts = commands.drafts(company, domain, env, frozenset(topics) or None)
     for draft in drafts:
         path = folder / draft.path
         if path.exists():
@@ -172,8 +185,17 @@ def init(
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--state", is_flag=True, help="Show the tables' rows, as the loader knows them now.")
 @env_option
-@pass_platform
-def site(platform: Platform, folder: Path, state: bool, env: str) -> None:
+@pass_observer
+@pass_deployment
+@pass_commands
+def site(
+    commands: CatalogCommands,
+    deployment: Deployment,
+    observer: Observer,
+    folder: Path,
+    state: bool,
+    env: str,
+) -> None:
     """Write the catalogue as pages: searchable, with owners, columns, personal data and queries to begin with.
 
     Any web server can serve the folder, and a browser opens index.html as it is.
@@ -181,9 +203,9 @@ def site(platform: Platform, folder: Path, state: bool, env: str) -> None:
     from kbq_assets.extras.catalog.pages import write_site
     from kbq_assets.extras.catalog.site import site_topics
 
-    entries = platform.catalog_commands.sound_entries(env)
-    statuses = platform.tables() if state else ()
-    topics = site_topics(entries, platform.catalog.files(), platform.settings.warehouse, statuses)
+    entries = commands.sound_entries(env)
+    statuses = observer.tables() if state else ()
+    topics = site_topics(entries, commands.reader.files(), deployment.settings.warehouse, statuses)
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     name = entries[0].place.env if entries else env
     count = write_site(folder, topics, name, written, with_state=state)

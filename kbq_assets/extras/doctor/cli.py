@@ -13,15 +13,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import Protocol
 
 import click
 import psutil
 from packaging.requirements import Requirement
 
 from kbq_assets.adapters.java import find_java
-from kbq_assets.adapters.processes.ports import accepts_connections, can_listen, holder_of
-from kbq_assets.cli.context import pass_platform
+from kbq_assets.adapters.processes.ports import accepts_connections
+from kbq_assets.cli.context import Part
 from kbq_assets.cli.render import echo_json
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.settings import Settings
@@ -30,10 +29,7 @@ from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import Decision, fields_of
 from kbq_assets.core.topics.source_list import SourceEntry
-from kbq_assets.extras.catalog.apply import CatalogCommands
-from kbq_assets.local.stack import LocalStack, ServiceState
-from kbq_assets.local.stack.cli import stack_of
-from kbq_assets.pipelines.catalog.datasets import Datasets
+from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry
 
@@ -65,40 +61,39 @@ class Check:
     mend: str = ""
 
 
-class Checked(Protocol):
-    """What the doctor looks at of the platform."""
+@dataclass(frozen=True)
+class LocalServices:
+    """The broker and the registry that `kbq local` runs on this machine: their addresses and their checks."""
 
-    @property
-    def settings(self) -> Settings:
-        """Where things are."""
+    bootstrap_servers: str
+    registry_url: str
+    checks: Callable[[], Iterable[Check]]
 
-    @property
-    def offsets(self) -> OffsetReader:
-        """The broker."""
 
-    def sources(self) -> Iterable[SourceEntry]:
-        """The source list."""
+@dataclass(frozen=True)
+class Doctor:
+    """What the doctor examines."""
 
-    def datasets(self) -> Datasets:
-        """What the catalogue says of tables."""
+    deployment: Deployment
+    open_subjects: Callable[[], SubjectRegistry]
+    local: LocalServices
 
-    @property
-    def catalog_commands(self) -> CatalogCommands:
-        """The catalogue beside broker and registry."""
+
+pass_doctor: Part[Doctor] = Part("doctor")
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, places.")
-@pass_platform
-def doctor(platform: Checked, as_json: bool, gcp: bool) -> None:
+@pass_doctor
+def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
     """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended.
 
     With --gcp: what the identities of extraction and loading lack on Google Cloud, and the commands that grant it.
     It changes nothing but a scratch table per dataset, which it drops again.
     """
     checks = []
-    for check in _examine_google(platform) if gcp else examine(platform):
+    for check in _examine_google(patient.deployment) if gcp else examine(patient):
         checks.append(check)
         if not as_json:
             _show(check)
@@ -107,36 +102,39 @@ def doctor(platform: Checked, as_json: bool, gcp: bool) -> None:
     sys.exit(1 if any(check.outcome is Outcome.FAIL for check in checks) else 0)
 
 
-def examine(platform: Checked) -> Iterator[Check]:
+def examine(patient: Doctor) -> Iterator[Check]:
     """Every check, in the order in which things depend on one another."""
     from kbq_assets.worker.adapters import open_registry
 
-    settings = platform.settings
+    deployment, local = patient.deployment, patient.local
+    settings = deployment.settings
     yield python_version(sys.version_info[:2])
     for package in CHECKED_PACKAGES:
         yield package_version(package)
     yield java(settings.home)
-    yield from ports(stack_of(settings))
+    yield from local.checks()
     yield disk_space(settings.home)
     place = settings.staging
     if isinstance(place, Bucket):
         yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
     else:
         yield from folder(place.path)
-    yield broker(settings, lambda: platform.offsets)
-    yield registry(settings, open_registry)
+    yield broker(settings, local, lambda: deployment.offsets)
+    yield registry(settings, local, open_registry)
     with contextlib.suppress(KbqError):  # told above, or by `kbq catalog validate`
-        yield from personal_data(platform.sources(), platform.catalog_commands.open_subjects)
+        yield from personal_data(deployment.sources.read(), patient.open_subjects)
 
 
-def _examine_google(platform: Checked) -> Iterator[Check]:
+def _examine_google(deployment: Deployment) -> Iterator[Check]:
     from kbq_assets.extras.doctor.google import examine_google
 
     # A dataset that records choose is known when they do.
-    destinations = [entry.settings.destination for entry in platform.sources()]
+    destinations = [entry.settings.destination for entry in deployment.sources.read()]
     named = {name for each in destinations for name in (each.dataset.text, each.error_dataset)}
     datasets = sorted(name for name in named if name and not is_template(name))
-    return examine_google(platform.settings, datasets, policy_tags=bool(platform.datasets().policy_tags))
+    return examine_google(
+        deployment.settings, datasets, policy_tags=bool(deployment.sources.datasets().policy_tags)
+    )
 
 
 def python_version(found: tuple[int, ...]) -> Check:
@@ -167,21 +165,6 @@ def java(home: Path) -> Check:
     except KbqError as error:
         return Check("java", Outcome.FAIL, error.message, error.next_step)
     return Check("java", Outcome.OK, f"{runtime.version} at {runtime.home} ({runtime.source})")
-
-
-def ports(stack: LocalStack) -> Iterator[Check]:
-    """The local stack's ports: free, or in its own hands."""
-    for service in stack.status():
-        name, address = f"local {service.service}", f"port {service.port}"
-        if service.state is ServiceState.RUNNING:
-            outcome = Outcome.OK if service.healthy else Outcome.FAIL
-            found = f"runs on {address} (process {service.pid}) {service.problem}".rstrip()
-            yield Check(name, outcome, found, "" if service.healthy else f"see {service.log}")
-        elif can_listen(service.port):
-            yield Check(name, Outcome.OK, f"not running; {address} is free")
-        else:
-            mend = f"end that program, or set KBQ_LOCAL_{service.service.upper()}_PORT"
-            yield Check(name, Outcome.FAIL, f"{address} is taken by {holder_of(service.port)}", mend)
 
 
 def disk_space(home: Path) -> Check:
@@ -221,10 +204,10 @@ def file_system_of(path: Path) -> str:
     return best[1]
 
 
-def broker(settings: Settings, open_offsets: Callable[[], OffsetReader]) -> Check:
+def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], OffsetReader]) -> Check:
     """Whether the broker answers these credentials."""
     servers = settings.kafka.bootstrap_servers
-    is_local = servers == stack_of(settings).bootstrap_servers
+    is_local = servers == local.bootstrap_servers
     if is_local and not accepts_connections(settings.local.kafka_port):
         # Kafka's client would go on trying for half a minute.
         return Check("broker", Outcome.FAIL, f"{servers}: nothing listens there", START)
@@ -237,10 +220,12 @@ def broker(settings: Settings, open_offsets: Callable[[], OffsetReader]) -> Chec
     return Check("broker", Outcome.OK, found)
 
 
-def registry(settings: Settings, open_registry: Callable[[Settings], SchemaRegistry]) -> Check:
+def registry(
+    settings: Settings, local: LocalServices, open_registry: Callable[[Settings], SchemaRegistry]
+) -> Check:
     """Whether the registry answers these credentials."""
     url = settings.registry.url
-    is_local = url == stack_of(settings).registry_url
+    is_local = url == local.registry_url
     try:
         open_registry(settings).schema(UNUSED_SCHEMA_ID)
     except NotFound:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.context import pass_deployment
 from kbq_assets.cli.interrupts import end_in_order
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.deployment import Deployment
 
 
 @click.command()
@@ -18,16 +18,19 @@ from kbq_assets.pipelines.platform import Platform
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 takes a free one.",
 )
-@pass_platform
-def serve(platform: Platform, host: str, port: int) -> None:
+@pass_deployment
+def serve(deployment: Deployment, host: str, port: int) -> None:
     """Serve /healthcheck, /status, /version and /metrics until interrupted.
 
     Nobody is asked who they are: on another address than loopback, put a proxy in front that asks. State and broker
     are read every KBQ_SERVE_SECONDS in the background; what is away is shown as it was, with its age.
     """
+    from kbq_assets.extras.metrics.reporters import open_reporter
+    from kbq_assets.extras.metrics.service import server
+
     end_in_order()
     try:
-        platform.serve(host, port, _announce)
+        server.serve(deployment, host, port, _announce, open_reporter)
     except KeyboardInterrupt:
         click.echo("stopped")
 

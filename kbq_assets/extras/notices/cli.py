@@ -7,20 +7,21 @@ from collections.abc import Sequence
 
 import click
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_platform
+from kbq_assets.cli.context import ExitCode, Part, json_option
 from kbq_assets.cli.render import echo_json
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.extras.notices.model import Condition
-from kbq_assets.extras.notices.pipeline import Delivery, look, tell, tell_test
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.extras.notices.pipeline import Delivery, NoticePorts, look, tell, tell_test
+
+pass_notices: Part[NoticePorts] = Part("notices")
 
 
 @click.command()
 @click.option("--test", is_flag=True, help="Send a test to every notifier, whatever is wrong.")
 @click.option("--dry-run", is_flag=True, help="Show what is wrong or new, and tell nobody.")
 @json_option
-@pass_platform
-def notify(platform: Platform, test: bool, dry_run: bool, as_json: bool) -> None:
+@pass_notices
+def notify(ports: NoticePorts, test: bool, dry_run: bool, as_json: bool) -> None:
     """Tell the notifiers of KBQ_NOTIFY what is wrong or new, has grown, lasts or has ended since they were told last.
 
     Dagster's daemon does this every minute; without it, run this after `kbq load`. Exit code 75 when a notifier did
@@ -32,7 +33,6 @@ def notify(platform: Platform, test: bool, dry_run: bool, as_json: bool) -> None
     """
     if test and dry_run:
         raise click.UsageError("--test sends, --dry-run does not")
-    ports = platform.notices
     if dry_run:
         return _show(look(ports, ports.store.now_ms()).conditions, as_json)
     if not ports.notifiers:

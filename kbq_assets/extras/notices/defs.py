@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import dagster as dg
 
 from kbq_assets.core.errors import KbqError, TransientError, Unavailable
-from kbq_assets.defs.runs import Steps
 from kbq_assets.extras.notices import pipeline as notices
 from kbq_assets.extras.notices.model import FAILED_RUN, FailedRun
-from kbq_assets.extras.notices.pipeline import Delivery
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.extras.notices.pipeline import Delivery, NoticePorts
+from kbq_assets.pipelines.deployment import Deployment
 
 NOBODY = "nobody is told: KBQ_NOTIFY is not set"
 #: Dagster's own names: a run's backfill, and a run that is tried again.
@@ -37,35 +36,38 @@ _LATE: Final = timedelta(minutes=5)
 _OLDEST: Final = timedelta(days=1)
 
 
-def build_notice_sensors(steps: Steps) -> list[dg.SensorDefinition]:
-    """Both sensors."""
-    return [_run_failure_sensor(steps.platform), _notice_sensor(steps.platform)]
+OpenPorts: TypeAlias = Callable[[], NoticePorts]
 
 
-def _default_status(platform: Platform) -> dg.DefaultSensorStatus:
-    is_told = bool(platform.settings.notify.notifiers)
+def notice_definitions(deployment: Deployment, ports: OpenPorts) -> dg.Definitions:
+    """Both sensors. ``ports`` opens what notices are made from when a sensor first needs it."""
+    return dg.Definitions(sensors=[_run_failure_sensor(deployment, ports), _notice_sensor(deployment, ports)])
+
+
+def _default_status(deployment: Deployment) -> dg.DefaultSensorStatus:
+    is_told = bool(deployment.settings.notify.notifiers)
     return dg.DefaultSensorStatus.RUNNING if is_told else dg.DefaultSensorStatus.STOPPED
 
 
-def _run_failure_sensor(platform: Platform) -> dg.SensorDefinition:
+def _run_failure_sensor(deployment: Deployment, ports: OpenPorts) -> dg.SensorDefinition:
     told_unrecorded: set[str] = set()
 
     def run_failure_sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason:
         run = context.dagster_run
         if run.tags.get(_WILL_RETRY_TAG) == "true":
             return dg.SkipReason(f"run {run.run_id[:8]} is tried again")
-        if not platform.notices.notifiers:
+        if not ports().notifiers:
             return dg.SkipReason(NOBODY)
-        now_ms, ui_url = platform.openers.clock.now_ms(), platform.settings.notify.ui_url
+        now_ms, ui_url = deployment.clock.now_ms(), deployment.settings.notify.ui_url
         failed = failed_run(run, _failure_text(context.instance, run.run_id), now_ms, ui_url)
         try:
-            at_ms = platform.load_store.now_ms()
-            notices.note_failed_run(platform.load_store, dataclasses.replace(failed, at_ms=at_ms))
+            at_ms = deployment.load_store.now_ms()
+            notices.note_failed_run(deployment.load_store, dataclasses.replace(failed, at_ms=at_ms))
         except KbqError as error:
             return tell_unrecorded(failed, error)
         told_unrecorded.clear()
         try:
-            return dg.SkipReason(summary(notices.tell(platform.notices)))
+            return dg.SkipReason(summary(notices.tell(ports())))
         except TransientError as error:
             return dg.SkipReason(f"noted, told by the next look: {error.message}")
 
@@ -73,7 +75,7 @@ def _run_failure_sensor(platform: Platform) -> dg.SensorDefinition:
         """A subject once, as far as this process remembers: while the store is away every run fails."""
         if failed.subject in told_unrecorded:
             return dg.SkipReason(f"{failed.subject} was told already: {why.message}")
-        deliveries = notices.tell_unrecorded(platform.notices, failed.condition, failed.at_ms)
+        deliveries = notices.tell_unrecorded(ports(), failed.condition, failed.at_ms)
         _raise_failures(deliveries)
         told_unrecorded.add(failed.subject)
         return dg.SkipReason(f"{summary(deliveries)}; not noted: {why.message}")
@@ -81,8 +83,8 @@ def _run_failure_sensor(platform: Platform) -> dg.SensorDefinition:
     return dg.run_failure_sensor(
         name="run_failure_sensor",
         description="Tells who is on call of a run that failed and is not tried again.",
-        minimum_interval_seconds=platform.settings.notify.every_seconds,
-        default_status=_default_status(platform),
+        minimum_interval_seconds=deployment.settings.notify.every_seconds,
+        default_status=_default_status(deployment),
     )(run_failure_sensor)
 
 
@@ -92,16 +94,16 @@ def _raise_failures(deliveries: Iterable[Delivery]) -> None:
         raise Unavailable(f"{summary(deliveries)}\n" + "\n".join(failures))
 
 
-def _notice_sensor(platform: Platform) -> dg.SensorDefinition:
+def _notice_sensor(deployment: Deployment, ports: OpenPorts) -> dg.SensorDefinition:
     def notice_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        if not platform.notices.notifiers:
+        if not ports().notifiers:
             return dg.SkipReason(NOBODY)
         cursor = NoticeCursor.parse(context.cursor)
         try:
-            seen = note_runs(context, platform, cursor.seen)
-            deliveries = notices.tell(platform.notices)
+            seen = note_runs(context, deployment, cursor.seen)
+            deliveries = notices.tell(ports())
         except TransientError as error:
-            now_ms = platform.openers.clock.now_ms()
+            now_ms = deployment.clock.now_ms()
             away = dataclasses.replace(cursor, away_ms=cursor.away_ms or now_ms)
             if now_ms - away.away_ms >= notices.GRACE_MS:
                 raise  # shows red: nobody is told anything
@@ -116,8 +118,8 @@ def _notice_sensor(platform: Platform) -> dg.SensorDefinition:
         description="Tells who is on call what is wrong, once, again while it lasts, and when it has ended; and what is"
         " new.",
         evaluation_fn=notice_sensor,
-        minimum_interval_seconds=platform.settings.notify.every_seconds,
-        default_status=_default_status(platform),
+        minimum_interval_seconds=deployment.settings.notify.every_seconds,
+        default_status=_default_status(deployment),
     )
 
 
@@ -143,9 +145,9 @@ class NoticeCursor:
         return f"{self.seen.isoformat()} {self.away_ms}"
 
 
-def note_runs(context: dg.SensorEvaluationContext, platform: Platform, since: datetime) -> datetime:
+def note_runs(context: dg.SensorEvaluationContext, deployment: Deployment, since: datetime) -> datetime:
     """Note runs that failed and that nobody could note, and jobs that succeeded since; return until when was seen."""
-    instance, store, ui_url = context.instance, platform.load_store, platform.settings.notify.ui_url
+    instance, store, ui_url = context.instance, deployment.load_store, deployment.settings.notify.ui_url
     known = notices.failed_runs(store).runs
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since - _LATE)
     records = instance.get_run_records(

@@ -12,14 +12,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_platform
+from kbq_assets.cli.context import ExitCode, Part, json_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
 from kbq_assets.extras.reconcile.counts import CountSelection
+from kbq_assets.extras.reconcile.reconciler import Reconciler
 from kbq_assets.extras.reconcile.records import PartitionAccount, Reconciliation
-from kbq_assets.pipelines.platform import Platform
+
+pass_reconciler: Part[Reconciler] = Part("reconciler")
 
 
 @click.command()
@@ -35,9 +37,9 @@ from kbq_assets.pipelines.platform import Platform
     help="With --counts: rows with this event date or a later one alone.",
 )
 @json_option
-@pass_platform
+@pass_reconciler
 def reconcile(
-    platform: Platform,
+    reconciler: Reconciler,
     topics: tuple[str, ...],
     counts: bool,
     tables: tuple[str, ...],
@@ -55,8 +57,8 @@ def reconcile(
     if not counts and (tables or since):
         raise click.UsageError("--table and --since go with --counts")
     if counts:
-        _reconcile_counts(platform, topics, tables, since, as_json=as_json)
-    result = platform.reconcile(frozenset(topics) or None)
+        _reconcile_counts(reconciler, topics, tables, since, as_json=as_json)
+    result = reconciler.reconcile(frozenset(topics) or None)
     if unknown := set(topics) - set(result.topics):
         raise NotFound(
             f"nothing was extracted of {', '.join(sorted(unknown))}", next_step="kbq status lists the topics"
@@ -69,7 +71,7 @@ def reconcile(
 
 
 def _reconcile_counts(
-    platform: Platform,
+    reconciler: Reconciler,
     topics: tuple[str, ...],
     tables: tuple[str, ...],
     since: datetime | None,
@@ -82,7 +84,7 @@ def _reconcile_counts(
         tables=frozenset(map(TableReference.parse, tables)) or None,
     )
     with tables_counted() as on_table:
-        report = platform.reconcile_counts(selection, on_table=on_table)
+        report = reconciler.counts(selection, on_table=on_table)
     if as_json:
         echo_json(counts_json(report))
     else:

@@ -20,7 +20,8 @@ from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.extras.reconcile import count_comparison as counting
-from kbq_assets.extras.reconcile.count_comparison import Books, PartitionCount, PartitionHistory, TableCount
+from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
+from kbq_assets.pipelines.observation.books import Books, PartitionHistory, loaded_rows
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
@@ -190,7 +191,7 @@ def _count_table(ports: CountPorts, table: TableReference, since: date | None) -
     summary = ports.warehouse.kafka_summary(table, since)
     after = _table_state(ports.store, table)
     states = (before, after or before)
-    topics = frozenset(range_.topic for range_ in counting.loaded_rows(states[1]))
+    topics = frozenset(range_.topic for range_ in loaded_rows(states[1]))
     expires = bool(topics) and ports.expires(table, topics)
     return counting.count_table(table, summary, states, whole=since is None, expires=expires)
 

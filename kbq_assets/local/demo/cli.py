@@ -12,14 +12,16 @@ import click
 from rich.console import Console
 
 from kbq_assets.adapters.processes.locks import exclusive
-from kbq_assets.cli.context import ExitCode, pass_platform
+from kbq_assets.cli.context import ExitCode, pass_deployment, pass_orchestrator
 from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.cli.render import console
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.extras.reconcile.cli import render_reconciliation
+from kbq_assets.extras.reconcile.cli import pass_reconciler, render_reconciliation
+from kbq_assets.extras.reconcile.reconciler import Reconciler
 from kbq_assets.local.stack.cli import stack_of
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.ports.orchestrator import Orchestrator
 
 #: The job that extracts and loads everything.
 JOB: Final = "extract_and_load"
@@ -28,13 +30,15 @@ LOCK_SECONDS: Final = 1800.0
 
 
 @click.command()
-@pass_platform
-def demo(platform: Platform) -> None:
+@pass_reconciler
+@pass_orchestrator
+@pass_deployment
+def demo(deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconciler) -> None:
     """Bring everything up on this machine, and account for every record; exit code 1 if one is missing or doubled.
 
     A second demo produces and loads nothing twice. One that was killed is completed by the next.
     """
-    shown, settings = console(), platform.settings
+    shown, settings = console(), deployment.settings
     end_in_order()
     _require_local_broker(settings)
     with exclusive(settings.home / "run" / "demo.lock", console(stderr=True), LOCK_SECONDS):
@@ -43,17 +47,16 @@ def demo(platform: Platform) -> None:
         with _step(shown, "2 of 4: real data"):
             _produce(settings, shown)
         with _step(shown, f"3 of 4: the job {JOB}, through Dagster's queue and daemon"):
-            succeeded = run_job(platform, shown)
+            succeeded = run_job(orchestrator, shown)
         with _step(shown, "4 of 4: the account of every record"):
-            account = platform.reconcile()
+            account = reconciler.reconcile()
             shown.print(render_reconciliation(account))
     shown.print("Look at it in Dagster: make ui. Run it again: nothing is added twice.")
     sys.exit(ExitCode.DONE if succeeded and account.accounted else ExitCode.FAILED)
 
 
-def run_job(platform: Platform, shown: Console) -> bool:
+def run_job(dagster: Orchestrator, shown: Console) -> bool:
     """Queue the job, have the daemon run it, show its log; whether it succeeded."""
-    dagster = platform.orchestrator
     # Queued before the daemon starts: its sensors then see that work is under way, and add none.
     run_id = dagster.submit(JOB)
     shown.print(f"  queued as run {run_id[:8]}; waiting for the daemon")

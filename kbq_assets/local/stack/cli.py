@@ -7,22 +7,14 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 
 import click
 
-from kbq_assets.cli.context import pass_platform
+from kbq_assets.cli.context import pass_deployment
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.local.stack import LocalStack, ServiceState, ServiceStatus
-
-
-class HasSettings(Protocol):
-    """What these commands need of the platform."""
-
-    @property
-    def settings(self) -> Settings:
-        """Where things are."""
+from kbq_assets.pipelines.deployment import Deployment
 
 
 def stack_of(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
@@ -52,25 +44,25 @@ def local() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Your own Ivy settings, where a mirror must be used (default: ~/.ivy2/ivysettings.xml if there).",
 )
-@pass_platform
-def up(platform: HasSettings, ivy_settings: Path | None) -> None:
+@pass_deployment
+def up(deployment: Deployment, ivy_settings: Path | None) -> None:
     """Install what is missing, start what is not running, wait until both serve."""
-    stack_of(platform.settings, ivy_settings).up()
+    stack_of(deployment.settings, ivy_settings).up()
 
 
 @local.command()
-@pass_platform
-def down(platform: HasSettings) -> None:
+@pass_deployment
+def down(deployment: Deployment) -> None:
     """Stop what `up` started, and nothing else. Data stays."""
-    stack_of(platform.settings).down()
+    stack_of(deployment.settings).down()
 
 
 @local.command()
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@pass_platform
-def status(platform: HasSettings, as_json: bool) -> None:
+@pass_deployment
+def status(deployment: Deployment, as_json: bool) -> None:
     """Show both services; exit code 1 unless both serve."""
-    services = stack_of(platform.settings).status()
+    services = stack_of(deployment.settings).status()
     if as_json:
         echo_json([_as_json(service) for service in services])
     else:

@@ -17,7 +17,6 @@ from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
-    COUNTS_AGREE,
     DATA_FRESH,
     LAG_SHORT,
     PARTITIONS_RUN,
@@ -30,10 +29,9 @@ from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_p
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.extras.reconcile.count_comparison import Books, PartitionHistory, out_of_balance
-from kbq_assets.extras.reconcile.counts import CountReport
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
+from kbq_assets.pipelines.observation.books import Books, PartitionHistory, out_of_balance
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -93,16 +91,6 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
         unknown = dict.fromkeys(NEED_BROKER, error.message)
     marked = [_marked(result, view.blocks) for result in results]
     return CheckReport(tuple(marked), tuple(view.blocks.values()), unknown, others)
-
-
-def with_counts(report: CheckReport, counts: CountReport) -> CheckReport:
-    """A report with what a count of the warehouse found, as one result."""
-    tables = len({count.table for count in counts.tables})
-    if counts.accounted:
-        found = CheckResult(COUNTS_AGREE, "all tables", f"{tables} tables have what was loaded and committed")
-    else:
-        found = checks.failed(COUNTS_AGREE, "all tables", counts.findings, ("kbq reconcile --counts",))
-    return replace(report, results=(*report.results, found))
 
 
 def _marked(result: CheckResult, blocks: Mapping[str, LoadBlock]) -> CheckResult:

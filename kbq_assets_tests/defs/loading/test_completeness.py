@@ -93,7 +93,7 @@ def test_a_store_that_is_down_tells_nothing_and_forgets_nothing(
         raise Unavailable("no answer", next_step="wait")
 
     monkeypatch.setattr(loaded.store, "list", down)
-    sensor = hours_complete_sensor(loaded.platform, job=refresh, tables=[TABLE])
+    sensor = hours_complete_sensor(loaded.parts.observer, job=refresh, tables=[TABLE])
     for result in (evaluate(loaded, "completeness_sensor", instance, "c"), _tick(sensor, instance, "c")):
         assert (result.cursor, list(result.asset_events), _runs(result)) == ("c", [], [])
 
@@ -101,7 +101,7 @@ def test_a_store_that_is_down_tells_nothing_and_forgets_nothing(
 def test_a_job_runs_once_for_each_hour_of_each_table(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
-    sensor = hours_complete_sensor(loaded.platform, job=refresh, tables=[TABLE, "d.other"])
+    sensor = hours_complete_sensor(loaded.parts.observer, job=refresh, tables=[TABLE, "d.other"])
     _complete(loaded, HOUR)
     first = _tick(sensor, instance, None)
     assert _runs(first) == []  # it begins with hours to come
@@ -119,7 +119,7 @@ def test_a_job_runs_once_for_each_hour_of_each_table(
 
 def test_together_means_when_all_have_the_hour(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:
     sensor = hours_complete_sensor(
-        loaded.platform, job=refresh, tables=[TABLE, "d.other"], together=True, partitioned=True
+        loaded.parts.observer, job=refresh, tables=[TABLE, "d.other"], together=True, partitioned=True
     )
     _complete(loaded, HOUR)
     assert json.loads(_tick(sensor, instance, None).cursor or "") == {}
@@ -135,7 +135,7 @@ def test_together_means_when_all_have_the_hour(loaded: PlatformWorld, instance: 
 
 
 def test_a_long_pause_is_made_up_for_in_order(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:
-    sensor = hours_complete_sensor(loaded.platform, job=refresh, tables=[TABLE])
+    sensor = hours_complete_sensor(loaded.parts.observer, job=refresh, tables=[TABLE])
     _complete(loaded, HOUR)
     cursor, hours = _tick(sensor, instance, None).cursor, []
     _complete(loaded, HOUR + MOST_RUNS + 7)

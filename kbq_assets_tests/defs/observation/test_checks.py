@@ -136,17 +136,17 @@ def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
     assert "its files are not loaded until this passes" in (check.description or "")
     assert check.metadata["held_topics"].value == 1
     assert f"- `kbq reconcile --topic {TOPIC}`" in str(check.metadata["next"].value)
-    assert loaded.platform.poll_loads().names == ()
+    assert loaded.parts.loader.poll().names == ()
     _miscount(loaded, -1)
-    assert len(loaded.platform.poll_loads().names) == 1
+    assert len(loaded.parts.loader.poll().names) == 1
     loaded.run("load_job", instance)
-    assert loaded.platform.checks().failures == ()
+    assert loaded.parts.observer.checks().failures == ()
 
 
 def test_a_parked_table_is_a_failed_check_with_the_command_that_goes_on(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
-    operate.propose_park_table(loaded.store, loaded.platform.tables()[0].table).apply()
+    operate.propose_park_table(loaded.store, loaded.parts.observer.tables()[0].table).apply()
     check = _failed(_tick(loaded, instance).asset_events)[TABLES_LOAD]
     assert check.asset_key == dg.AssetKey("warehouse_tables")
     [record] = _records(check)
@@ -169,7 +169,7 @@ def test_the_sensor_writes_a_check_when_it_changes_and_else_once_an_hour(
     second = _tick(loaded, instance, first.cursor)
     assert _names(second) == []
     loaded.clock.sleep(RENEW_MS / 2000)
-    operate.propose_park_table(loaded.store, loaded.platform.tables()[0].table).apply()
+    operate.propose_park_table(loaded.store, loaded.parts.observer.tables()[0].table).apply()
     third = _tick(loaded, instance, second.cursor)
     assert _names(third) == [TABLES_LOAD]
     loaded.clock.sleep(RENEW_MS / 2000)
@@ -191,7 +191,7 @@ def test_what_a_run_wrote_last_is_corrected_when_it_is_over(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     first = _tick(loaded, instance)
-    table = loaded.platform.tables()[0].table
+    table = loaded.parts.observer.tables()[0].table
     operate.propose_park_table(loaded.store, table).apply()
     assert _failed(loaded.run("load_job", instance).get_asset_check_evaluations()).keys() == {TABLES_LOAD}
     operate.propose_resume_table(loaded.store, table).apply()

@@ -43,21 +43,23 @@ def test_a_catalogue_drives_extraction(world: FakePlatform, run: Shell, write: W
     world.produce(3)
     run.done("extract")
     run.done("load")
-    assert {str(table.table): table.loaded_rows for table in world.platform.tables()} == {"shop.orders": 3}
+    assert {str(table.table): table.loaded_rows for table in world.parts.observer.tables()} == {
+        "shop.orders": 3
+    }
 
 
 def test_an_entry_that_is_added_is_extracted_by_the_next_run(
     world: FakePlatform, run: Shell, write: Write
 ) -> None:
-    platform = world.platform
-    assert [source.pattern for source in platform.sources()] == [TOPIC]
+    parts = world.parts
+    assert [source.pattern for source in parts.deployment.sources.read()] == [TOPIC]
     world.kafka.create_topic("shop.items", 1)
     world.kafka.produce(TopicPartition("shop.items", 0), GOOD)
     write({"shop/sales/items/prod/topic.yaml": "consumers: [archiver]\nkafka: {name: shop.items}"})
-    assert [source.pattern for source in platform.sources()] == ["shop.items", TOPIC]
+    assert [source.pattern for source in parts.deployment.sources.read()] == ["shop.items", TOPIC]
     run.done("extract")
     run.done("load")
-    assert {str(t.table): t.loaded_rows for t in world.reopened().tables()} == {"shop.items": 1}
+    assert {str(t.table): t.loaded_rows for t in world.reopened().observer.tables()} == {"shop.items": 1}
 
 
 def test_nothing_runs_on_a_catalogue_with_mistakes(run: Shell, write: Write) -> None:

@@ -16,6 +16,7 @@ from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.extras.doctor import cli as doctor
 from kbq_assets.extras.doctor.cli import Check, Outcome
 from kbq_assets.local.stack.cli import stack_of
+from kbq_assets.local.stack.health import local_services, ports
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.topic_admin import FakeSubjects
@@ -57,14 +58,14 @@ def test_a_package_that_is_missing_fails() -> None:
 
 
 def test_free_ports_of_a_stopped_stack_are_fine(tmp_path: Path) -> None:
-    checks = list(doctor.ports(stack_of(settings_of(tmp_path))))
+    checks = list(ports(stack_of(settings_of(tmp_path))))
     assert [check.outcome for check in checks] == [Outcome.OK, Outcome.OK]
 
 
 def test_a_port_in_other_hands_fails_naming_the_variable(tmp_path: Path) -> None:
     stack = stack_of(settings_of(tmp_path))
     with socket.create_server(("127.0.0.1", stack.registry_port)):
-        kafka, registry = doctor.ports(stack)
+        kafka, registry = ports(stack)
     assert kafka.outcome is Outcome.OK
     assert (registry.outcome, "KBQ_LOCAL_REGISTRY_PORT" in registry.mend) == (Outcome.FAIL, True)
 
@@ -107,7 +108,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
 def test_a_broker_that_answers_is_told_with_its_cluster(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, {"KBQ_KAFKA_BOOTSTRAP_SERVERS": "broker:9092"})
     kafka = FakeKafka()
-    check = doctor.broker(settings, lambda: kafka)
+    check = doctor.broker(settings, local_services(settings), lambda: kafka)
     assert check.outcome is Outcome.OK
     assert kafka.cluster_id() in check.found
 
@@ -119,11 +120,12 @@ def test_a_broker_out_of_reach_fails_with_the_adapters_advice(tmp_path: Path) ->
         raise Unavailable("no answer", next_step="check the network")
 
     expected = Check("broker", Outcome.FAIL, "broker:9092: no answer", "check the network")
-    assert doctor.broker(settings, unreachable) == expected
+    assert doctor.broker(settings, local_services(settings), unreachable) == expected
 
 
 def test_a_local_broker_that_is_not_up_fails_at_once(tmp_path: Path) -> None:
-    check = doctor.broker(settings_of(tmp_path), FakeKafka)
+    settings = settings_of(tmp_path)
+    check = doctor.broker(settings, local_services(settings), FakeKafka)
     assert (check.outcome, check.mend) == (Outcome.FAIL, "kbq local up")
 
 
@@ -140,7 +142,8 @@ def test_a_registry_works_when_it_knows_what_it_does_not_know(
 ) -> None:
     registry = FakeRegistry(known)
     registry.down = down
-    check = doctor.registry(settings_of(tmp_path), lambda settings: registry)
+    settings = settings_of(tmp_path)
+    check = doctor.registry(settings, local_services(settings), lambda settings: registry)
     assert check.outcome is outcome
     assert (check.mend == "kbq local up") == down
 
@@ -149,7 +152,7 @@ def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> 
     settings = settings_of(tmp_path, {"KBQ_REGISTRY_URL": "http://registry:8081"})
     registry = FakeRegistry({})
     registry.down = True
-    assert doctor.registry(settings, lambda settings: registry).mend == "start it"
+    assert doctor.registry(settings, local_services(settings), lambda settings: registry).mend == "start it"
 
 
 @pytest.mark.parametrize(

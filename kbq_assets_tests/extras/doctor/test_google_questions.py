@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from kbq_assets.adapters.bigquery import open_bigquery
 from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google.auth import GoogleAccess
-from kbq_assets.cli import kbq
 from kbq_assets.core.config.google_permissions import (
     BUCKET_PERMISSIONS,
     CREATE_OBJECTS,
@@ -28,7 +27,7 @@ from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.definitions import platform
+from kbq_assets.definitions import command_line, parts
 from kbq_assets.extras.doctor.google_questions import BucketQuestions, WarehouseQuestions
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, LoadJob
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
@@ -229,11 +228,11 @@ def test_the_command_tells_what_to_grant(
         "KBQ_LOAD_CREDENTIALS": "anonymous",
     }
     arguments = ["doctor", "--gcp", "--json"]
-    result = CliRunner().invoke(kbq, arguments, obj=lambda: platform(environ))
+    result = CliRunner().invoke(command_line(), arguments, obj=lambda: parts(environ))
     assert [c for c in json.loads(result.stdout) if c["outcome"] == "fail"] == []
     assert result.exit_code == 0
     bigquery.denied.add("bigquery.tables.updateData")
-    result = CliRunner().invoke(kbq, arguments, obj=lambda: platform(environ))
+    result = CliRunner().invoke(command_line(), arguments, obj=lambda: parts(environ))
     (failed,) = [check for check in json.loads(result.stdout) if check["outcome"] == "fail"]
     assert (result.exit_code, failed["found"]) == (1, f"no bigquery.tables.updateData on {dataset}")
     assert "roles/bigquery.dataEditor" in failed["mend"]

@@ -14,9 +14,9 @@ from typing import Any
 
 import uvicorn
 
+from kbq_assets.definitions import Parts
 from kbq_assets.extras.metrics.service.app import build_app
-from kbq_assets.extras.metrics.service.observer import Observer
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.extras.metrics.service.watches import Watches
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Site:
     """A running service."""
 
     url: str
-    observer: Observer
+    watches: Watches
 
     def get(self, path: str) -> tuple[int, str, str]:
         """Status, content type and body of a page."""
@@ -41,16 +41,16 @@ class Site:
 
 
 @contextmanager
-def site(platform: Platform, *, metrics: bool = True) -> Iterator[Site]:
+def site(parts: Parts, *, metrics: bool = True) -> Iterator[Site]:
     """Serve until the end of the block."""
-    observer = Observer(platform)
-    app = build_app(observer, metrics=metrics)
+    watches = Watches(parts.deployment)
+    app = build_app(watches, metrics=metrics)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", observer)
+            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", watches)
         finally:
             server.should_exit = True
             thread.join(300)

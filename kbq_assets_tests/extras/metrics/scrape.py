@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from kbq_assets.definitions import Parts
 from kbq_assets.extras.metrics.families import Family
 from kbq_assets.extras.metrics.service.exposition import exposition
-from kbq_assets.extras.metrics.service.observer import Observer
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.extras.metrics.service.watches import Watches
 
 Scrape = dict[str, dict[tuple[str, ...], float]]
 
@@ -36,8 +36,8 @@ def types(text: str) -> dict[str, str]:
     return {name: kind for name, kind in declared}
 
 
-def looked(platform: Platform) -> Scrape:
+def looked(parts: Parts) -> Scrape:
     """All metrics of a platform, from one look at everything."""
-    observer = Observer(platform)
-    observer.look()
-    return values(observer.families())
+    watches = Watches(parts.deployment)
+    watches.look()
+    return values(watches.families())

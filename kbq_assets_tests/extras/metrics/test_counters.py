@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.operate.commands import propose_reset
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets_tests.extras.metrics.scrape import Scrape, looked
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, POISON, FakePlatform
@@ -25,17 +24,15 @@ def world(tmp_path: Path) -> FakePlatform:
     return FakePlatform(tmp_path)
 
 
-def process(world: FakePlatform) -> Platform:
-    """A platform of its own, whose calls to the store may fail."""
-    platform = world.reopened()
-    openers = dataclasses.replace(platform.openers, store=lambda settings: world.store.view("run"))
-    return Platform(platform.settings, openers)
+def process(world: FakePlatform) -> Parts:
+    """Parts of their own, whose calls to the store may fail."""
+    return world.reopened(store=lambda: world.store.view("run"))
 
 
 def run_all(world: FakePlatform) -> None:
     """An extraction and a load, each a process of its own."""
-    process(world).extract()
-    process(world).load()
+    process(world).extractor.extract()
+    process(world).loader.load()
 
 
 def at_rest(world: FakePlatform) -> Scrape:
@@ -61,7 +58,7 @@ def test_many_short_runs_add_up(world: FakePlatform) -> None:
 
 def test_bytes_are_those_of_the_published_files_before_compression(world: FakePlatform) -> None:
     world.produce(100)
-    report = world.platform.extract()
+    report = world.parts.extractor.extract()
     sizes = sum(file.raw_bytes for partition in report.partitions for file in partition.files)
     assert at_rest(world)["gcswriter_bytes_written"] == {("shop",): sizes}
     assert sizes >= 100 * (len(GOOD) - 5)
@@ -124,9 +121,9 @@ def test_every_failed_job_counts_once(world: FakePlatform) -> None:
 
 def test_a_bad_file_is_one_failed_job_and_leaves_the_staging_area(world: FakePlatform) -> None:
     world.produce(5)
-    process(world).extract()
+    process(world).extractor.extract()
     world.warehouse.bad_paths.update(entry.path for entry in world.store.list("staging/"))
-    process(world).load()
+    process(world).loader.load()
     found = at_rest(world)
     assert found["bqwriter_failed_bqjobs"][ONE] == 1
     assert found["bqwriter_stagingfilesdeleted"][ONE] == 1
@@ -139,7 +136,7 @@ def test_deleted_files_are_those_that_were_loaded_and_done_files_that_a_higher_o
     for _ in range(3):
         world.produce(2)
         run_all(world)
-    process(world).clean()
+    process(world).operator.clean()
     found = at_rest(world)
     assert found["bqwriter_stagingfiles"][ONE] == 1  # the last done file
     assert found["bqwriter_stagingfilesdeleted"][ONE] == 3 + 2
@@ -147,10 +144,10 @@ def test_deleted_files_are_those_that_were_loaded_and_done_files_that_a_higher_o
 
 def test_orphans_are_deleted_files_of_their_own_kind(world: FakePlatform) -> None:
     world.produce(2)
-    process(world).extract()
+    process(world).extractor.extract()
     for name in ("a", "b"):
         world.store.create(f"staging/0-{name}/shop.orders.v1.0.shop.orders.1.0.avro", b"")
-    process(world).clean()
+    process(world).operator.clean()
     found = at_rest(world)
     assert found["gcswriter_avrofilesdeletedcounter"][ONE] == 2
     assert found["bqwriter_stagingfilesdeleted"][ONE] == 0
@@ -162,10 +159,10 @@ def test_files_that_lost_their_swap_were_opened_and_not_closed(world: FakePlatfo
 
     def other_extraction() -> None:
         world.store.faults = lambda call: Outcome.OK
-        faster.extract()
+        faster.extractor.extract()
 
     world.store.faults = Script("swap", "commits/shop", before=other_extraction)
-    process(world).extract()
+    process(world).extractor.extract()
     found = at_rest(world)
     assert (found["gcswriter_filecount"][ONE], found["gcswriter_closedfilecount"][ONE]) == (2, 1)
 
@@ -187,10 +184,10 @@ def test_a_run_that_cannot_be_recorded_is_no_failure(
 def test_an_idle_run_costs_one_swap(world: FakePlatform) -> None:
     world.produce(1)
     run_all(world)
-    process(world).extract()  # drops what was loaded from the commit
+    process(world).extractor.extract()  # drops what was loaded from the commit
     watched = Script("")
     world.store.faults = watched
-    process(world).extract()
+    process(world).extractor.extract()
     assert [(c.operation, c.target) for c in watched.calls if c.writes] == [
         ("swap", "metrics/extraction.json")
     ]

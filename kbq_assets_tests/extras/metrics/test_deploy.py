@@ -44,11 +44,11 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
     world = FakePlatform(tmp_path_factory.mktemp("world"))
     world.produce(3)
     world.produce(1, value=POISON)
-    world.platform.extract()
-    world.platform.load()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
     with site(world.reopened()) as running:
-        running.observer.look()
-        running.observer.look()
+        running.watches.look()
+        running.watches.look()
         text = running.get("/metrics")[2]
     declared: Scrape = {line.split()[2]: {} for line in text.splitlines() if line.startswith("# TYPE")}
     return {**declared, **parsed(text)}
@@ -113,9 +113,9 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(tmp_path: Path) -> None
         pytest.skip("promtool is not here: sudo apt-get install prometheus")
     world = FakePlatform(tmp_path)
     world.produce(3)
-    world.platform.extract()
+    world.parts.extractor.extract()
     with site(world.reopened()) as running:
-        running.observer.look()
+        running.watches.look()
         text = running.get("/metrics")[2]
     ran = subprocess.run(
         [found, "check", "metrics"], input=text, check=False, capture_output=True, text=True, timeout=300

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.metrics.families import GAUGE, labelled
 from kbq_assets.pipelines.operate.commands import propose_park_table
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets_tests.extras.metrics.http import Site, site
 from kbq_assets_tests.extras.metrics.scrape import parsed, types, values
 from kbq_assets_tests.fakes.faults import Outcome
@@ -45,8 +43,8 @@ def pages(world: FakePlatform) -> Iterator[Site]:
     """The service of a world in which something was extracted and loaded, and something waits."""
     world.produce(5)
     world.produce(1, value=POISON)
-    world.platform.extract()
-    world.platform.load()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
     world.produce(3, partition=1)
     with site(world.reopened()) as running:
         yield running
@@ -63,7 +61,7 @@ def test_the_process_says_that_it_lives_before_it_has_looked(pages: Site) -> Non
 
 
 def test_kafka_bigquery_express_s_names_are_served_as_they_are(pages: Site) -> None:
-    pages.observer.look()
+    pages.watches.look()
     body = pages.get("/metrics")[2]
     declared = types(body)
     assert {name: declared.get(name) for name in KBE} == KBE
@@ -79,18 +77,18 @@ def test_kafka_bigquery_express_s_names_are_served_as_they_are(pages: Site) -> N
 
 
 def test_every_family_says_what_it_is_and_none_appears_twice(pages: Site) -> None:
-    pages.observer.look()
-    names = [family.name for family in pages.observer.families()]
+    pages.watches.look()
+    names = [family.name for family in pages.watches.families()]
     assert len(names) == len(set(names))
-    assert all(family.help for family in pages.observer.families())
+    assert all(family.help for family in pages.watches.families())
     own = [name for name in names if name not in KBE]
     assert all(name.startswith("kbq_") for name in own)
-    counters = [f.name for f in pages.observer.families() if f.kind == "counter" and f.name not in KBE]
+    counters = [f.name for f in pages.watches.families() if f.kind == "counter" and f.name not in KBE]
     assert all(name.endswith("_total") for name in counters)
 
 
 def test_what_waits_on_the_broker_is_lag(pages: Site) -> None:
-    pages.observer.look()
+    pages.watches.look()
     found = parsed(pages.get("/metrics")[2])
     assert found["kbq_lag_records"] == {("shop.orders.v1",): 3}
     assert found["kbq_up"] == {("broker",): 1, ("warehouse",): 1, ("store",): 1}
@@ -99,8 +97,8 @@ def test_what_waits_on_the_broker_is_lag(pages: Site) -> None:
 def test_lag_is_told_per_partition_where_it_is_asked_for(tmp_path: Path) -> None:
     world = FakePlatform(tmp_path, environ={"KBQ_LAG_LABEL": "partition"})
     world.produce(2, partition=1)
-    with site(world.platform) as running:
-        running.observer.look()
+    with site(world.parts) as running:
+        running.watches.look()
         found = parsed(running.get("/metrics")[2])
     assert found["kbq_lag_records"] == {("0", "shop.orders.v1"): 0, ("1", "shop.orders.v1"): 2}
 
@@ -121,17 +119,16 @@ class Away:
 @pytest.mark.parametrize("dependency", ["broker", "warehouse", "store"])
 def test_a_dependency_that_goes_away_takes_no_page_with_it(world: FakePlatform, dependency: str) -> None:
     world.produce(5)
-    world.platform.extract()
+    world.parts.extractor.extract()
     away = Away({"broker": world.kafka, "warehouse": world.warehouse, "store": world.store}[dependency])
     opener = {"broker": "offsets", "warehouse": "warehouse", "store": "store"}[dependency]
-    opened: dict[str, Any] = {opener: lambda settings: away}
-    openers = dataclasses.replace(world.reopened().openers, **opened)
-    with site(Platform(world.settings, openers)) as running:
-        running.observer.look()
+    opened: dict[str, Any] = {opener: lambda: away}
+    with site(world.reopened(**opened)) as running:
+        running.watches.look()
         before = parsed(running.get("/metrics")[2])
         away.away = True
         world.clock.seconds += 100
-        running.observer.look()
+        running.watches.look()
         after, document = parsed(running.get("/metrics")[2]), running.json("/status")
         assert running.get("/healthcheck")[0] == 200
     assert after["kbq_up"] == {**before["kbq_up"], (dependency,): 0}
@@ -145,13 +142,12 @@ def test_a_dependency_that_goes_away_takes_no_page_with_it(world: FakePlatform, 
 
 def test_a_broker_that_was_never_there_leaves_lag_out_and_all_else_in(world: FakePlatform) -> None:
     world.produce(2)
-    world.platform.extract()
+    world.parts.extractor.extract()
     away = Away(world.kafka)
     away.away = True
-    opened: dict[str, Any] = {"offsets": lambda settings: away}
-    openers = dataclasses.replace(world.reopened().openers, **opened)
-    with site(Platform(world.settings, openers)) as running:
-        running.observer.look()
+    opened: dict[str, Any] = {"offsets": lambda: away}
+    with site(world.reopened(**opened)) as running:
+        running.watches.look()
         found, document = parsed(running.get("/metrics")[2]), running.json("/status")
     assert "kbq_lag_records" not in found
     assert found["kbq_backlog_rows"] == {("shop.orders",): 2}
@@ -159,7 +155,7 @@ def test_a_broker_that_was_never_there_leaves_lag_out_and_all_else_in(world: Fak
 
 
 def test_a_page_asks_nothing_of_the_store(pages: Site, world: FakePlatform) -> None:
-    pages.observer.look()
+    pages.watches.look()
     asked: list[object] = []
 
     def asks(call: object) -> Outcome:
@@ -176,9 +172,9 @@ def test_status_names_what_waits_for_an_operator_and_the_commands_that_go_on(
     pages: Site, world: FakePlatform
 ) -> None:
     world.produce(1, value=UNKNOWN_SCHEMA)
-    world.platform.extract()
+    world.parts.extractor.extract()
     propose_park_table(world.store, TableReference("shop", "orders")).apply()
-    pages.observer.look()
+    pages.watches.look()
     document = pages.json("/status")
     commands = [command for problem in document["problems"] for command in problem["commands"]]
     assert "kbq resume --table shop.orders" in commands
@@ -190,7 +186,7 @@ def test_status_names_what_waits_for_an_operator_and_the_commands_that_go_on(
 
 
 def test_without_prometheus_among_the_reporters_there_is_no_such_page(world: FakePlatform) -> None:
-    with site(world.platform, metrics=False) as running:
+    with site(world.parts, metrics=False) as running:
         assert running.get("/metrics")[0] == 404
         assert running.get("/healthcheck")[0] == 200
 

@@ -41,7 +41,7 @@ def test_the_first_unread_record_is_at_least_as_old_as_is_told(
     world.kafka.produce(TP, GOOD, timestamp=now_ms - 20_000_000_000)  # read already
     world.kafka.produce(TP, GOOD, timestamp=now_ms - age * 1000)
     world.kafka.produce(TP, GOOD, timestamp=now_ms)
-    reading = read_broker(world.kafka, world.platform.sources(), {TP: 1}, now_ms)
+    reading = read_broker(world.kafka, world.parts.deployment.sources.read(), {TP: 1}, now_ms)
     assert reading.ages == {TP: told}
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_asked_about_the_age_of_what_was_read(world: FakePlatform) ->
         return Outcome.OK
 
     world.kafka.faults = asks
-    reading = read_broker(world.kafka.view("service"), world.platform.sources(), {TP: 3}, 0)
+    reading = read_broker(world.kafka.view("service"), world.parts.deployment.sources.read(), {TP: 3}, 0)
     assert (reading.ages, "offsets_for_time" in asked) == ({}, False)
 
 
@@ -69,14 +69,14 @@ def test_a_run_that_reads_shows_its_units_and_workers_until_it_ends(world: FakeP
     for units in (3, 2):
         watch(progress(units))
         world.clock.seconds += SIGN_SECONDS
-    found = looked(world.platform)
+    found = looked(world.parts)
     assert (found["kbq_running_extractions"][ONE], found["kbq_running_units"][ONE]) == (1, 2)
     assert found["kbq_worker_memory_bytes"] == {("1",): 100, ("2",): 200}
     assert found["kbq_worker_busy_seconds"] == {("1",): 3, ("2",): 1}
     assert found["kbq_worker_skew_ratio"] == {ONE: 1.5}
     assert seen == [progress(3), progress(2)]
     log.close()
-    assert looked(world.platform)["kbq_running_extractions"] == {ONE: 0}
+    assert looked(world.parts)["kbq_running_extractions"] == {ONE: 0}
     assert [entry.path for entry in world.store.list(RUNS)] == []
 
 
@@ -92,9 +92,9 @@ def test_signs_of_life_are_seldom_and_none_is_given_with_nothing_to_read(world: 
 
 def test_a_killed_run_counts_for_a_minute_and_is_cleared_away_after_an_hour(world: FakePlatform) -> None:
     RunLog(world.store, world.clock).watching(lambda progress: None)(progress(4))
-    assert looked(world.platform)["kbq_running_units"] == {ONE: 4}
+    assert looked(world.parts)["kbq_running_units"] == {ONE: 4}
     world.store.time_ms += 61_000
-    assert looked(world.platform)["kbq_running_units"] == {ONE: 0}
+    assert looked(world.parts)["kbq_running_units"] == {ONE: 0}
     clean(world.store)
     assert len(list(world.store.list(RUNS))) == 1
     world.store.time_ms += 3_600_000
@@ -104,8 +104,8 @@ def test_a_killed_run_counts_for_a_minute_and_is_cleared_away_after_an_hour(worl
 
 def test_after_a_run_its_workers_are_shown(world: FakePlatform) -> None:
     world.produce(5)
-    world.platform.extract()
-    assert looked(world.platform)["kbq_worker_busy_seconds"] == {("1",): 0}
+    world.parts.extractor.extract()
+    assert looked(world.parts)["kbq_worker_busy_seconds"] == {("1",): 0}
 
 
 def test_a_worker_s_use_adds_up() -> None:
@@ -117,8 +117,8 @@ def test_a_worker_s_use_adds_up() -> None:
 def park_orders(world: FakePlatform) -> None:
     """Park the table, of which a row is loaded."""
     world.produce()
-    world.platform.extract()
-    world.platform.load()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
     propose_park_table(world.store, ORDERS).apply()
 
 
@@ -128,10 +128,10 @@ def test_what_a_parked_table_keeps_waiting_grows_old(world: FakePlatform) -> Non
     for _ in range(7):
         world.kafka.produce(TP, GOOD, timestamp=world.store.now_ms())
     for _ in range(2):
-        world.platform.extract()
+        world.parts.extractor.extract()
         world.store.time_ms += 3_600_000
     assert list(world.store.list(BACKLOG))
-    found = looked(world.platform)
+    found = looked(world.parts)
     assert found["kbq_backlog_rows"] == {(str(ORDERS),): 7}
     assert found["kbq_oldest_window_age_seconds"][(str(ORDERS),)] == pytest.approx(7_200, abs=1)
 
@@ -140,11 +140,11 @@ def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(worl
     park_orders(world)
     world.produce(7)
     for _ in range(2):
-        world.platform.extract()
+        world.parts.extractor.extract()
     assert looked(world.reopened())["kbq_oldest_window_age_seconds"] == {(str(ORDERS),): 0}
     for chunk in list(world.store.list(BACKLOG)):
         world.store.swap(chunk.path, b"{", chunk.generation)
-    found = looked(world.platform)
+    found = looked(world.parts)
     assert found["kbq_up"][("store",)] == 1
     assert "kbq_oldest_window_age_seconds" not in found
 
@@ -152,9 +152,9 @@ def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(worl
 def test_files_are_listed_once_a_minute_at_most(world: FakePlatform) -> None:
     count = FileCount(world.store, world.clock)
     world.produce(1)
-    world.platform.extract()
+    world.parts.extractor.extract()
     assert count.now() == (1, 1)
-    world.platform.load()
+    world.parts.loader.load()
     assert count.now() == (1, 1)
     world.clock.seconds += 60
     assert count.now() == (0, 1)

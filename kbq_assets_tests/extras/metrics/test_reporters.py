@@ -17,8 +17,8 @@ from kbq_assets.core.protocol.totals import Histogram
 from kbq_assets.extras.metrics.families import GAUGE, Family, histogram, single
 from kbq_assets.extras.metrics.reporters import open_reporter, webhook
 from kbq_assets.extras.metrics.reporters.line import LineReporter
-from kbq_assets.extras.metrics.service.observer import Observer
 from kbq_assets.extras.metrics.service.reporting import Reporting
+from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets_tests.extras.metrics.scrape import values
 from kbq_assets_tests.fakes.platform import FakePlatform
 
@@ -150,18 +150,18 @@ class Kept:
 
 def test_one_that_fails_keeps_nobody_else_from_theirs_and_is_counted(tmp_path: Path) -> None:
     world = FakePlatform(tmp_path)
-    observer, broken, kept = Observer(world.platform), Kept(RuntimeError("a bug")), Kept()
-    reporting = Reporting(observer, {"broken": broken, "kept": kept}, world.clock, 60)
+    watches, broken, kept = Watches(world.parts.deployment), Kept(RuntimeError("a bug")), Kept()
+    reporting = Reporting(watches, {"broken": broken, "kept": kept}, world.clock, 60)
     for _ in range(2):
         reporting.report()
     assert len(kept.reports) == 2
-    assert values(observer.families())["kbq_failed_reports_total"] == {("broken",): 2}
+    assert values(watches.families())["kbq_failed_reports_total"] == {("broken",): 2}
 
 
 def test_reports_are_sent_until_they_are_stopped(tmp_path: Path) -> None:
     world = FakePlatform(tmp_path)
     kept = Kept()
-    reporting = Reporting(Observer(world.platform), {"kept": kept}, world.clock, 0.001)
+    reporting = Reporting(Watches(world.parts.deployment), {"kept": kept}, world.clock, 0.001)
     reporting.start()
     assert kept.reported.wait(300)
     reporting.stop(300)

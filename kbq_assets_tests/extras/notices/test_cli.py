@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from kbq_assets.core.errors import Unavailable
+from kbq_assets.definitions import Parts
 from kbq_assets.extras.notices.senders import http, open_notifiers
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.hook_server import hook_server
 from kbq_assets_tests.fakes.notifier import FakeNotifier
@@ -23,7 +22,7 @@ SECRET = "s3cr3t"
 def stopped(world: FakePlatform) -> FakePlatform:
     """A platform with a stopped partition and somebody to tell."""
     world.produce(value=UNKNOWN_SCHEMA)
-    world.platform.extract()
+    world.parts.extractor.extract()
     world.notifiers = [FakeNotifier()]
     return world
 
@@ -77,14 +76,10 @@ def test_a_test_arrives_at_a_real_server_and_no_output_shows_its_address(
         shell = Shell(world)
         reopened = world.reopened
 
-        def platform() -> Platform:
-            opened = reopened()
-            notifiers = dataclasses.replace(
-                opened.openers, notifiers=lambda settings: open_notifiers(settings.notify, world.clock)
-            )
-            return dataclasses.replace(opened, openers=notifiers)
+        def parts() -> Parts:
+            return reopened(notifiers=lambda: open_notifiers(world.settings.notify, world.clock))
 
-        monkeypatch.setattr(world, "reopened", platform)
+        monkeypatch.setattr(world, "reopened", parts)
         said = shell.done("notify", "--test") + shell.done("settings")
         shown = {v["name"]: v["value"] for v in shell.json("settings")}
         assert len(server.posted) == 2

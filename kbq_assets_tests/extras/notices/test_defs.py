@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -15,14 +14,13 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.defs import build_definitions
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.extras.notices import pipeline as notices
 from kbq_assets.extras.notices.defs import NOBODY, NoticeCursor, failed_run
-from kbq_assets.pipelines.platform import Platform
 from kbq_assets.worker.task import UnitTask
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 from kbq_assets_tests.fakes.notifier import FakeNotifier
+from kbq_assets_tests.fakes.platform import with_ports
 
 #: Dagster calls some of its own arguments beta.
 pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
@@ -52,10 +50,9 @@ class TellingWorld(PlatformWorld):
         super().__init__(folder, 2, 500, **environ)
         self.notifier = FakeNotifier()
         self.cursor: str | None = None
-        openers = dataclasses.replace(self.platform.openers, notifiers=lambda settings: (self.notifier,))
-        self.platform = Platform(self.platform.settings, openers)
+        self.parts = with_ports(self.parts, notifiers=lambda: (self.notifier,))
         engine = dg.ResourceDefinition.hardcoded_resource(self.engine)
-        self.definitions = build_definitions(self.platform, resources={ENGINE: engine})
+        self.definitions = self.parts.definitions(resources={ENGINE: engine})
 
     def look(self, instance: dg.DagsterInstance) -> str:
         """One tick of the notice sensor; what it says."""
@@ -350,4 +347,4 @@ def test_a_cursor_is_read_as_it_was_written() -> None:
 
 
 def test_tasks_are_sent_nothing_of_who_is_told(telling: TellingWorld) -> None:
-    assert UnitTask(telling.platform.settings).settings.notify.notifiers == ()
+    assert UnitTask(telling.parts.deployment.settings).settings.notify.notifiers == ()

@@ -38,8 +38,8 @@ def world(tmp_path: Path) -> FakePlatform:
 
 def move(world: FakePlatform, value: bytes = GOOD) -> None:
     world.produce(value=value)
-    world.reopened().extract()
-    world.reopened().load()
+    world.reopened().extractor.extract()
+    world.reopened().loader.load()
 
 
 def heard(world: FakePlatform) -> list[Notice]:
@@ -99,15 +99,14 @@ def test_a_loader_that_dies_around_a_change_loses_no_news(
     assert titles(world) == [NEW]
     world.store.time_ms += MINUTE
     world.produce(value=WITH_N)
-    world.reopened().extract()
+    world.reopened().extractor.extract()
     world.store.faults = Script("swap", ORDERS, outcome, nth)
-    loader = world.reopened()
-    openers = dataclasses.replace(loader.openers, store=lambda settings: world.store.view("loader"))
+    loader = world.reopened(store=lambda: world.store.view("loader")).loader
     with contextlib.suppress(Crash):
-        dataclasses.replace(loader, openers=openers).load()
+        loader.load()
     world.store.faults = None
     told = titles(world)
-    world.reopened().load()
+    world.reopened().loader.load()
     assert [*told, *titles(world)] == [CHANGED]
 
 

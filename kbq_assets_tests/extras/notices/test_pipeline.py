@@ -37,8 +37,8 @@ def world(tmp_path: Path) -> FakePlatform:
     made = FakePlatform(tmp_path)
     made.notifiers = [FakeNotifier()]
     made.produce()
-    made.platform.extract()
-    made.platform.load()
+    made.parts.extractor.extract()
+    made.parts.loader.load()
     made.store.time_ms += 8 * DAY
     return made
 
@@ -58,7 +58,7 @@ def told(world: FakePlatform) -> list[str]:
 
 def stop(world: FakePlatform, partition: int = 0) -> None:
     world.produce(value=UNKNOWN_SCHEMA, partition=partition)
-    world.platform.extract()
+    world.parts.extractor.extract()
 
 
 def hold(world: FakePlatform) -> None:
@@ -91,7 +91,7 @@ def test_what_lasts_is_told_again_after_a_day_and_its_end_once(world: FakePlatfo
     world.store.time_ms += DAY
     assert told(world) == [f"Still: {STOPPED}"]
     operate.propose_resume(world.store, TOPIC, as_errors=True).apply()
-    world.platform.extract()
+    world.parts.extractor.extract()
     assert told(world) == [f"Resolved: {STOPPED}"]
     assert told(world) == []
 
@@ -113,40 +113,40 @@ def test_tries_that_fail_are_no_news(world: FakePlatform) -> None:
     for minute in range(20 * 60):  # a try at least every hour, a look each minute
         world.store.time_ms += MINUTE
         if minute % 10 == 0:
-            world.platform.extract()
+            world.parts.extractor.extract()
         heard += told(world)
     assert heard == []
 
 
 def test_a_table_that_is_tried_again_is_not_told_to_be_mended(world: FakePlatform) -> None:
     world.produce()
-    world.platform.extract()
+    world.parts.extractor.extract()
     world.warehouse.job_errors = lambda job: REFUSED
-    world.platform.load()
+    world.parts.loader.load()
     assert told(world) == [NOT_LOADED]
     world.warehouse.auto_run = False
     world.store.time_ms += MINUTE
     world.settings = dataclasses.replace(
         world.settings, run=dataclasses.replace(world.settings.run, load_wait_seconds=0)
     )
-    world.reopened().load()  # the try is in flight
+    world.reopened().loader.load()  # the try is in flight
     assert told(world) == []
     world.warehouse.step()
     world.warehouse.auto_run = True
-    world.reopened().load()
+    world.reopened().loader.load()
     assert told(world) == []
     world.warehouse.job_errors = None
     world.store.time_ms += 60 * MINUTE
-    world.reopened().load()
+    world.reopened().loader.load()
     assert told(world) == [f"Resolved: {NOT_LOADED}"]
 
 
 def test_files_in_quarantine_are_told_once_and_more_of_them_again(world: FakePlatform) -> None:
     for count in (1, 2):
         world.produce()
-        world.platform.extract()
+        world.parts.extractor.extract()
         world.warehouse.bad_paths.update(e.path for e in world.store.list("staging/") if ".orders." in e.path)
-        world.platform.load()
+        world.parts.loader.load()
         world.store.time_ms += 2 * DAY
         assert told(world) == ["Files of shop.orders are in quarantine"], count
         world.store.time_ms += 2 * DAY

@@ -5,30 +5,22 @@ from __future__ import annotations
 import json
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from kbq_assets.cli import kbq
-from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.definitions import Adapters, Parts, command_line
 from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.fixtures.local_stack import free_ports
-
-
-@dataclass(frozen=True)
-class Configured:
-    """As much of a platform as these commands look at."""
-
-    settings: Settings
 
 
 def run(home: Path, ports: list[int], *arguments: str) -> Result:
     names = ("KAFKA", "CONTROLLER", "REGISTRY")
     environ = {f"KBQ_LOCAL_{name}_PORT": str(port) for name, port in zip(names, ports, strict=True)}
     settings = parse_settings({"KBQ_HOME": str(home), **environ})
-    return CliRunner().invoke(kbq, ["local", *arguments], obj=lambda: Configured(settings))
+    return CliRunner().invoke(command_line(), ["local", *arguments], obj=lambda: Parts(Adapters(settings)))
 
 
 def ports_of(stack: LocalStack) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +9,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from kbq_assets.cli import kbq
 from kbq_assets.core.config.google_permissions import CREATES_IN, DELETES_IN, Role
-from kbq_assets.core.config.settings import Settings
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.definitions import Parts, command_line
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.faults import Call, Outcome
@@ -39,20 +36,14 @@ class Recorded:
 
     def __call__(self, *arguments: str) -> None:
         """Run a command on a platform of its own."""
-        CliRunner().invoke(kbq, arguments, obj=self._platform, catch_exceptions=False)
+        CliRunner().invoke(command_line(), arguments, obj=self._parts, catch_exceptions=False)
 
-    def _platform(self) -> Platform:
+    def _parts(self) -> Parts:
         extract, load = (self.world.store.view(side) for side in Role)
-        openers = dataclasses.replace(
-            self.world.reopened().openers,
-            store=lambda settings: extract,
-            load_store=lambda settings: load,
-            engine=self._engine,
-        )
-        return Platform(self.world.settings, openers)
+        return self.world.reopened(store=lambda: extract, load_store=lambda: load, engine=self._engine)
 
     @contextmanager
-    def _engine(self, settings: Settings) -> Iterator[InProcessEngine]:
+    def _engine(self) -> Iterator[InProcessEngine]:
         store = self.world.store.view(Role.EXTRACT)
         yield InProcessEngine(WorkerPorts(store, self.world.kafka, self.world.registry, self.world.clock))
 

@@ -58,8 +58,8 @@ def test_an_entry_s_words_are_in_the_warehouse_after_its_first_load(tmp_path: Pa
     )
     world = FakePlatform(tmp_path, environ={"KBQ_SOURCE_TOPICS": str(tmp_path / "catalog")})
     world.produce(3)
-    world.platform.extract()
-    world.platform.load()
+    world.parts.extractor.extract()
+    world.parts.loader.load()
     found = world.warehouse.find_table(TableReference("shop", "orders"))
     assert found is not None
     assert (found.description, found.labels["owner"], found.labels["domain"]) == ("Orders.", "sales", "sales")

@@ -46,8 +46,8 @@ def world(tmp_path: Path) -> FakePlatform:
     made = FakePlatform(tmp_path)
     made.produce(3)
     made.produce(value=POISON)
-    made.platform.extract()
-    made.platform.load()
+    made.parts.extractor.extract()
+    made.parts.loader.load()
     return made
 
 
@@ -56,12 +56,12 @@ def _failed(report: CheckReport) -> set[tuple[str, str]]:
 
 
 def _message(world: FakePlatform, check: str) -> str:
-    [result] = [result for result in world.platform.checks().failures if result.check == check]
+    [result] = [result for result in world.parts.observer.checks().failures if result.check == check]
     return result.line
 
 
 def test_where_all_is_well_every_check_passes(world: FakePlatform) -> None:
-    report = world.platform.checks(counts=True)
+    report = world.parts.observer.checks(queries=True)
     of_topics = (CONTIGUOUS, PARTITIONS_RUN, ERRORS_FEW, LAG_SHORT, COMMITS_SMALL, DATA_FRESH)
     subjects = {
         **{name: {TOPIC} for name in of_topics},
@@ -75,7 +75,7 @@ def test_where_all_is_well_every_check_passes(world: FakePlatform) -> None:
 def test_checks_change_nothing(world: FakePlatform) -> None:
     before = world.objects()
     world.produce(3)
-    world.platform.checks()
+    world.parts.observer.checks()
     assert world.objects() == before
 
 
@@ -83,7 +83,7 @@ def test_a_stopped_partition_and_a_parked_table_are_failed_checks_with_their_com
     world: FakePlatform,
 ) -> None:
     world.produce(value=UNKNOWN_SCHEMA)
-    world.platform.extract()
+    world.parts.extractor.extract()
     operate.propose_park_table(world.store, ORDERS).apply()
     assert "unknown_schema" in _message(world, PARTITIONS_RUN)
     assert f"next: `kbq resume --topic {TOPIC} --partition 0`" in _message(world, PARTITIONS_RUN)
@@ -100,8 +100,8 @@ def test_a_topic_that_cannot_be_read_is_stopped_as_an_extraction_would_say(
         world.store.delete(COMMIT)
     else:
         world.store.swap(COMMIT, b"{", world.store.get(COMMIT).generation)
-    [result] = [r for r in world.platform.checks().failures if r.check == PARTITIONS_RUN]
-    [stop] = world.platform.plan_extraction().stops
+    [result] = [r for r in world.parts.observer.checks().failures if r.check == PARTITIONS_RUN]
+    [stop] = world.parts.extractor.plan().stops
     assert result.commands == stop.commands
     assert result.message == f"all of it: {stop.reason}: {stop.message}"
 
@@ -114,7 +114,7 @@ def test_done_files_without_a_commit_stop_a_topic_here_too(tmp_path: Path) -> No
 
 def test_a_table_whose_state_is_gone_fails_alone(world: FakePlatform) -> None:
     world.store.delete(table_state_path(ORDERS))
-    report = world.platform.checks()
+    report = world.parts.observer.checks()
     assert (TABLES_LOAD, "shop.orders") in _failed(report)
     assert (TABLES_LOAD, "shop.kbq_errors") not in _failed(report)
     assert not any(check == ROWS_MATCH for check, _ in _failed(report))
@@ -123,7 +123,7 @@ def test_a_table_whose_state_is_gone_fails_alone(world: FakePlatform) -> None:
 def test_without_the_broker_the_rest_is_still_checked(world: FakePlatform) -> None:
     operate.propose_park_table(world.store, ORDERS).apply()
     world.kafka.down = True
-    report = world.platform.checks()
+    report = world.parts.observer.checks()
     assert _failed(report) == {(TABLES_LOAD, "shop.orders")}
     assert set(report.unknown) == set(NEED_BROKER)
     assert not {result.check for result in report.results} & set(NEED_BROKER)
@@ -132,7 +132,7 @@ def test_without_the_broker_the_rest_is_still_checked(world: FakePlatform) -> No
 def test_a_registry_that_is_missing_is_an_error_not_a_pass(world: FakePlatform) -> None:
     world.store.delete(TOPIC_REGISTRY)
     with pytest.raises(MissingState):
-        world.platform.checks()
+        world.parts.observer.checks()
 
 
 # Rows
@@ -140,10 +140,10 @@ def test_a_registry_that_is_missing_is_an_error_not_a_pass(world: FakePlatform) 
 
 def test_a_file_that_vanished_from_the_commit_is_missing_from_its_table(world: FakePlatform) -> None:
     world.produce(2)
-    world.platform.extract()
-    assert world.platform.checks().failures == ()
+    world.parts.extractor.extract()
+    assert world.parts.observer.checks().failures == ()
     state.change(world.store, Commit, COMMIT, lambda c: commits.prune(c, lambda file: file.table == ORDERS))
-    report = world.platform.checks()
+    report = world.parts.observer.checks()
     assert _failed(report) == {(ROWS_MATCH, "shop.orders")}
     [result] = report.failures
     assert result.message == f"{TOPIC}[0]: 3 rows loaded, 0 to load, 0 quarantined, but 5 were committed"
@@ -232,39 +232,39 @@ def test_unread_records_are_late_by_number_or_by_age(
     timed: FakePlatform, ages: Iterable[int], failed: set[str]
 ) -> None:
     _timed(timed, *ages)
-    assert _failed(timed.platform.checks()) == {(check, TOPIC) for check in failed}
+    assert _failed(timed.parts.observer.checks()) == {(check, TOPIC) for check in failed}
 
 
 def test_a_threshold_of_zero_is_none(tmp_path: Path) -> None:
     options = "max_lag_seconds=0 max_age_seconds=0 max_lag_records=0"
     world = FakePlatform(tmp_path, sources=f"{TOPIC} dataset=shop table=orders {options}\n")
     _timed(world, 10**6)
-    assert world.platform.checks().failures == ()
-    world.platform.extract()
-    assert world.platform.checks().failures == ()
+    assert world.parts.observer.checks().failures == ()
+    world.parts.extractor.extract()
+    assert world.parts.observer.checks().failures == ()
 
 
 def test_a_topic_without_new_records_is_fresh_however_long_ago_the_last_was(timed: FakePlatform) -> None:
     _timed(timed, 50)
-    timed.platform.extract()
-    timed.platform.load()
+    timed.parts.extractor.extract()
+    timed.parts.loader.load()
     timed.clock.sleep(1e6)
-    assert timed.platform.checks().failures == ()
+    assert timed.parts.observer.checks().failures == ()
 
 
 def test_records_that_are_read_and_not_loaded_grow_stale(timed: FakePlatform) -> None:
     _timed(timed, 50)
-    timed.platform.extract()
+    timed.parts.extractor.extract()
     timed.clock.sleep(549)
-    assert timed.platform.checks().failures == ()
+    assert timed.parts.observer.checks().failures == ()
     timed.clock.sleep(2)
-    assert _failed(timed.platform.checks()) == {(DATA_FRESH, TOPIC)}
+    assert _failed(timed.parts.observer.checks()) == {(DATA_FRESH, TOPIC)}
     assert "records have waited to be loaded for up to 601 s" in _message(timed, DATA_FRESH)
 
 
 def test_a_partition_that_was_never_read_counts_from_its_beginning(timed: FakePlatform) -> None:
     _timed(timed, 1)
-    timed.platform.extract()
+    timed.parts.extractor.extract()
     timed.kafka.add_partitions(TOPIC, 3)
     _timed(timed, 70, partition=2)
     assert "records of partition [2] have been unread for more than 60 s" in _message(timed, LAG_SHORT)

@@ -72,7 +72,7 @@ def staged(tmp_path: Path) -> FakePlatform:
         world.kafka.create_topic(topic, 1)
     for topic in TOPICS:
         world.produce(topic=topic)
-    world.platform.extract()
+    world.parts.extractor.extract()
     return world
 
 
@@ -83,7 +83,7 @@ def poll_loads(world: FakePlatform, start: str = "", page_bytes: int = ONE) -> p
 
 
 def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> None:
-    planned = sorted(file.path for batch in staged.platform.plan_load() for file in batch.files)
+    planned = sorted(file.path for batch in staged.parts.loader.plan() for file in batch.files)
     assert list(poll_loads(staged, page_bytes=pending.PAGE_BYTES).names) == planned
     starts = [f"commits/{topic}.json" for topic in TOPICS]
     by_page = [poll_loads(staged, start).names for start in starts]
@@ -93,23 +93,23 @@ def test_pages_together_find_what_a_load_would_work_on(staged: FakePlatform) -> 
 
 @pytest.mark.parametrize("start", ["", "commits/shop.b.json", "zzz", "\x00"])
 def test_wherever_a_look_starts_it_finds_the_only_file(staged: FakePlatform, start: str) -> None:
-    staged.platform.load()
+    staged.parts.loader.load()
     staged.produce(topic="shop.a")
-    staged.platform.extract()
+    staged.parts.extractor.extract()
     assert len(poll_loads(staged, start).names) == 1
-    staged.platform.load()
+    staged.parts.loader.load()
     found = poll_loads(staged, start)
     assert (found.names, found.complete) == ((), True)
 
 
 def test_a_backlog_is_found_on_its_page(staged: FakePlatform) -> None:
-    staged.platform.load()
+    staged.parts.loader.load()
     staged.produce(topic="shop.a")
-    staged.platform.extract()
+    staged.parts.extractor.extract()
     table = TableReference("shop", "shop_a")
     operate.propose_park_table(staged.store, table).apply()
     assert poll_loads(staged).names == ()
-    staged.platform.extract()  # moves the files of parked tables to their backlogs
+    staged.parts.extractor.extract()  # moves the files of parked tables to their backlogs
     operate.propose_resume_table(staged.store, table).apply()
     assert len(poll_loads(staged).names) == 1
 
@@ -117,7 +117,7 @@ def test_a_backlog_is_found_on_its_page(staged: FakePlatform) -> None:
 @pytest.mark.parametrize("start", ["", "shop.b", "zzz"])
 def test_new_records_are_found_wherever_a_look_starts(staged: FakePlatform, start: str) -> None:
     def look() -> pending.Poll[ExtractionPlan]:
-        plan = staged.platform.plan_extraction
+        plan = staged.parts.extractor.plan
         clock = staged.clock.monotonic
         return pending.poll_records(staged.store, TOPICS, plan, clock, start=start, page_bytes=ONE)
 

@@ -12,17 +12,17 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from kbq_assets.extras.metrics.service.exposition import CONTENT_TYPE, exposition
-from kbq_assets.extras.metrics.service.observer import DISTRIBUTION, Observer
+from kbq_assets.extras.metrics.service.watches import DISTRIBUTION, Watches
 
 
-def build_app(observer: Observer, *, metrics: bool = True) -> Starlette:
+def build_app(watches: Watches, *, metrics: bool = True) -> Starlette:
     """The application. ``metrics``: whether Prometheus is among the reporters."""
 
     def show_status(request: Request) -> Response:
-        return JSONResponse(observer.document())
+        return JSONResponse(watches.document())
 
     def show_metrics(request: Request) -> Response:
-        return Response(exposition(observer.families()), media_type=CONTENT_TYPE)
+        return Response(exposition(watches.families()), media_type=CONTENT_TYPE)
 
     routes: Sequence[Route] = [
         Route("/", _hello),

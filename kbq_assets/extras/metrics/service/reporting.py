@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from kbq_assets.extras.metrics.port import Reporter
-from kbq_assets.extras.metrics.service.observer import Observer
+from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets.ports.clock import Clock
 
 _LOGGER: Final = logging.getLogger("kbq.service")
 
 
 class Reporting:
-    """Sends what the observer knows to every reporter. One that fails does not keep the others from theirs."""
+    """Sends what the watches knows to every reporter. One that fails does not keep the others from theirs."""
 
     def __init__(
-        self, observer: Observer, reporters: Mapping[str, Reporter], clock: Clock, seconds: float
+        self, watches: Watches, reporters: Mapping[str, Reporter], clock: Clock, seconds: float
     ) -> None:
-        self._observer = observer
+        self._watches = watches
         self._reporters = reporters
         self._clock = clock
         self._seconds = seconds
@@ -40,13 +40,13 @@ class Reporting:
 
     def report(self) -> None:
         """Send one report to each."""
-        families, now_ms = self._observer.families(), self._clock.now_ms()
+        families, now_ms = self._watches.families(), self._clock.now_ms()
         for name, reporter in self._reporters.items():
             try:
                 reporter.report(families, now_ms)
             except Exception as error:
                 # Somebody else's code, or a server that is away: the next report has it all.
-                failed = self._observer.failed_reports
+                failed = self._watches.failed_reports
                 failed[name] = failed.get(name, 0) + 1
                 _LOGGER.warning("the reporter %s failed: %s: %s", name, type(error).__name__, error)
 

@@ -11,27 +11,27 @@ from kbq_assets.core.config.service import PROMETHEUS, ReporterChoice
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.extras.metrics.port import Reporter
 from kbq_assets.extras.metrics.service.app import build_app
-from kbq_assets.extras.metrics.service.observer import Observer
 from kbq_assets.extras.metrics.service.reporting import Reporting
-from kbq_assets.pipelines.platform import Platform
+from kbq_assets.extras.metrics.service.watches import Watches
+from kbq_assets.pipelines.deployment import Deployment
 
 #: Requests under way when the service ends are waited for so long; none takes a second.
 _LAST_REQUESTS_SECONDS = 5
 
 
 def serve(
-    platform: Platform,
+    deployment: Deployment,
     host: str,
     port: int,
     announce: Callable[[str], None],
     open_reporter: Callable[[ReporterChoice], Reporter],
 ) -> None:
     """Serve until a signal ends it. Raises ConfigurationError."""
-    settings = platform.settings.service
+    settings = deployment.settings.service
     reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
-    observer = Observer(platform)
-    reporting = Reporting(observer, reporters, platform.openers.clock, settings.report_seconds)
-    app = build_app(observer, metrics=settings.has_prometheus)
+    watches = Watches(deployment)
+    reporting = Reporting(watches, reporters, deployment.clock, settings.report_seconds)
+    app = build_app(watches, metrics=settings.has_prometheus)
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -40,14 +40,14 @@ def serve(
         timeout_graceful_shutdown=_LAST_REQUESTS_SECONDS,
     )
     with _bound(host, port) as listening:
-        observer.start()
+        watches.start()
         reporting.start()
         announce(_url(listening))
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             reporting.stop()
-            observer.stop()
+            watches.stop()
 
 
 def _bound(host: str, port: int) -> socket.socket:

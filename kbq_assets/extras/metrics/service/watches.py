@@ -24,9 +24,9 @@ from kbq_assets.extras.metrics.observe import (
     stored_stops,
 )
 from kbq_assets.extras.metrics.service.watch import Reading, Watch
+from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.status import Status, status_of
 from kbq_assets.pipelines.observation.status_document import status_json
-from kbq_assets.pipelines.platform import Platform
 
 #: The warehouse is only asked whether it is there.
 _WAREHOUSE_SECONDS: Final = 60.0
@@ -44,12 +44,12 @@ class Shown:
     families: tuple[Family, ...]
 
 
-class Observer:
-    """The watches of a platform, and what they know."""
+class Watches:
+    """The watches of a deployment, and what they know."""
 
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-        clock, seconds = platform.openers.clock, float(platform.settings.service.look_seconds)
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        clock, seconds = deployment.clock, float(deployment.settings.service.look_seconds)
         self.broker = Watch("broker", self._read_broker, clock, seconds)
         self.warehouse = Watch("warehouse", self._read_warehouse, clock, max(seconds, _WAREHOUSE_SECONDS))
         self.store = Watch("store", self._read_store, clock, seconds)
@@ -92,28 +92,30 @@ class Observer:
         }
 
     def _read_broker(self) -> BrokerReading:
-        platform, shown = self._platform, self.store.last.value
+        deployment, shown = self._deployment, self.store.last.value
         positions = shown.state.positions if shown else {}
-        return read_broker(platform.offsets, platform.sources(), positions, platform.openers.clock.now_ms())
+        return read_broker(
+            deployment.offsets, deployment.sources.read(), positions, deployment.clock.now_ms()
+        )
 
     def _read_warehouse(self) -> int:
         """Load jobs a table may have a day."""
-        warehouse = self._platform.warehouse
+        warehouse = self._deployment.warehouse
         warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location)
         return warehouse.limits.jobs_per_day
 
     def _read_store(self) -> Shown:
-        platform, broker = self._platform, self.broker.last.value
+        deployment, broker = self._deployment, self.broker.last.value
         if self._files is None:
-            self._files = FileCount(platform.load_store, platform.openers.clock)
-        state = read_state(platform.load_cache, platform.blocks, self._files.now())
+            self._files = FileCount(deployment.load_store, deployment.clock)
+        state = read_state(deployment.load_cache, deployment.blocks, self._files.now())
         planned = (
-            plan_of(state, broker, platform.sources())
+            plan_of(state, broker, deployment.sources.read())
             if broker
             else ExtractionPlan(stops=stored_stops(state.view))
         )
-        status = status_of(state.view, broker.offsets if broker else {}, planned, platform.restarts)
-        by_partition = platform.settings.service.lag_label == "partition"
+        status = status_of(state.view, broker.offsets if broker else {}, planned, deployment.sources.restarts)
+        by_partition = deployment.settings.service.lag_label == "partition"
         measured = Measured(state, status, broker, self.warehouse.last.value or 0, by_partition)
         return Shown(state, status, (*kbe_families(state), *kbq_families(measured)))
 

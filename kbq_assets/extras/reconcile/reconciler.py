@@ -1,0 +1,79 @@
+"""Reconciliation on one deployment: by records, or by counts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from kbq_assets.core.config.locations import DuckDbFile
+from kbq_assets.core.observation import checks
+from kbq_assets.core.observation.check_names import COUNTS_AGREE
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.reconcile import counts as counting
+from kbq_assets.extras.reconcile import records
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.ports.kafka import RecordSource
+
+#: Queries that a warehouse of many machines answers in parallel; a DuckDB file takes one.
+QUERIES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class Reconciler:
+    """Compares broker, warehouse and, if there is one, the producers' log. Changes nothing."""
+
+    deployment: Deployment
+    open_source: Callable[[], RecordSource]
+    open_expected: Callable[[], Callable[[TopicPartition], records.Expected | None]]
+
+    def reconcile(self, only: frozenset[str] | None = None) -> records.Reconciliation:
+        """The account of every record."""
+        deployment = self.deployment
+        ports = records.ReconcilePorts(
+            deployment.load_store,
+            deployment.offsets,
+            self.open_source(),
+            deployment.warehouse,
+            self.open_expected(),
+        )
+        return records.reconcile(ports, only=only)
+
+    def counts(
+        self,
+        selection: counting.CountSelection | None = None,
+        *,
+        on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
+    ) -> counting.CountReport:
+        """Counts of the warehouse beside what was committed and loaded. Reads no record."""
+        deployment = self.deployment
+        options = deployment.sources.table_options()
+        ports = counting.CountPorts(
+            deployment.load_store,
+            deployment.offsets,
+            deployment.warehouse,
+            expires=lambda table, topics: options(table, topics).expiry_days > 0,
+        )
+        at_once = 1 if isinstance(deployment.settings.warehouse, DuckDbFile) else QUERIES_AT_ONCE
+        return counting.reconcile_counts(ports, selection, at_once=at_once, on_table=on_table)
+
+    def count_check(self) -> CheckResult:
+        """A count of all rows as one check."""
+        report = self.counts()
+        tables = len({count.table for count in report.tables})
+        if report.accounted:
+            return CheckResult(
+                COUNTS_AGREE, "all tables", f"{tables} tables have what was loaded and committed"
+            )
+        return checks.failed(COUNTS_AGREE, "all tables", report.findings, ("kbq reconcile --counts",))
+
+    @property
+    def counted_since(self) -> date | None:
+        """The first event date that Dagster's count reads, None for all. It follows the local clock: an error of a day
+        only costs bytes."""
+        days = self.deployment.settings.run.reconcile_days
+        today = datetime.fromtimestamp(self.deployment.clock.now_ms() / 1000, UTC).date()
+        return today - timedelta(days) if days else None

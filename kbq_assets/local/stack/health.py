@@ -1,0 +1,32 @@
+"""The local stack as `kbq doctor` examines it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbq_assets.adapters.processes.ports import can_listen, holder_of
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.extras.doctor.cli import Check, LocalServices, Outcome
+from kbq_assets.local.stack import LocalStack, ServiceState
+from kbq_assets.local.stack.cli import stack_of
+
+
+def local_services(settings: Settings) -> LocalServices:
+    """The addresses of the local stack, and checks of its ports."""
+    stack = stack_of(settings)
+    return LocalServices(stack.bootstrap_servers, stack.registry_url, lambda: ports(stack))
+
+
+def ports(stack: LocalStack) -> Iterator[Check]:
+    """The local stack's ports: free, or in its own hands."""
+    for service in stack.status():
+        name, address = f"local {service.service}", f"port {service.port}"
+        if service.state is ServiceState.RUNNING:
+            outcome = Outcome.OK if service.healthy else Outcome.FAIL
+            found = f"runs on {address} (process {service.pid}) {service.problem}".rstrip()
+            yield Check(name, outcome, found, "" if service.healthy else f"see {service.log}")
+        elif can_listen(service.port):
+            yield Check(name, Outcome.OK, f"not running; {address} is free")
+        else:
+            mend = f"end that program, or set KBQ_LOCAL_{service.service.upper()}_PORT"
+            yield Check(name, Outcome.FAIL, f"{address} is taken by {holder_of(service.port)}", mend)

@@ -1,0 +1,82 @@
+"""The topics to extract and their options, read again at each use: operators edit the list while KBQ runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from kbq_assets.core.catalog import CatalogFiles
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.catalog import reader
+from kbq_assets.pipelines.catalog.datasets import DatasetReader, Datasets, source_datasets
+
+
+@dataclass(frozen=True)
+class SourceList:
+    """KBQ_SOURCE_TOPICS: a list of topics, or the folder of a catalog. Each method raises ConfigurationError."""
+
+    settings: Settings
+    open_catalog: Callable[[Path], Callable[[], CatalogFiles]]
+
+    @cached_property
+    def catalog(self) -> reader.CatalogReader:
+        """The topic catalog."""
+        folder = self.settings.source_topics
+        return reader.CatalogReader(self.open_catalog(folder), self._defaults)
+
+    def read(self) -> tuple[SourceEntry, ...]:
+        """The topics to extract, as the list or the catalog names them now."""
+        path = self.settings.source_topics
+        if path.is_dir():
+            return reader.sources(self.catalog.catalog(), self.settings.env, str(path))
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ConfigurationError(
+                f"the source list {path} cannot be read: {error.strerror}", next_step="set KBQ_SOURCE_TOPICS"
+            ) from error
+        return parse_source_list(text, path.name, self._defaults)
+
+    def select(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
+        """The options of those topics that the list selects."""
+        return select_topics(self.read(), topics)
+
+    def restarts(self, topics: Collection[str]) -> bool:
+        """Whether KBQ itself retries a parked table with files of these topics."""
+        return all(settings.extraction.restart == "auto" for settings in self.select(topics).values())
+
+    def datasets(self) -> Datasets:
+        """Descriptions of the tables whose names do not depend on records."""
+        if self.settings.source_topics.is_dir():
+            return self._dataset_reader.read()
+        return source_datasets(self.read())
+
+    def table_options(self) -> Callable[[TableReference, frozenset[str]], TableOptions]:
+        """Options of new tables and labels of load jobs, from one reading of the list."""
+        entries, datasets = self.read(), self.datasets()
+        return lambda table, topics: table_options(
+            table, topics, select_topics(entries, topics), datasets.notes(table, topics)
+        )
+
+    def uncatalogued(self, topics: Iterable[str]) -> Iterable[tuple[str, str]]:
+        """Topics missing from the catalog, with the commands that add them; none if there is no catalog."""
+        folder = self.settings.source_topics
+        if not folder.is_dir():
+            return ()
+        return tuple(reader.uncatalogued(self.catalog.catalog(), self.settings.env, str(folder), topics))
+
+    @property
+    def _defaults(self) -> TopicSettings:
+        return TopicSettings.of(dataset=self.settings.dataset)
+
+    @cached_property
+    def _dataset_reader(self) -> DatasetReader:
+        return DatasetReader(self.catalog, self.settings.env)

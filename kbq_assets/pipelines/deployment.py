@@ -1,0 +1,92 @@
+"""One configured KBQ: its settings, its topics and its ports, which open when they are first used.
+
+The extractor, the loader, the observer and the operator share it. `definitions.py` knows how each port opens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.pipelines.catalog.source_list import SourceList
+from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import Warehouse
+
+_LOGGER: Final = logging.getLogger("kbq.staging")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Settings, topics and lazily opened ports.
+
+    Extraction and the operator's commands for topics use ``store``. Loading, cleaning and the commands for tables use
+    ``load_store``: the same objects with the loader's credentials. ``examine_staging`` returns warnings, and raises
+    ConfigurationError if staged data would not be safe.
+    """
+
+    settings: Settings
+    clock: Clock
+    sources: SourceList
+    open_store: Callable[[], ObjectStore]
+    open_load_store: Callable[[], ObjectStore]
+    open_offsets: Callable[[], OffsetReader]
+    open_warehouse: Callable[[], Warehouse]
+    examine_staging: Callable[[Role], Iterable[str]]
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """Staged files and state, with the extraction's credentials."""
+        return self.open_store()
+
+    @cached_property
+    def load_store(self) -> ObjectStore:
+        """Staged files and state, with the loader's credentials."""
+        return self.open_load_store()
+
+    @cached_property
+    def offsets(self) -> OffsetReader:
+        """The broker's offsets."""
+        return self.open_offsets()
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        """Tables and load jobs."""
+        return self.open_warehouse()
+
+    @cached_property
+    def load_cache(self) -> StateCache:
+        """Parsed state objects: a sensor that polls every minute reads only what has changed."""
+        return StateCache(self.load_store)
+
+    def cache(self, role: Role) -> StateCache:
+        """Parsed state objects, read with the credentials of a role."""
+        return self.load_cache if role is Role.LOAD else self._extract_cache
+
+    @cached_property
+    def _extract_cache(self) -> StateCache:
+        return StateCache(self.store)
+
+    @cached_property
+    def blocks(self) -> LoadBlocks:
+        """Finds the topics whose files wait for a check, by the options in force at each call."""
+        return LoadBlocks(self.sources.select)
+
+    def check_staging(self, role: Role) -> None:
+        """Refuse an unsafe staging area (ConfigurationError) and log warnings, once per process and role."""
+        if role not in self._checked:
+            for warning in self.examine_staging(role):
+                _LOGGER.warning("%s", warning)
+            self._checked.add(role)
+
+    @cached_property
+    def _checked(self) -> set[Role]:
+        return set()

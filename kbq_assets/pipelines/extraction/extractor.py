@@ -1,0 +1,113 @@
+"""Extraction on one deployment: each method is one bounded run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.extraction.cost import load_cost_function
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.throttle import ReadLimits
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.extraction import extract as extraction
+from kbq_assets.pipelines.extraction.publisher import mark_idle
+from kbq_assets.pipelines.observation import pending
+from kbq_assets.pipelines.observation.run_log import RunLog
+from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
+
+#: Bound of `mark_ends`: with the poll before it, a sensor's tick stays under 10 seconds.
+MARK_SECONDS: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """Plans and runs extractions. ``open_engine`` is entered for one run and left after it."""
+
+    deployment: Deployment
+    open_engine: Callable[[], AbstractContextManager[ExtractionEngine]]
+
+    @cached_property
+    def limits(self) -> extraction.ExtractionLimits:
+        """Bounds of a run and of a window."""
+        run = self.deployment.settings.run
+        return extraction.ExtractionLimits(
+            seconds=run.run_seconds,
+            total=ReadLimits(run.run_records, run.run_bytes),
+            window=WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes),
+        )
+
+    def chosen(self, topics: Iterable[str]) -> frozenset[str] | None:
+        """Topics that a user named, None for none. Raises ConfigurationError if one is not extracted."""
+        wanted = frozenset(topics)
+        if not wanted:
+            return None
+        sources = self.deployment.sources
+        if unknown := wanted - sources.select(self.deployment.offsets.topics()).keys():
+            raise ConfigurationError(
+                f"not extracted: {', '.join(sorted(unknown))}",
+                next_step=f"a topic must be on the broker and in {sources.settings.source_topics}",
+            )
+        return wanted
+
+    def plan(self, only: frozenset[str] | None = None) -> ExtractionPlan:
+        """What `extract` would do now."""
+        deployment = self.deployment
+        return extraction.plan(
+            deployment.store,
+            deployment.offsets,
+            deployment.sources.read(),
+            now_ms=deployment.clock.now_ms(),
+            only=only,
+            limits=self.limits,
+        )
+
+    def extract(
+        self,
+        engine: ExtractionEngine | None = None,
+        *,
+        only: frozenset[str] | None = None,
+        on_progress: Callable[[extraction.Progress], None] = lambda progress: None,
+    ) -> extraction.ExtractionReport:
+        """Bring topics up to date, on the given engine or on one that opens when there is something to read."""
+        if engine is None:
+            with ExitStack() as stack:
+                lazy = OnDemandEngine(lambda: stack.enter_context(self.open_engine()))
+                return self.extract(lazy, only=only, on_progress=on_progress)
+        deployment = self.deployment
+        deployment.check_staging(Role.EXTRACT)
+        ports = extraction.ExtractionPorts(
+            deployment.store,
+            deployment.offsets,
+            engine,
+            deployment.clock,
+            load_cost_function(deployment.settings.run.cost_function),
+        )
+        with closing(RunLog(deployment.store, deployment.clock)) as log:
+            watching = log.watching(on_progress)
+            sources = deployment.sources.read()
+            report = extraction.extract(ports, sources, only=only, limits=self.limits, on_progress=watching)
+            log.end_extraction(report)
+        return report
+
+    def poll(self, start: str = "") -> pending.Poll[ExtractionPlan]:
+        """Whether an extraction would do anything: in pages, if very much is staged."""
+        deployment = self.deployment
+        topics = deployment.sources.select(deployment.offsets.topics())
+        return pending.poll_records(
+            deployment.store, topics, self.plan, deployment.clock.monotonic, start=start
+        )
+
+    def mark_ends(self, plans: Iterable[ExtractionPlan], asked_ms: int) -> None:
+        """Note the partitions that are read up to the ends that the broker reported at ``asked_ms``.
+
+        Hours become complete this way if nothing is produced. Reads no record; stops after MARK_SECONDS, and the next
+        call continues.
+        """
+        ends = {tp: end for planned in plans for tp, end in planned.log_ends.items()}
+        mark_idle(self.deployment.store, self.deployment.clock, ends, asked_ms, seconds=MARK_SECONDS)

@@ -1,0 +1,113 @@
+"""Loading on one deployment, with the loader's credentials: each method is one bounded run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.locations import DuckDbFile
+from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.loading.batches import LoadBatch
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading import load as loading
+from kbq_assets.pipelines.loading.completeness import advance_tables
+from kbq_assets.pipelines.loading.completeness_table import publish_hours
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.observation import pending
+from kbq_assets.pipelines.observation.run_log import RunLog
+
+#: Tables whose jobs are submitted and polled in parallel; DuckDB has one writer.
+LOADS_AT_ONCE: Final = 16
+
+_LOGGER: Final = logging.getLogger("kbq.staging")
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Plans and runs loads."""
+
+    deployment: Deployment
+
+    def chosen(self, tables: Iterable[str]) -> frozenset[TableReference] | None:
+        """Tables that a user named, None for none. Raises NotFound if one never had staged files."""
+        wanted = frozenset(map(TableReference.parse, tables))
+        if not wanted:
+            return None
+        known = loading.tables_to_load(self.deployment.load_store, self.deployment.load_cache)
+        if unknown := wanted - set(known):
+            raise NotFound(
+                f"nothing was ever staged for {', '.join(sorted(map(str, unknown)))}",
+                next_step="kbq status lists the tables",
+            )
+        return wanted
+
+    def plan(self) -> list[LoadBatch]:
+        """What `load` would do next."""
+        deployment = self.deployment
+        return loading.plan(
+            deployment.load_store,
+            deployment.warehouse.limits,
+            deployment.load_cache,
+            deployment.sources.restarts,
+            deployment.blocks,
+        )
+
+    def load(
+        self,
+        *,
+        only: frozenset[TableReference] | None = None,
+        on_table: Callable[[loading.TableReport], None] = lambda report: None,
+    ) -> loading.LoadReport:
+        """Load committed files."""
+        deployment = self.deployment
+        deployment.check_staging(Role.LOAD)
+        ports, run = self._ports(), deployment.settings.run
+        options = loading.LoadOptions(
+            options=deployment.sources.table_options(),
+            wait_seconds=run.load_wait_seconds,
+            poll_seconds=run.poll_seconds,
+            concurrency=1 if isinstance(deployment.settings.warehouse, DuckDbFile) else LOADS_AT_ONCE,
+            restarts=deployment.sources.restarts,
+            blocks=deployment.blocks,
+            topics=deployment.sources.select,
+        )
+        report = loading.load(ports, options, only=only, on_table=on_table, cache=deployment.load_cache)
+        RunLog(deployment.load_store, deployment.clock).end_loading(report)
+        try:
+            publish_hours(ports, read_view(deployment.load_cache))
+        except KbqError as error:  # rows are loaded: the report must reach the caller
+            _LOGGER.warning("the next load publishes the hours: %s", error.message)
+        return report
+
+    def poll(self, start: str = "") -> pending.PendingLoads:
+        """Whether a load would do anything: in pages, if very much is staged."""
+        deployment = self.deployment
+        return pending.poll_loads(
+            deployment.load_cache,
+            deployment.warehouse.limits,
+            deployment.clock.monotonic,
+            start=start,
+            restarts=deployment.sources.restarts,
+            blocks=deployment.blocks,
+        )
+
+    def advance_hours(self) -> None:
+        """Note the hours that are complete now, as a load does at its end. Loads nothing.
+
+        If very much is staged, the next load does it instead.
+        """
+        deployment = self.deployment
+        deployment.check_staging(Role.LOAD)
+        if not pending.is_quick(deployment.load_store):
+            return
+        view = read_view(deployment.load_cache, deployment.blocks)
+        advance_tables(deployment.load_store, view, deployment.sources.select)
+        publish_hours(self._ports(), read_view(deployment.load_cache))
+
+    def _ports(self) -> loading.LoadPorts:
+        deployment = self.deployment
+        return loading.LoadPorts(deployment.load_store, deployment.warehouse, deployment.clock)

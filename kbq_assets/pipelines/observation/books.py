@@ -1,0 +1,136 @@
+"""Where committed rows are by KBQ's own books: loaded, pending, or in quarantine. Pure functions over read state."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.names import StagedFileName, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.ports.warehouse import KafkaRange
+
+
+@dataclass(frozen=True)
+class PartitionHistory:
+    """The commit of one partition, read before (None: it was not there) and after the rows were counted.
+
+    ``given_up`` are tables whose files of this partition resets gave up: how many rows those held is not known.
+    """
+
+    topic_partition: TopicPartition
+    before: Commit | None
+    after: Commit
+    given_up: frozenset[TableReference] = frozenset()
+
+    @classmethod
+    def of(cls, before: Commit | None, after: Commit) -> list[PartitionHistory]:
+        """One for each partition of a commit."""
+        given_up: dict[TopicPartition, set[TableReference]] = defaultdict(set)
+        for name in map(StagedFileName.parse, after.given_up):
+            found = after.partitions.get(name.topic_partition.partition)
+            if found is not None and name.epoch >= found.since:
+                given_up[name.topic_partition].add(name.table)
+        partitions = map(after.topic_partition, after.partitions)
+        return [cls(tp, before, after, frozenset(given_up[tp])) for tp in partitions]
+
+    @property
+    def ranges(self) -> list[KafkaRange]:
+        """What the commit counts: a reset of other partitions bumps the epoch too (E9)."""
+        epochs = range(self.state.since, self.after.epoch + 1)
+        return [KafkaRange(*self.topic_partition, epoch) for epoch in epochs]
+
+    @property
+    def state(self) -> PartitionCommit:
+        """As it was afterwards."""
+        return self.after.partitions[self.topic_partition.partition]
+
+    @property
+    def earlier(self) -> PartitionCommit | None:
+        """As it was before, None where it did not exist, or was of another epoch."""
+        if self.before is None or self.before.epoch != self.after.epoch:
+            return None
+        return self.before.partitions.get(self.topic_partition.partition)
+
+
+@dataclass
+class Books:
+    """Where staged rows are, by table and range; and the tables that have rows of a partition, of any epoch."""
+
+    loaded: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
+    pending: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
+    quarantined: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
+    tables: defaultdict[TopicPartition, set[TableReference]] = field(default_factory=lambda: defaultdict(set))
+
+    @classmethod
+    def of(cls, states: Mapping[TableReference, TableState], files: Iterable[StagedFile]) -> Books:
+        """``files`` are those of commits and backlogs, read before the states (PROTOCOL L1)."""
+        books = cls()
+        for table, state in states.items():
+            for range_, rows in loaded_rows(state).items():
+                books.loaded[table, range_] += rows
+            for bad in state.quarantined:
+                books.quarantined[table, range_of(bad.file)] += bad.file.rows
+        for file in {file.path: file for file in files}.values():
+            if file.table not in states or not states[file.table].is_loaded(file):
+                books.pending[file.table, range_of(file)] += file.rows
+        for table, range_ in (*books.loaded, *books.pending, *books.quarantined):
+            books.tables[TopicPartition(range_.topic, range_.partition)].add(table)
+        return books
+
+    def sums(
+        self, tables: Collection[TableReference], ranges: Collection[KafkaRange]
+    ) -> tuple[int, int, int]:
+        """Rows of these tables and ranges: loaded, pending, quarantined."""
+
+        keys = [(table, range_) for table in tables for range_ in ranges]
+
+        def total(counter: Counter[tuple[TableReference, KafkaRange]]) -> int:
+            return sum(counter[key] for key in keys) if counter else 0
+
+        return total(self.loaded), total(self.pending), total(self.quarantined)
+
+
+def range_of(file: StagedFile) -> KafkaRange:
+    """Where a file's rows come from."""
+    name = file.name
+    return KafkaRange(*name.topic_partition, name.epoch)
+
+
+def loaded_rows(state: TableState) -> dict[KafkaRange, int]:
+    """Rows that a table's recorded jobs loaded (`core.loading.rows_key`)."""
+    parts = ((key.rsplit("/", 2), rows) for key, rows in state.rows.items())
+    return {KafkaRange(topic, int(partition), int(epoch)): rows for (topic, partition, epoch), rows in parts}
+
+
+def out_of_balance(
+    ledger: PartitionHistory, books: Books
+) -> Iterable[tuple[str, Collection[TableReference], str]]:
+    """Tables, or error tables, whose rows of a partition are not those committed: label, tables, how they differ.
+
+    Those of which resets gave rows up are left out.
+    """
+    for label, tables in labels(ledger, books):
+        if ledger.given_up & tables:
+            continue
+        least, most = _committed(ledger.earlier, label), _committed(ledger.state, label)
+        loaded, pending, quarantined = books.sums(tables, ledger.ranges)
+        if not least <= loaded + pending + quarantined <= most:
+            where = f"{loaded} rows loaded, {pending} to load, {quarantined} quarantined"
+            yield label, tables, f"{where}, but {most} were committed"
+
+
+def labels(ledger: PartitionHistory, books: Books) -> list[tuple[str, set[TableReference]]]:
+    """A partition's tables, each alone but the error tables: which of them has how many rows is not counted."""
+    named = {TableReference.parse(t) for t in ledger.state.totals.rows} | books.tables[ledger.topic_partition]
+    errors = {table for table in named if table.table == ERROR_TABLE}
+    return [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]
+
+
+def _committed(state: PartitionCommit | None, label: str) -> int:
+    if state is None:
+        return 0
+    return state.totals.errors if label == ERROR_TABLE else state.totals.rows.get(label, 0)

@@ -1,0 +1,65 @@
+"""Observation of one deployment: nothing here changes state or data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.loading.completeness import TableHours
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.completeness import TableCompleteness, known_hours, standings
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.observation import status as standing
+from kbq_assets.pipelines.observation.checks import CheckPorts, CheckReport, run_checks
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Reports status, checks and completeness. ``query_checks`` makes the checks that query the warehouse's rows."""
+
+    deployment: Deployment
+    query_checks: Callable[[], Iterable[CheckResult]] = tuple
+
+    def status(self) -> standing.Status:
+        """Positions, lag, backlogs, and everything that is stopped or parked."""
+        deployment = self.deployment
+        sources = deployment.sources
+        return standing.read_status(
+            deployment.store, deployment.offsets, sources.read(), sources.restarts, deployment.blocks
+        )
+
+    def tables(self) -> tuple[standing.TableStatus, ...]:
+        """Every table that has rows, or will have."""
+        deployment = self.deployment
+        return standing.read_tables(deployment.load_cache, deployment.sources.restarts, deployment.blocks)
+
+    def checks(self, *, queries: bool = False) -> CheckReport:
+        """All checks that cost no query; with ``queries`` those that do, too."""
+        report = run_checks(self._ports(Role.LOAD))
+        return replace(report, results=(*report.results, *self.query_checks())) if queries else report
+
+    def state_checks(self, role: Role, *, broker: bool = False) -> CheckReport:
+        """The checks of state alone, read with the credentials of a role; with ``broker`` those that ask it, too."""
+        return run_checks(self._ports(role), broker=broker)
+
+    def hours(self) -> tuple[TableCompleteness, ...]:
+        """Until when each table is complete by business time, and what holds it back."""
+        deployment = self.deployment
+        return standings(read_view(deployment.load_cache, deployment.blocks), deployment.sources.select)
+
+    def known_hours(self) -> Mapping[TableReference, TableHours]:
+        """The hours of every table, as the last load noted them."""
+        return known_hours(self.deployment.load_cache)
+
+    def _ports(self, role: Role) -> CheckPorts:
+        deployment = self.deployment
+        return CheckPorts(
+            deployment.cache(role),
+            deployment.blocks,
+            lambda: deployment.offsets,
+            deployment.sources.read(),
+            deployment.clock.now_ms,
+        )

@@ -1,0 +1,95 @@
+"""An operator's commands on one deployment: proposals to confirm, bad records, and the clean-up.
+
+Commands for topics use the extraction's credentials, commands for tables the loader's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.run_log import RunLog
+from kbq_assets.pipelines.operate import bad_records, commands
+from kbq_assets.pipelines.operate import clean as cleaning
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Proposes changes of state, lists bad records, and deletes what nothing needs."""
+
+    deployment: Deployment
+
+    def bootstrap(self, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0) -> Proposal:
+        """Write the first commit of a topic."""
+        store, reader = self.deployment.store, self.deployment.offsets
+        return commands.propose_bootstrap(
+            store, reader, topic, at=at, timestamp_ms=timestamp_ms, offset=offset
+        )
+
+    def bootstrap_from_done_files(self, topics: Collection[str] | None = None) -> list[Proposal]:
+        """Write first commits that continue after the done files of Kafka BigQuery Express."""
+        store, reader = self.deployment.store, self.deployment.offsets
+        return commands.propose_bootstrap_from_done_files(store, reader, topics)
+
+    def resume(self, topic: str, partition: int | None = None, *, as_errors: bool = False) -> Proposal:
+        """Resume stopped partitions."""
+        return commands.propose_resume(self.deployment.store, topic, partition, as_errors=as_errors)
+
+    def accept_gap(self, tp: TopicPartition) -> Proposal:
+        """Continue after a retention loss."""
+        return commands.propose_accept_gap(self.deployment.store, self.deployment.offsets, tp)
+
+    def reset(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        at: str = "earliest",
+        timestamp_ms: int = 0,
+        offset: int = 0,
+        give_up_pending: bool = False,
+    ) -> Proposal:
+        """Begin a new epoch of a topic."""
+        return commands.propose_reset(
+            self.deployment.store,
+            self.deployment.offsets,
+            topic,
+            partition=partition,
+            at=at,
+            timestamp_ms=timestamp_ms,
+            offset=offset,
+            give_up_pending=give_up_pending,
+        )
+
+    def resume_table(self, table: TableReference) -> Proposal:
+        """Resume a parked table, or acknowledge its missing rows."""
+        return commands.propose_resume_table(self.deployment.load_store, table)
+
+    def park_table(self, table: TableReference) -> Proposal:
+        """Park a table."""
+        return commands.propose_park_table(self.deployment.load_store, table)
+
+    def error_rows(self, query: ErrorQuery) -> list[ErrorRow]:
+        """Bad records of all error tables, the newest first."""
+        return bad_records.list_error_rows(self.deployment.warehouse, query)
+
+    def error_rows_at(self, tp: TopicPartition, offset: int) -> list[ErrorRow]:
+        """The bad record at a position, once per epoch that had it. Raises NotFound."""
+        return bad_records.find_error_rows(self.deployment.warehouse, tp, offset)
+
+    def quarantined(self, topic: str | None = None) -> list[bad_records.Quarantined]:
+        """Files that no load job accepts."""
+        return bad_records.list_quarantined(self.deployment.store, topic)
+
+    def clean(self) -> cleaning.CleaningReport:
+        """Delete orphans and superseded done files."""
+        store, clock = self.deployment.load_store, self.deployment.clock
+        started = clock.monotonic()
+        report = cleaning.clean(store)
+        RunLog(store, clock).end_cleaning(report, clock.monotonic() - started)
+        return report

@@ -1,0 +1,35 @@
+"""The four objects that do KBQ's work, as commands and Dagster receive them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.extraction.extractor import Extractor
+from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.observation.observer import Observer
+from kbq_assets.pipelines.operate.operator import Operator
+
+
+class Spine(Protocol):
+    """KBQ without its extras. `definitions.py` builds it; each part opens when it is first used."""
+
+    @property
+    def deployment(self) -> Deployment:
+        """Settings, topics and ports."""
+
+    @property
+    def extractor(self) -> Extractor:
+        """From Kafka to staged files."""
+
+    @property
+    def loader(self) -> Loader:
+        """From staged files to tables."""
+
+    @property
+    def observer(self) -> Observer:
+        """Status, checks and completeness."""
+
+    @property
+    def operator(self) -> Operator:
+        """Proposals, bad records and the clean-up."""
