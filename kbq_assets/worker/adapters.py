@@ -48,18 +48,7 @@ def open_source(settings: Settings) -> RecordSource:
 
 def open_registry(settings: Settings) -> ConfluentSchemaRegistry:
     """The schema registry."""
-    registry = settings.registry
-    return ConfluentSchemaRegistry(
-        registry.url,
-        username=registry.username,
-        password=registry.password,
-        token=registry.token,
-        ca_file=registry.ca_file,
-        certificate_file=registry.certificate_file,
-        key_file=registry.key_file,
-        key_password=registry.key_password,
-        timeout_seconds=registry.timeout_seconds,
-    )
+    return ConfluentSchemaRegistry(settings.registry)
 
 
 def open_pseudonyms(settings: Settings) -> Pseudonyms | None:

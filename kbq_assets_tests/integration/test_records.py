@@ -7,6 +7,7 @@ import json
 import pytest
 
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry, ConfluentSubjects
+from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import ErrorQuery
@@ -78,7 +79,7 @@ def test_json_fields_are_columns_and_what_fits_none_is_beside_them(world: World)
 
 def test_protobuf_messages_of_a_real_registry_are_rows(world: World) -> None:
     tp = world.topic("dataset=shop table=orders format=protobuf event_date=at")
-    registry = ConfluentSubjects(ConfluentSchemaRegistry(world.producers.registry_url))
+    registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(world.producers.registry_url)))
     schema_id = registry.register(f"{tp.topic}-value", ORDER, "PROTOBUF")
     message = order(id=7, state=1)
     message.at.FromJsonString("2025-01-31T23:30:00Z")

@@ -12,6 +12,7 @@ from kbq_assets.adapters.http import Reply
 from kbq_assets.adapters.registry.endpoints import Credentials, Endpoint, Tls, endpoints
 from kbq_assets.adapters.secrets import resolve
 from kbq_assets.core.avro.references import inline_references
+from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
 from kbq_assets.ports.registry import RegisteredSchema
 
@@ -38,32 +39,19 @@ class _Reference:
 class ConfluentSchemaRegistry:
     """Schemas by id, each asked for once per process; threads may share it.
 
-    ``url`` may be several addresses with commas between them: the next one is tried where one does not answer.
-    Credentials may be ``env:NAME`` or ``file:PATH``. Raises ConfigurationError for settings that cannot work.
+    The URL may be several addresses with commas: if one does not answer, the next one is tried. Raises
+    ConfigurationError for settings that cannot work.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        username: str = "",
-        password: str = "",
-        token: str = "",
-        ca_file: str = "",
-        certificate_file: str = "",
-        key_file: str = "",
-        key_password: str = "",
-        timeout_seconds: float = 10.0,
-    ) -> None:
+    def __init__(self, settings: RegistrySettings) -> None:
         credentials = Credentials(
-            resolve("the registry's user name", username),
-            resolve("the registry's password", password),
-            resolve("the registry's token", token),
+            resolve("the registry's user name", settings.username),
+            resolve("the registry's password", settings.password),
+            resolve("the registry's token", settings.token),
         )
-        tls = Tls(
-            ca_file, certificate_file, key_file, resolve("the password of the registry's key", key_password)
-        )
-        self.endpoints = endpoints(url, credentials, tls, timeout_seconds)
+        key_password = resolve("the password of the registry's key", settings.key_password)
+        tls = Tls(settings.ca_file, settings.certificate_file, settings.key_file, key_password)
+        self.endpoints = endpoints(settings.url, credentials, tls, settings.timeout_seconds)
         self._schemas: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:

@@ -10,6 +10,7 @@ import pytest
 from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry, ConfluentSubjects
 from kbq_assets.core.catalog.access import Acl, Allow
+from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import Refused, Unavailable
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SubjectRegistry
@@ -47,7 +48,9 @@ class TestKafkaTopicAdmin(TopicAdminContract):
 class TestConfluentSubjects(SubjectRegistryContract):
     @pytest.fixture
     def subjects(self, local_stack: LocalStack) -> SubjectRegistry:
-        return ConfluentSubjects(ConfluentSchemaRegistry(local_stack.registry_url, timeout_seconds=60))
+        return ConfluentSubjects(
+            ConfluentSchemaRegistry(RegistrySettings(local_stack.registry_url, timeout_seconds=60))
+        )
 
     @pytest.mark.parametrize(
         ("kind", "text"), [("AVRO", '{"type": "recrd"}'), ("JSON", "{"), ("PROTOBUF", "message {")]
@@ -97,7 +100,7 @@ def test_a_registry_that_judges_by_the_latest_version_alone_is_asked_to() -> Non
         f"{VERSIONS}/latest?verbose=true": Answer.of({"is_compatible": False, "messages": ["no"]}),
     }
     with registry_server(answers) as server:
-        subjects = ConfluentSubjects(ConfluentSchemaRegistry(server.url))
+        subjects = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(server.url)))
         assert list(subjects.incompatibilities("s", "{}", "AVRO")) == ["no"]
         assert list(subjects.incompatibilities("unknown", "{}", "AVRO")) == []
 
@@ -115,20 +118,22 @@ def test_a_registry_that_always_judges_by_all_versions_is_believed_where_all_cou
     if level:
         answers["/config"] = Answer.of({"compatibilityLevel": level})
     with registry_server(answers) as server:
-        subjects = ConfluentSubjects(ConfluentSchemaRegistry(server.url))
+        subjects = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(server.url)))
         assert list(subjects.incompatibilities("s", "{}", "AVRO")) == expected
 
 
 def test_what_judges_nothing_is_no_registry() -> None:
     with registry_server() as server:
         server.override = Answer.error(404, 404)
-        subjects = ConfluentSubjects(ConfluentSchemaRegistry(server.url))
+        subjects = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(server.url)))
         with pytest.raises(Unavailable):
             subjects.incompatibilities("s", "{}", "AVRO")
 
 
 def test_a_registry_that_is_away_is_unavailable() -> None:
-    subjects = ConfluentSubjects(ConfluentSchemaRegistry("http://127.0.0.1:1", timeout_seconds=1))
+    subjects = ConfluentSubjects(
+        ConfluentSchemaRegistry(RegistrySettings("http://127.0.0.1:1", timeout_seconds=1))
+    )
     with pytest.raises(Unavailable):
         subjects.subjects()
     with pytest.raises(Unavailable):

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from kbq_assets.adapters import http
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry
+from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SchemaRegistry
@@ -48,10 +49,14 @@ class TestFakeRegistry(StoppableRegistryContract):
         return lambda: setattr(registry, "down", True)
 
 
+def at(url: str, **settings: Any) -> ConfluentSchemaRegistry:
+    return ConfluentSchemaRegistry(RegistrySettings(url, **settings))
+
+
 class TestConfluentSchemaRegistry(StoppableRegistryContract):
     @pytest.fixture
     def registry(self, server: RegistryServer) -> SchemaRegistry:
-        return ConfluentSchemaRegistry(server.url)
+        return at(server.url)
 
     @pytest.fixture
     def take_down(self, server: RegistryServer) -> Callable[[], None]:
@@ -62,7 +67,7 @@ class TestConfluentSchemaRegistry(StoppableRegistryContract):
 
 
 def test_an_id_is_asked_for_once(server: RegistryServer) -> None:
-    registry = ConfluentSchemaRegistry(server.url + "/")
+    registry = at(server.url + "/")
     for _ in range(3):
         assert registry.schema(7).schema == SCHEMA
     assert server.paths == ["/schemas/ids/7"]
@@ -71,12 +76,12 @@ def test_an_id_is_asked_for_once(server: RegistryServer) -> None:
 @pytest.mark.parametrize("schema_id", [-5, 2**31, 2**32 - 1])
 def test_an_impossible_id_is_not_asked_for(server: RegistryServer, schema_id: int) -> None:
     with pytest.raises(NotFound):
-        ConfluentSchemaRegistry(server.url).schema(schema_id)
+        at(server.url).schema(schema_id)
     assert server.paths == []
 
 
 def test_neither_failure_is_remembered(server: RegistryServer) -> None:
-    registry = ConfluentSchemaRegistry(server.url)
+    registry = at(server.url)
     with pytest.raises(NotFound):
         registry.schema(8)
     server.override = Answer.error(503, 50003)
@@ -93,7 +98,7 @@ def test_a_schema_that_is_not_avro_says_so(server: RegistryServer, kind: str) ->
     body = {"schema": "syntax = …", "schemaType": kind, "references": [reference]}
     server.answers["/schemas/ids/8"] = Answer.of(body)
     server.answers["/subjects/other/versions/1?deleted=true"] = Answer.of({"schema": "the other"})
-    found = ConfluentSchemaRegistry(server.url).schema(8)
+    found = at(server.url).schema(8)
     assert found.references == (("other", "the other"),)
     assert (found.schema, found.schema_type) == ("syntax = …", kind)
 
@@ -128,22 +133,22 @@ def test_an_answer_that_is_none_is_transient_and_soon_over(server: RegistryServe
     server.override = answer
     started = time.monotonic()
     with pytest.raises(Unavailable, match="next: "):
-        ConfluentSchemaRegistry(server.url, timeout_seconds=0.5).schema(7)
+        at(server.url, timeout_seconds=0.5).schema(7)
     assert time.monotonic() - started < 60, "longer than it was told to: the answers take five minutes"
 
 
 def test_nobody_there_is_transient() -> None:
     with pytest.raises(Unavailable, match="Connection refused"):
-        ConfluentSchemaRegistry("http://127.0.0.1:1").schema(7)
+        at("http://127.0.0.1:1").schema(7)
     with pytest.raises(Unavailable):
-        ConfluentSchemaRegistry("http://no-such-host.invalid").schema(7)
+        at("http://no-such-host.invalid").schema(7)
 
 
 def test_an_endless_answer_is_cut_off(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_BYTES", 100_000)
     server.override = Answer.of({"schema": "x" * 200_000})
     with pytest.raises(Unavailable, match="over"):
-        ConfluentSchemaRegistry(server.url).schema(7)
+        at(server.url).schema(7)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_an_endless_answer_is_cut_off(server: RegistryServer, monkeypatch: pytes
 )
 def test_an_address_that_is_none_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match="KBQ_REGISTRY_URL") as raised:
-        ConfluentSchemaRegistry(url)
+        at(url)
     assert "s3cr3t" not in str(raised.value)
 
 
@@ -165,17 +170,17 @@ def test_the_next_address_is_tried_where_one_does_not_answer(
     with registry_server() as other:
         other.override = first
         url = "http://127.0.0.1:1" if first is None else other.url
-        assert ConfluentSchemaRegistry(f"{url}, {server.url}").schema(7).schema == SCHEMA
+        assert at(f"{url}, {server.url}").schema(7).schema == SCHEMA
 
 
 def test_an_answer_of_the_first_address_is_taken(server: RegistryServer) -> None:
     with registry_server() as other:
         with pytest.raises(NotFound):
-            ConfluentSchemaRegistry(f"{other.url},{server.url}").schema(7)
+            at(f"{other.url},{server.url}").schema(7)
         other.override = Answer.error(500, 50001)
         server.override = Answer.error(503, 50003)
         with pytest.raises(Unavailable, match="503"):
-            ConfluentSchemaRegistry(f"{other.url},{server.url}").schema(7)
+            at(f"{other.url},{server.url}").schema(7)
 
 
 # Credentials
@@ -192,13 +197,13 @@ def test_credentials_are_sent(
     (tmp_path / "token").write_text(f"{SECRET}\n")
     in_url = server.url.replace("//", f"//ann:{QUOTED_SECRET}@")
     for registry in (
-        ConfluentSchemaRegistry(server.url),
-        ConfluentSchemaRegistry(server.url, username="ann", password=SECRET),
-        ConfluentSchemaRegistry(server.url, username="ann", password="env:REGISTRY_PASSWORD"),
-        ConfluentSchemaRegistry(in_url),
-        ConfluentSchemaRegistry(in_url, username="bob", password="b"),
-        ConfluentSchemaRegistry(server.url, token=SECRET),
-        ConfluentSchemaRegistry(server.url, token=f"file:{tmp_path}/token"),
+        at(server.url),
+        at(server.url, username="ann", password=SECRET),
+        at(server.url, username="ann", password="env:REGISTRY_PASSWORD"),
+        at(in_url),
+        at(in_url, username="bob", password="b"),
+        at(server.url, token=SECRET),
+        at(server.url, token=f"file:{tmp_path}/token"),
     ):
         registry.schema(7)
     ann, bob, bearer = basic("ann", SECRET), basic("bob", "b"), f"Bearer {SECRET}"
@@ -209,13 +214,13 @@ def test_credentials_are_sent(
 @pytest.mark.parametrize("setting", ["username", "password", "token", "key_password"])
 def test_a_secret_that_cannot_be_looked_up_is_named(setting: str, reference: str) -> None:
     with pytest.raises(ConfigurationError, match=reference):
-        ConfluentSchemaRegistry("http://127.0.0.1:1", **{setting: reference})  # type: ignore[arg-type]
+        at("http://127.0.0.1:1", **{setting: reference})
 
 
 @pytest.mark.parametrize("token", [f"{SECRET}\nX-Other: 1", f"{SECRET}é"])
 def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        ConfluentSchemaRegistry("http://127.0.0.1:1", token=token)
+        at("http://127.0.0.1:1", token=token)
     assert SECRET not in str(raised.value)
 
 
@@ -223,7 +228,7 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) ->
 def test_refused_credentials_name_what_to_mend(server: RegistryServer, status: int) -> None:
     server.override = Answer.error(status, status * 100 + 1)
     with pytest.raises(ConfigurationError, match=r"(?s)next: .*KBQ_REGISTRY_PASSWORD.*KBQ_REGISTRY_TOKEN"):
-        ConfluentSchemaRegistry(server.url, username="ann", password="wrong").schema(7)
+        at(server.url, username="ann", password="wrong").schema(7)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +237,10 @@ def test_refused_credentials_name_what_to_mend(server: RegistryServer, status: i
 def test_no_message_tells_a_secret(server: RegistryServer, answer: Answer) -> None:
     server.override = answer
     in_url = server.url.replace("//", f"//ann:{QUOTED_SECRET}@")
-    for registry in (ConfluentSchemaRegistry(in_url), ConfluentSchemaRegistry(server.url, token=SECRET)):
+    for registry in (
+        at(in_url),
+        at(server.url, token=SECRET),
+    ):
         with pytest.raises(KbqError) as raised:
             registry.schema(7)
         errors: list[BaseException | None] = [raised.value, raised.value.__cause__, raised.value.__context__]
@@ -244,7 +252,7 @@ def test_no_message_tells_a_secret(server: RegistryServer, answer: Answer) -> No
 def test_credentials_do_not_follow_a_redirection(server: RegistryServer) -> None:
     with registry_server() as entry:
         entry.override = Answer(302, headers=(("Location", f"{server.url}/schemas/ids/7"),))
-        ConfluentSchemaRegistry(entry.url, token=SECRET).schema(7)
+        at(entry.url, token=SECRET).schema(7)
     assert entry.authorizations == [f"Bearer {SECRET}"]
     assert server.authorizations == [""]
 
@@ -256,7 +264,7 @@ def test_a_registry_on_this_machine_is_reached_without_the_proxy(
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    assert ConfluentSchemaRegistry(server.url).schema(7).schema == SCHEMA
+    assert at(server.url).schema(7).schema == SCHEMA
 
 
 # References
@@ -293,7 +301,7 @@ REFERRING = {
 
 def test_references_are_written_out_once_each(server: RegistryServer) -> None:
     server.answers |= REFERRING
-    found = ConfluentSchemaRegistry(server.url).schema(9)
+    found = at(server.url).schema(9)
     fastavro.parse_schema(json.loads(found.schema))
     person, parcel = (field["type"] for field in json.loads(found.schema)["fields"])
     assert person["fields"][0]["type"]["fields"] == [{"name": "street", "type": "string"}]
@@ -305,7 +313,7 @@ def test_a_missing_reference_is_not_a_missing_schema(server: RegistryServer) -> 
     server.answers |= REFERRING
     del server.answers["/subjects/person/versions/3?deleted=true"]
     with pytest.raises(Unavailable, match="version 3 of person"):
-        ConfluentSchemaRegistry(server.url).schema(9)
+        at(server.url).schema(9)
 
 
 def test_references_that_run_in_a_circle_end(server: RegistryServer) -> None:
@@ -313,13 +321,13 @@ def test_references_that_run_in_a_circle_end(server: RegistryServer) -> None:
     server.answers["/subjects/b/versions/3?deleted=true"] = Answer.of(
         {"schema": record("B", a=["null", "A"]), "references": refer("b")}
     )
-    fastavro.parse_schema(json.loads(ConfluentSchemaRegistry(server.url).schema(9).schema))
+    fastavro.parse_schema(json.loads(at(server.url).schema(9).schema))
 
 
 def test_a_schema_with_references_that_is_no_schema_is_left_to_its_reader(server: RegistryServer) -> None:
     server.answers["/schemas/ids/9"] = Answer.of({"schema": "{", "references": refer("person")})
     server.answers["/subjects/person/versions/3?deleted=true"] = Answer.of({"schema": "{"})
-    assert ConfluentSchemaRegistry(server.url).schema(9).schema == "{"
+    assert at(server.url).schema(9).schema == "{"
 
 
 # TLS
@@ -376,9 +384,9 @@ def server_tls(authority: Authority, *, mutual: bool = False) -> ssl.SSLContext:
 
 def test_a_certificate_is_trusted_if_its_authority_is(authority: Authority) -> None:
     with registry_server({"/schemas/ids/7": Answer.of({"schema": SCHEMA})}, server_tls(authority)) as server:
-        assert ConfluentSchemaRegistry(server.url, ca_file=authority.file).schema(7).schema == SCHEMA
+        assert at(server.url, ca_file=authority.file).schema(7).schema == SCHEMA
         with pytest.raises(ConfigurationError, match=r"(?s)not trusted.*next: .*KBQ_REGISTRY_CA_FILE"):
-            ConfluentSchemaRegistry(server.url).schema(7)
+            at(server.url).schema(7)
 
 
 @pytest.mark.parametrize("password", [None, b"s3cr3t"])
@@ -386,7 +394,7 @@ def test_a_client_certificate_is_shown(authority: Authority, password: bytes | N
     certificate, key = authority.issue("client", password)
     tls = server_tls(authority, mutual=True)
     with registry_server({"/schemas/ids/7": Answer.of({"schema": SCHEMA})}, tls) as server:
-        registry = ConfluentSchemaRegistry(
+        registry = at(
             server.url,
             ca_file=authority.file,
             certificate_file=certificate,
@@ -395,7 +403,7 @@ def test_a_client_certificate_is_shown(authority: Authority, password: bytes | N
         )
         assert registry.schema(7).schema == SCHEMA
         with pytest.raises(Unavailable):
-            ConfluentSchemaRegistry(server.url, ca_file=authority.file).schema(7)
+            at(server.url, ca_file=authority.file).schema(7)
 
 
 def test_tls_files_that_cannot_be_used_are_refused(authority: Authority, tmp_path: Path) -> None:
@@ -411,7 +419,7 @@ def test_tls_files_that_cannot_be_used_are_refused(authority: Authority, tmp_pat
         {"certificate_file": certificate, "key_file": key, "key_password": "wr0ng"},
     ):
         with pytest.raises(ConfigurationError, match="TLS files") as raised:
-            ConfluentSchemaRegistry("https://127.0.0.1:1", **files)  # type: ignore[arg-type]
+            at("https://127.0.0.1:1", **files)
         assert "wr0ng" not in str(raised.value)
 
 
@@ -438,17 +446,17 @@ class TestRealRegistry(SchemaRegistryContract):
 
     @pytest.fixture
     def registry(self, local_stack: LocalStack) -> SchemaRegistry:
-        return ConfluentSchemaRegistry(local_stack.registry_url, timeout_seconds=60)
+        return at(local_stack.registry_url, timeout_seconds=60)
 
     def test_references_are_written_out(self, local_stack: LocalStack) -> None:
         register(local_stack, "test-registry.address", record("Address", street="string"), [])
         reference = {"name": "shop.Address", "subject": "test-registry.address", "version": 1}
         person = record("Person", home="shop.Address", work="Address")
         schema_id = register(local_stack, "test-registry.person", person, [reference])
-        found = ConfluentSchemaRegistry(local_stack.registry_url, timeout_seconds=60).schema(schema_id)
+        found = at(local_stack.registry_url, timeout_seconds=60).schema(schema_id)
         fastavro.parse_schema(json.loads(found.schema))
 
     def test_a_wrong_base_address_is_no_unknown_schema(self, local_stack: LocalStack) -> None:
         host = local_stack.registry_url.removesuffix("/apis/ccompat/v7")
         with pytest.raises(Unavailable, match=r"(?s)next: .*base address"):
-            ConfluentSchemaRegistry(host).schema(1)
+            at(host).schema(1)
