@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.names import TableReference, check_fits
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.files.encode import RejectedSchema, Route
-from kbq_assets.wire.privacy.avro import check_decided
+from kbq_assets.wire.privacy.tags import check_decided
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import (
     BodyKind,

@@ -122,7 +122,7 @@ def make_value(node: avro.AvroType, rng: random.Random) -> Any:
             index = rng.randrange(len(node.branches))
             return index, make_value(node.branches[index], rng)
         case avro.RecordType():
-            return {name: make_value(child, rng) for name, child in node.fields.items()}
+            return {name: make_value(field.type, rng) for name, field in node.fields.items()}
         case avro.Array():
             return [make_value(node.items, rng) for _ in range(rng.choice((0, 1, 2, 5)))]
         case avro.Map():

@@ -41,7 +41,7 @@ def encode(node: avro.AvroType, value: Any, rng: random.Random | None = None) ->
             index, inner = value
             return encode_long(index) + encode(node.branches[index], inner, rng)
         case avro.RecordType():
-            return b"".join(encode(child, value[name], rng) for name, child in node.fields.items())
+            return b"".join(encode(field.type, value[name], rng) for name, field in node.fields.items())
         case avro.Array():
             return _encode_blocks([encode(node.items, item, rng) for item in value], rng)
         case avro.Map():
@@ -116,7 +116,7 @@ class _Reader:
                 index = self.index(len(node.branches), Reason.INVALID_UNION)
                 return index, self.value(node.branches[index])
             case avro.RecordType():
-                return {name: self.value(child) for name, child in node.fields.items()}
+                return {name: self.value(field.type) for name, field in node.fields.items()}
             case avro.Array():
                 return list(self.blocks(lambda: self.value(node.items), _is_empty(node.items)))
             case avro.Map():
@@ -231,7 +231,7 @@ def _is_empty(node: avro.AvroType) -> bool:
         case avro.Fixed():
             return node.size == 0
         case avro.RecordType():
-            return all(_is_empty(child) for child in node.fields.values())
+            return all(_is_empty(field.type) for field in node.fields.values())
     return False
 
 
@@ -243,7 +243,7 @@ def plain(node: avro.AvroType, value: Any) -> Any:
         case avro.Union():
             return plain(node.branches[value[0]], value[1])
         case avro.RecordType():
-            return {name: plain(child, value[name]) for name, child in node.fields.items()}
+            return {name: plain(field.type, value[name]) for name, field in node.fields.items()}
         case avro.Array():
             return [plain(node.items, item) for item in value]
         case avro.Map():
@@ -260,7 +260,7 @@ def tagged(node: avro.AvroType, value: Any) -> Any:
             branch = node.branches[value[0]]
             return avro.branch_name(branch), tagged(branch, value[1])
         case avro.RecordType():
-            return {name: tagged(child, value[name]) for name, child in node.fields.items()}
+            return {name: tagged(field.type, value[name]) for name, field in node.fields.items()}
         case avro.Array():
             return [tagged(node.items, item) for item in value]
         case avro.Map():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import fastavro
 import pytest
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.records.program import Program, compile_program
 from kbq_assets.wire.records.reasons import Reason
@@ -56,7 +58,7 @@ def subject(seed: int) -> Subject:
     bodies = [reference.encode(node, generate.make_value(node, rng), rng) for _ in range(10)]
     program = compile_program(node)
     parsed = fastavro.parse_schema(without_logical_types(schema))
-    return Subject(seed, node, program, parsed, bodies, _has_empty_items(node))
+    return Subject(seed, node, program, parsed, bodies, visit(node, _HasEmptyItems()))
 
 
 def without_logical_types(schema: Any) -> Any:
@@ -65,10 +67,9 @@ def without_logical_types(schema: Any) -> Any:
     return [without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _has_empty_items(node: avro.AvroType) -> bool:
-    if isinstance(node, avro.Array) and reference._is_empty(node.items):
-        return True
-    return any(_has_empty_items(child) for child in avro.children(node))
+class _HasEmptyItems(SchemaVisitor[bool]):
+    def other(self, node: avro.AvroType, inside: Sequence[bool]) -> bool:
+        return any(inside) or (isinstance(node, avro.Array) and reference._is_empty(node.items))
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -9,13 +9,14 @@ the shape of the columns, and says which branch it was.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
 _RAW: Final = {
     "null": pa.null(),
@@ -42,67 +43,58 @@ class Value:
 
 def value_of(node: avro.AvroType) -> Value:
     """The type of a parsed, non-recursive schema."""
-    return _value(node, (f"t{i}" for i in itertools.count()))
+    return visit(node, _Values())
 
 
-def _value(node: avro.AvroType, names: Iterator[str]) -> Value:
-    match node:
-        case avro.Primitive():
-            return Value(node.kind, _RAW[node.kind], dict(node.logical))
-        case avro.Enum():
-            return Value({"type": "enum", "name": next(names), "symbols": list(node.symbols)}, pa.string())
-        case avro.Fixed():
-            schema = {"type": "fixed", "name": next(names), "size": node.size}
-            return Value(schema, pa.binary(), dict(node.logical))
-        case avro.RecordType():
-            return _record({name: _value(child, names) for name, child in node.fields.items()}, names)
-        case avro.Array():
-            return _list(_value(node.items, names))
-        case avro.Map():
-            key = Value("string", pa.string())
-            return _list(_record({"key": key, "value": _value(node.values, names)}, names))
-        case avro.Union():
-            return _union(node, names)
-    raise AssertionError(node)
+class _Values(SchemaVisitor[Value]):
+    """Each use of a named type is a type of its own: fastavro wants other names for them."""
+
+    once = False
+
+    def __init__(self) -> None:
+        self._names = (f"t{i}" for i in itertools.count())
+
+    def primitive(self, node: avro.Primitive) -> Value:
+        return Value(node.kind, _RAW[node.kind], dict(node.logical))
+
+    def enum(self, node: avro.Enum) -> Value:
+        schema = {"type": "enum", "name": next(self._names), "symbols": list(node.symbols)}
+        return Value(schema, pa.string())
+
+    def fixed(self, node: avro.Fixed) -> Value:
+        schema = {"type": "fixed", "name": next(self._names), "size": node.size}
+        return Value(schema, pa.binary(), dict(node.logical))
+
+    def array(self, node: avro.Array, items: Value) -> Value:
+        return _list(items)
+
+    def map(self, node: avro.Map, values: Value) -> Value:
+        return _list(self._struct({"key": Value("string", pa.string()), "value": values}))
+
+    def record(self, node: avro.RecordType, fields: Sequence[Value]) -> Value:
+        return self._struct(dict(zip(node.fields, fields, strict=True)))
+
+    def union(self, node: avro.Union, branches: Sequence[Value]) -> Value:
+        pairs = list(zip(node.branches, branches, strict=True))
+        if not node.several:
+            value = next((v for branch, v in pairs if not avro.is_null(branch)), branches[0])
+            return Value([v.avro for v in branches], value.raw, value.logical, value.members, value.item)
+        members = {avro.member_name(branch): v for branch, v in pairs if not avro.is_null(branch)}
+        schemas = [
+            v.avro if avro.is_null(branch) else self._struct({avro.member_name(branch): v}).avro
+            for branch, v in pairs
+        ]
+        return Value(schemas, _raw(members), members=members)
+
+    def _struct(self, members: dict[str, Value]) -> Value:
+        fields = [{"name": name, "type": value.avro} for name, value in members.items()]
+        schema = {"type": "record", "name": next(self._names), "fields": fields}
+        return Value(schema, _raw(members), members=members)
 
 
-def _record(members: dict[str, Value], names: Iterator[str]) -> Value:
-    fields = [{"name": name, "type": value.avro} for name, value in members.items()]
-    raw = pa.struct([pa.field(name, value.raw) for name, value in members.items()])
-    return Value({"type": "record", "name": next(names), "fields": fields}, raw, members=members)
+def _raw(members: Mapping[str, Value]) -> pa.DataType:
+    return pa.struct([pa.field(name, value.raw) for name, value in members.items()])
 
 
 def _list(item: Value) -> Value:
     return Value({"type": "array", "items": item.avro}, pa.list_(item.raw), item=item)
-
-
-def _union(node: avro.Union, names: Iterator[str]) -> Value:
-    others = [branch for branch in node.branches if not _is_null(branch)]
-    if len(others) <= 1:
-        values = [_value(branch, names) for branch in node.branches]
-        (value,) = [v for v, b in zip(values, node.branches, strict=True) if not _is_null(b)] or values
-        return Value([v.avro for v in values], value.raw, value.logical, value.members, value.item)
-    members: dict[str, Value] = {}
-    schemas: list[Any] = []
-    for branch in node.branches:
-        if _is_null(branch):
-            schemas.append("null")
-            continue
-        member = {f"{_branch_name(branch)}_value": _value(branch, names)}
-        schemas.append(_record(member, names).avro)
-        members.update(member)
-    raw = pa.struct([pa.field(name, value.raw) for name, value in members.items()])
-    return Value(schemas, raw, members=members)
-
-
-def _is_null(node: avro.AvroType) -> bool:
-    return isinstance(node, avro.Primitive) and node.kind == "null"
-
-
-def _branch_name(node: avro.AvroType) -> str:
-    match node:
-        case avro.Primitive():
-            return node.kind
-        case avro.Fixed() | avro.Enum() | avro.RecordType():
-            return node.name.rpartition(".")[2]
-    return type(node).__name__.lower()

@@ -37,13 +37,13 @@ class FlatField:
 def flat_fields(node: avro.AvroType) -> tuple[FlatField, ...] | None:
     """The fields of a flat record, None when it is not flat."""
     assert isinstance(node, avro.RecordType)
-    fields = [_field(name, child) for name, child in node.fields.items()]
+    fields = [_field(name, field.type) for name, field in node.fields.items()]
     return None if None in fields else tuple(f for f in fields if f is not None)
 
 
 def _field(name: str, node: avro.AvroType) -> FlatField | None:
     if isinstance(node, avro.Union):
-        nulls = [isinstance(branch, avro.Primitive) and branch.kind == "null" for branch in node.branches]
+        nulls = [avro.is_null(branch) for branch in node.branches]
         if len(nulls) != 2 or sum(nulls) != 1:
             return None
         null_branch = nulls.index(True)

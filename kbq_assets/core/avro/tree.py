@@ -1,8 +1,8 @@
-"""Avro writer schemas as a tree: parsed strictly, names resolved, canonical with logical types.
+"""Avro writer schemas as a tree: parsed strictly, names resolved, what a schema says of types and fields kept.
 
-Strict means: what BigQuery, DuckDB, fastavro or Avro for Java would refuse in a file's header is refused
-here, per schema, with the place named, instead of failing a load job later. Docs, aliases, defaults and
-unknown properties are allowed and have no effect.
+Strict: if BigQuery, DuckDB, fastavro or Avro for Java would refuse a schema in a file's header, parsing refuses it
+here, names the place, and no load job fails later. Docs, aliases, defaults and unknown properties are allowed. They
+do not change how a record is encoded; nodes keep them as ``attributes`` for those who read descriptions and tags.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from kbq_assets.core.errors import UnstageableSchema
@@ -23,17 +23,29 @@ _LOGICAL = ("logicalType", "precision", "scale", "sqlType")
 """Attributes that change what a warehouse makes of a value, in canonical order."""
 
 Logical: TypeAlias = tuple[tuple[str, str | int], ...]
+Attributes: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(eq=False, slots=True)
 class AvroType:
-    """A type. ``logical`` holds its logical attributes in canonical order."""
+    """A type. ``logical`` holds its logical attributes in canonical order.
+
+    ``attributes`` is the JSON object that defines the type, empty for a bare name. ``wrappers`` are the objects around
+    that definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first: Avro ignores what
+    they say, but a tag in one counts.
+    """
 
     logical: Logical
+    attributes: Attributes = field(default_factory=dict, kw_only=True)
+    wrappers: tuple[Attributes, ...] = field(default=(), kw_only=True)
 
     def attribute(self, name: str) -> str | int | None:
-        """A logical attribute's value, None without it."""
+        """A logical attribute's value; None if the type has none."""
         return dict(self.logical).get(name)
+
+    def values_of(self, name: str) -> Iterator[Any]:
+        """Every value that the definition and its wrappers give an attribute, outermost first."""
+        return (said[name] for said in (*self.wrappers, self.attributes) if name in said)
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +57,7 @@ class Primitive(AvroType):
 
 @dataclass(eq=False, slots=True)
 class Fixed(AvroType):
-    """So many bytes."""
+    """``size`` bytes."""
 
     name: str
     size: int
@@ -79,13 +91,31 @@ class Union(AvroType):
 
     branches: tuple[AvroType, ...]
 
+    @property
+    def several(self) -> bool:
+        """Whether more than one branch is not null: a warehouse makes a STRUCT with a field per branch of it."""
+        return sum(not is_null(branch) for branch in self.branches) > 1
+
+
+@dataclass(eq=False, slots=True)
+class Field:
+    """A field of a record. ``attributes`` is the JSON object that defines it: doc, default, tags."""
+
+    name: str
+    type: AvroType
+    attributes: Attributes = field(default_factory=dict)
+
 
 @dataclass(eq=False, slots=True)
 class RecordType(AvroType):
-    """``fields`` fill after construction: a field may name the record it is in."""
+    """``fields`` by name fill after construction: a field may name the record it is in."""
 
     name: str
-    fields: dict[str, AvroType] = field(default_factory=dict)
+    fields: dict[str, Field] = field(default_factory=dict)
+
+
+#: A type with a full name, which no other type of its schema has. All uses of a record share its ``fields``.
+NamedType: TypeAlias = Fixed | Enum | RecordType
 
 
 def load_schema(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
@@ -108,107 +138,34 @@ def parse(schema: Any) -> AvroType:
     return _Parser().node(schema, namespace="", place="", depth=0)
 
 
-def children(node: AvroType) -> Iterator[AvroType]:
-    """The types directly inside ``node``."""
-    match node:
-        case Array():
-            yield node.items
-        case Map():
-            yield node.values
-        case Union():
-            yield from node.branches
-        case RecordType():
-            yield from node.fields.values()
+def is_null(node: AvroType) -> bool:
+    """Whether the type is null."""
+    return isinstance(node, Primitive) and node.kind == "null"
 
 
-def references(root: AvroType) -> dict[int, int]:
-    """How often each record (by ``id``) is used, inside itself included."""
-    counts: dict[int, int] = {}
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, RecordType):
-            counts[id(node)] = counts.get(id(node), 0) + 1
-            if counts[id(node)] > 1:
-                continue
-        pending.extend(children(node))
-    return counts
+def branch_name(branch: AvroType) -> str:
+    """The name by which Avro tells a union's branches apart: a kind, or a full name."""
+    match branch:
+        case Primitive():
+            return branch.kind
+        case Fixed() | Enum() | RecordType():
+            return branch.name
+    return type(branch).__name__.lower()
 
 
-def recursive_record(root: AvroType) -> RecordType | None:
-    """A record that contains itself, if there is one."""
-    finished: set[int] = set()
-
-    def visit(node: AvroType, above: tuple[int, ...]) -> RecordType | None:
-        if isinstance(node, RecordType):
-            if id(node) in above:
-                return node
-            if id(node) in finished:
-                return None
-            above = (*above, id(node))
-        found = next((hit for child in children(node) if (hit := visit(child, above))), None)
-        if isinstance(node, RecordType):
-            finished.add(id(node))
-        return found
-
-    return visit(root, ())
+def member_name(branch: AvroType) -> str:
+    """The field that a branch gets in the STRUCT of a union of several types."""
+    return f"{branch_name(branch).rpartition('.')[2]}_value"
 
 
-def canonical(root: AvroType) -> Any:
-    """JSON values that are equal for schemas which load alike.
-
-    Avro's parsing canonical form, with logical types (which it drops): they decide the loaded column's type.
-    """
-    seen: set[str] = set()
-
-    def form(node: AvroType) -> Any:
-        match node:
-            case Primitive():
-                return {"type": node.kind, **dict(node.logical)} if node.logical else node.kind
-            case Array():
-                return {"type": "array", "items": form(node.items), **dict(node.logical)}
-            case Map():
-                return {"type": "map", "values": form(node.values), **dict(node.logical)}
-            case Union():
-                return [form(branch) for branch in node.branches]
-            case Fixed() | Enum() | RecordType():
-                if node.name in seen:
-                    return node.name
-                seen.add(node.name)
-                return named(node)
-        raise AssertionError(node)
-
-    def named(node: Fixed | Enum | RecordType) -> Any:
-        match node:
-            case Fixed():
-                own: dict[str, Any] = {"type": "fixed", "size": node.size}
-            case Enum():
-                own = {"type": "enum", "symbols": list(node.symbols)}
-            case RecordType():
-                fields = [{"name": name, "type": form(child)} for name, child in node.fields.items()]
-                own = {"type": "record", "fields": fields}
-        return {"name": node.name, **own, **dict(node.logical)}
-
-    return form(root)
-
-
-def named_types(root: AvroType) -> set[str]:
-    """The full names of all named types."""
-    names: set[str] = set()
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Fixed | Enum | RecordType):
-            if node.name in names:
-                continue
-            names.add(node.name)
-        pending.extend(children(node))
-    return names
+def full_name(name: str, namespace: str) -> str:
+    """A type's name with its namespace."""
+    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 class _Parser:
     def __init__(self) -> None:
-        self.named: dict[str, AvroType] = {}
+        self.named: dict[str, NamedType] = {}
 
     def node(self, schema: Any, namespace: str, place: str, depth: int) -> AvroType:
         if depth > MAX_SCHEMA_DEPTH:
@@ -238,37 +195,38 @@ class _Parser:
             raise _refusal(place, f"a union has two branches of one type: {', '.join(keys)}")
         return Union((), branches)
 
-    def complex(self, schema: Mapping[str, Any], namespace: str, place: str, depth: int) -> AvroType:
+    def complex(self, schema: Attributes, namespace: str, place: str, depth: int) -> AvroType:
         kind = schema["type"]
+        if not isinstance(kind, str):
+            return _wrapped(self.node(kind, namespace, place, depth + 1), schema)
         logical = _logical(schema)
-        if not isinstance(kind, str):  # {"type": {"type": …}} is one type in two coats
-            return self.node(kind, namespace, place, depth + 1)
         match kind:
             case "array":
-                return Array(
-                    logical, self.node(_need(schema, "items", place), namespace, place + "[]", depth + 1)
-                )
+                items = self.node(_need(schema, "items", place), namespace, place + "[]", depth + 1)
+                return Array(logical, items, attributes=schema)
             case "map":
-                return Map(
-                    logical, self.node(_need(schema, "values", place), namespace, place + "{}", depth + 1)
-                )
+                values = self.node(_need(schema, "values", place), namespace, place + "{}", depth + 1)
+                return Map(logical, values, attributes=schema)
             case "record" | "error":
                 return self.record(schema, namespace, place, depth)
             case "enum":
-                return self.register(
-                    Enum(logical, _name_of(schema, namespace, place), _symbols(schema, place)), place
-                )
+                name, symbols = _name_of(schema, namespace, place), _symbols(schema, place)
+                return self.register(Enum(logical, name, symbols, attributes=schema), place)
             case "fixed":
-                size = schema.get("size")
-                if not isinstance(size, int) or not 0 <= size < 2**31:
-                    raise _refusal(place, f"a fixed type has no valid size: {size!r}")
-                return self.register(Fixed(logical, _name_of(schema, namespace, place), size), place)
+                return self.fixed(schema, namespace, place)
             case _ if kind in PRIMITIVES:
-                return Primitive(logical, kind)
-        return self.by_name(kind, namespace, place)
+                return Primitive(logical, kind, attributes=schema)
+        return _wrapped(self.by_name(kind, namespace, place), schema)
+
+    def fixed(self, schema: Attributes, namespace: str, place: str) -> AvroType:
+        size = schema.get("size")
+        if not isinstance(size, int) or not 0 <= size < 2**31:
+            raise _refusal(place, f"a fixed type has no valid size: {size!r}")
+        name = _name_of(schema, namespace, place)
+        return self.register(Fixed(_logical(schema), name, size, attributes=schema), place)
 
     def record(self, schema: Mapping[str, Any], namespace: str, place: str, depth: int) -> AvroType:
-        record = RecordType((), _name_of(schema, namespace, place))
+        record = RecordType((), _name_of(schema, namespace, place), attributes=schema)
         self.register(record, place)
         inner = record.name.rpartition(".")[0]
         fields = _need(schema, "fields", place)
@@ -283,24 +241,20 @@ class _Parser:
                     place, f"fields {other!r} and {name!r} have one name (column names ignore case)"
                 )
             inside = f"{place}.{name}" if place else name
-            record.fields[name] = self.node(_need(each, "type", inside), inner, inside, depth + 1)
+            type_ = self.node(_need(each, "type", inside), inner, inside, depth + 1)
+            record.fields[name] = Field(name, type_, each)
         return record
 
-    def register(self, node: Fixed | Enum | RecordType, place: str) -> AvroType:
+    def register(self, node: NamedType, place: str) -> AvroType:
         if node.name in self.named:
             raise _refusal(place, f"type {node.name!r} is defined twice")
         self.named[node.name] = node
         return node
 
 
-def branch_name(branch: AvroType) -> str:
-    """What tells a union's branches apart: a kind, or a full name."""
-    match branch:
-        case Primitive():
-            return branch.kind
-        case Fixed() | Enum() | RecordType():
-            return branch.name
-    return type(branch).__name__.lower()
+def _wrapped(node: AvroType, wrapper: Attributes) -> AvroType:
+    """A copy, because a wrapper around a reference says something of one use only."""
+    return replace(node, wrappers=(wrapper, *node.wrappers))
 
 
 def _logical(schema: Mapping[str, Any]) -> Logical:
@@ -336,11 +290,6 @@ def _name_of(schema: Mapping[str, Any], namespace: str, place: str) -> str:
     for part in full.split("."):
         _simple_name(part, place)
     return full
-
-
-def full_name(name: str, namespace: str) -> str:
-    """A type's name with its namespace."""
-    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _simple_name(name: Any, place: str) -> str:

@@ -9,16 +9,17 @@ a STRING; fields, unions and arrays of nothing but null have no column; arrays o
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.visitor import ColumnVisitor, visit
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import TableNotes
 
-_PRIMITIVES = {
+_SCALARS = {
     "boolean": "BOOL",
     "int": "INT64",
     "long": "INT64",
@@ -26,9 +27,8 @@ _PRIMITIVES = {
     "double": "FLOAT64",
     "bytes": "BYTES",
     "string": "STRING",
+    "fixed": "BYTES",
 }
-_SCALARS = {**_PRIMITIVES, "enum": "STRING", "fixed": "BYTES"}
-_KINDS = frozenset({*_SCALARS, "null", "record", "error", "array", "map"})
 _LOGICAL = {
     ("int", "date"): "DATE",
     ("int", "time-millis"): "TIME",
@@ -42,6 +42,8 @@ _LOGICAL = {
 MAX_STRUCT_DEPTH = 15
 #: Fields of records count as columns: https://cloud.google.com/bigquery/quotas#table_limits
 MAX_COLUMNS = 10_000
+#: A schema that uses its records often may have 2**100 columns: counting ends here.
+_MOST_COUNTED = 10 * MAX_COLUMNS
 #: https://cloud.google.com/bigquery/docs/schemas#column_names
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
 _LEVELS = ("", "NONE", "LOW", "MEDIUM", "HIGH")
@@ -109,12 +111,13 @@ class IncompatibleColumn(ConfigurationError):
 
 def columns_of(schema: str) -> tuple[Column, ...]:
     """The columns of an Avro record schema. Raises EncodingError for what no warehouse column can hold."""
-    columns = _SchemaReader().fields(json.loads(schema), "", "")
+    root = avro.parse(avro.load_schema(schema))
+    if not isinstance(root, avro.RecordType):
+        raise _refused("", f"{avro.branch_name(root)}, which is not a record,", "stage records")
+    record = visit(root, _Columns())
+    columns = record.fields if record is not None else ()
     if (count := _check_names(columns, "")) > MAX_COLUMNS:
-        raise EncodingError(
-            f"{count} columns, fields of records included: a table holds {MAX_COLUMNS}",
-            next_step="leave some out",
-        )
+        raise _too_many(str(count))
     return columns
 
 
@@ -193,131 +196,113 @@ def type_of(column: Column) -> str:
     return f"{'REPEATED ' if column.mode == 'REPEATED' else ''}{column.type}"
 
 
-class _SchemaReader:
-    """Reads one schema: remembers its named types, and how deep in records it is."""
+class _Columns(ColumnVisitor[Column | None]):
+    """The column of each type, None for a type that holds nothing but nulls: BigQuery ignores it.
+
+    A field gives its column a name; its place is only known there, so that each use of a type has its own errors.
+    """
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[Any, str]] = {}
-        self._open: list[int] = []  # identities of the records being read: one inside itself is recursive
+        super().__init__()
+        self._depth = 0
+        self._count = 0
 
-    def fields(self, schema: Mapping[str, Any], namespace: str, place: str) -> tuple[Column, ...]:
-        """The columns of a record. A field of type null has none: BigQuery ignores it."""
-        namespace = self._remember(schema, namespace)
-        if id(schema) in self._open:
-            raise _refused(place, "its type contains itself", "replace the recursion by an array of records")
-        if len(self._open) > MAX_STRUCT_DEPTH:
-            raise _refused(
-                place, f"more than {MAX_STRUCT_DEPTH} levels of records", "flatten the inner records"
-            )
-        self._open.append(id(schema))
-        columns = [_told(self.column(i["name"], i["type"], namespace, place), i) for i in schema["fields"]]
-        self._open.pop()
-        found = tuple(c for c in columns if c is not None)
-        if not found:
-            raise _refused(place, "a record without columns", "give the record a field, or leave it out")
-        return found
+    def primitive(self, node: avro.Primitive) -> Column | None:
+        return (
+            None if node.kind == "null" else _tagged(Column("", _scalar(node.kind, node), "REQUIRED"), node)
+        )
 
-    def column(self, name: str, schema: Any, namespace: str, place: str) -> Column | None:
-        """The column of one field, None for a type that holds nothing but nulls."""
-        inside = f"{place}.{name}" if place else name
-        levels: list[str] = []
-        schema, namespace = self._resolved(schema, namespace, inside, levels)
-        column = self._column(name, schema, namespace, inside)
-        return None if column is None else _at_least(column, *levels)
+    def fixed(self, node: avro.Fixed) -> Column:
+        return _tagged(Column("", _scalar("fixed", node), "REQUIRED"), node)
 
-    def _column(self, name: str, schema: Any, namespace: str, inside: str) -> Column | None:
-        """The same for a definition; ``inside`` is the place of what is in it."""
-        if isinstance(schema, list):
-            return self._union(name, schema, namespace, inside)
-        kind = schema if isinstance(schema, str) else schema["type"]
-        if kind == "null":
-            return None
-        if kind in ("record", "error"):
-            return Column(name, "STRUCT", "REQUIRED", self.fields(schema, namespace, inside))
-        if kind == "map":
-            return self._map(name, schema, namespace, inside)
-        if kind == "array":
-            return self._array(name, schema, namespace, inside)
-        return Column(name, self._scalar(kind, schema, namespace), "REQUIRED")
+    def enum(self, node: avro.Enum) -> Column:
+        return _tagged(Column("", "STRING", "REQUIRED"), node)
 
-    def _resolved(self, schema: Any, namespace: str, place: str, levels: list[str]) -> tuple[Any, str]:
-        """Follow names, and types in two coats (``{"type": {…}}``), to a definition and its namespace. Adds the levels
-        of personal data on the way to ``levels``."""
-        while True:
-            if isinstance(schema, str) and schema not in _PRIMITIVES and schema != "null":
-                full = f"{namespace}.{schema}" if namespace and "." not in schema else schema
-                found = self._named.get(full) or self._named.get(schema)
-                if found is None:
-                    raise _refused(
-                        place, f"type {schema!r} is not defined", "check the schema in the registry"
-                    )
-                schema, namespace = found
-            levels.append(_level(schema))
-            if not isinstance(schema, dict) or (isinstance(schema["type"], str) and schema["type"] in _KINDS):
-                return schema, namespace
-            schema = schema["type"]
+    def array(self, node: avro.Array, items: Column | None) -> Column | None:
+        if items is None:
+            return None  # BigQuery ignores an array of nulls
+        if items.mode == "REPEATED":
+            raise _refused(self._place, "an array of arrays or maps", "wrap the inner one in a record")
+        return _tagged(replace(items, mode="REPEATED"), node)
 
-    def _scalar(self, kind: str, schema: Any, namespace: str) -> str:
-        details = schema if isinstance(schema, dict) else {}
-        if kind in ("enum", "fixed"):
-            self._remember(details, namespace)
-        if kind == "string" and details.get("sqlType") in ("JSON", "GEOGRAPHY"):
-            return str(details["sqlType"])
-        logical = details.get("logicalType")
-        if logical == "decimal" and kind in ("bytes", "fixed"):
-            return _decimal(details)
-        return _LOGICAL.get((kind, str(logical)), _SCALARS[kind])
+    def map(self, node: avro.Map, values: Column | None) -> Column:
+        # NULLABLE: a load may not make a REQUIRED field of a table NULLABLE, the reverse is always allowed.
+        key = Column("key", "STRING")
+        fields = (key,) if values is None else (key, _nullable(replace(values, name="value")))
+        return _tagged(Column("", "STRUCT", "REPEATED", fields), node)
 
-    def _union(self, name: str, branches: list[Any], namespace: str, place: str) -> Column | None:
-        others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
-        if not others:
-            return None
-        if len(others) == 1:
-            column = self.column(name, others[0], namespace, place.rpartition(".")[0])
-            if column is None or column.mode == "REPEATED" or len(branches) == 1:
-                return column
-            return replace(column, mode="NULLABLE")
-        members = [self.column(f"{branch_name(b)}_value", b, namespace, place) for b in others]
-        fields = tuple(_nullable(member) for member in members if member is not None)
+    def union(self, node: avro.Union, branches: Sequence[Column | None]) -> Column | None:
+        members = [
+            (branch, column)
+            for branch, column in zip(node.branches, branches, strict=True)
+            if column is not None
+        ]
+        if not node.several:
+            if not members:
+                return None
+            column = members[0][1]
+            return _tagged(column if len(branches) == 1 else _nullable(column), node)
+        fields = tuple(
+            _nullable(replace(column, name=avro.member_name(branch))) for branch, column in members
+        )
         names = [member.name.lower() for member in fields]
         if len(set(names)) < len(names):
-            raise _refused(place, "a union of types with one name", "rename one of the types")
-        return Column(name, "STRUCT", "NULLABLE", fields)
+            raise _refused(self._place, "a union of types with one name", "rename one of the types")
+        return _tagged(Column("", "STRUCT", "NULLABLE", fields), node)
 
-    def _map(self, name: str, schema: Mapping[str, Any], namespace: str, place: str) -> Column:
-        # NULLABLE: a load may not make a REQUIRED field of a table NULLABLE, the reverse is always allowed.
-        key, value = Column("key", "STRING"), self.column("value", schema["values"], namespace, place)
-        return Column(name, "STRUCT", "REPEATED", (key,) if value is None else (key, _nullable(value)))
+    def before_record(self, node: avro.RecordType) -> None:
+        if self._depth > MAX_STRUCT_DEPTH:
+            raise _refused(
+                self._place, f"more than {MAX_STRUCT_DEPTH} levels of records", "flatten the inner records"
+            )
+        self._depth += 1
 
-    def _array(self, name: str, schema: Mapping[str, Any], namespace: str, place: str) -> Column | None:
-        item = self.column(name, schema["items"], namespace, place.rpartition(".")[0])
-        if item is None:
-            return None  # BigQuery ignores an array of nulls
-        if item.mode == "REPEATED":
-            raise _refused(place, "an array of arrays or maps", "wrap the inner one in a record")
-        return replace(item, mode="REPEATED")
+    def record(self, node: avro.RecordType, fields: Sequence[Column | None]) -> Column:
+        self._depth -= 1
+        found = tuple(column for column in fields if column is not None)
+        if not found:
+            raise _refused(
+                self._place, "a record without columns", "give the record a field, or leave it out"
+            )
+        return _tagged(Column("", "STRUCT", "REQUIRED", found), node)
 
-    def _remember(self, schema: Mapping[str, Any], namespace: str) -> str:
-        """Note a named type; return the namespace its content lives in."""
-        outer, name = namespace, str(schema.get("name", ""))
-        if "." in name:
-            namespace, _, name = name.rpartition(".")
-        else:
-            namespace = str(schema.get("namespace", namespace) or "")
-        self._named[f"{namespace}.{name}" if namespace else name] = (schema, outer)
-        return namespace
+    def field(self, field: avro.Field, result: Column | None) -> Column | None:
+        if result is None:
+            return None
+        self._count += 1
+        if self._count > _MOST_COUNTED:
+            raise _too_many(f"more than {_MOST_COUNTED}")
+        said = field.attributes
+        column = replace(result, name=field.name, description=str(said.get("doc") or ""))
+        return _at_least(column, said["pii"]) if "pii" in said else column
+
+    def inside_itself(self, node: avro.RecordType) -> Column:
+        raise _refused(
+            self._place, "its type contains itself", "replace the recursion by an array of records"
+        )
+
+    @property
+    def _place(self) -> str:
+        return ".".join(self.path)
 
 
-def _told(column: Column | None, field: Mapping[str, Any]) -> Column | None:
-    """A column with what its field says of itself, and its type."""
-    if column is None or not ("doc" in field or "pii" in field):
-        return column
-    return _at_least(replace(column, description=str(field.get("doc") or "")), _level(field))
+def _scalar(kind: str, node: avro.AvroType) -> str:
+    sql_type, logical = node.attribute("sqlType"), node.attribute("logicalType")
+    if kind == "string" and sql_type in ("JSON", "GEOGRAPHY"):
+        return str(sql_type)
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return _decimal(node.attribute("precision") or 0, node.attribute("scale") or 0)
+    return _LOGICAL.get((kind, str(logical)), _SCALARS[kind])
 
 
-def _at_least(column: Column, *levels: str) -> Column:
-    """A column as personal as each of these levels says."""
-    highest = max((column.pii, *levels), key=_rank)
+def _tagged(column: Column, node: avro.AvroType) -> Column:
+    """A column with the level of personal data that its type has."""
+    return _at_least(column, *node.values_of("pii"))
+
+
+def _at_least(column: Column, *said: Any) -> Column:
+    """A column with the highest of its own level and these."""
+    highest = max((column.pii, *(str(each or "").upper() for each in said)), key=_rank)
     return column if highest == column.pii else replace(column, pii=highest)
 
 
@@ -325,23 +310,11 @@ def _rank(level: str) -> int:
     return _LEVELS.index(level) if level in _LEVELS else 1
 
 
-def _level(said: Any) -> str:
-    return str(said.get("pii") or "").upper() if isinstance(said, Mapping) else ""
-
-
-def branch_name(branch: Any) -> str:
-    """The name of a union's branch, without its namespace: its field is ``<name>_value``."""
-    while isinstance(branch, dict):
-        branch = branch.get("name", branch["type"])
-    return str(branch).rsplit(".", 1)[-1]
-
-
-def _decimal(details: Mapping[str, Any]) -> str:
+def _decimal(precision: str | int, scale: str | int) -> str:
     """NUMERIC has 29 digits before the point and 9 after it, BIGNUMERIC 38 and 38; a longer one is a STRING.
 
     A decimal without a valid precision is plain bytes, as Avro's specification says.
     """
-    precision, scale = details.get("precision", 0), details.get("scale", 0)
     if (
         not isinstance(precision, int)
         or not isinstance(scale, int)
@@ -356,6 +329,13 @@ def _decimal(details: Mapping[str, Any]) -> str:
 
 def _nullable(column: Column) -> Column:
     return column if column.mode == "REPEATED" else replace(column, mode="NULLABLE")
+
+
+def _too_many(count: str) -> EncodingError:
+    return EncodingError(
+        f"{count} columns, fields of records included: a table holds {MAX_COLUMNS}",
+        next_step="leave some out",
+    )
 
 
 def _refused(place: str, problem: str, next_step: str) -> EncodingError:

@@ -9,12 +9,13 @@ to 9999 is no time. wire/records/event_time.py says the same of bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
+from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.json.numbers import Number
 
@@ -106,16 +107,15 @@ def option_text(said: Mapping[str, Any]) -> str:
     return f"{text}:{said['format']}" if "format" in said else text
 
 
-def choose_field(schema: Any, business: BusinessTime) -> Chosen | None:
-    """The field of an Avro record schema (as JSON values) that tells the time; None for none.
+def choose_field(schema: avro.AvroType, business: BusinessTime) -> Chosen | None:
+    """The field of an Avro record schema that has the business time; None if no field has one.
 
-    A single named field counts if it is there, whatever its type: whoever stages it refuses what cannot be a time.
+    A single named field counts if it exists, whatever its type: staging refuses one that cannot be a time.
     """
     if business.is_automatic:
         return _found(schema)
-    named = dict(_named_types(schema))
     for path in business.candidates:
-        type_ = _type_at(schema, path.split("."), named)
+        type_ = _type_at(schema, path.split("."))
         if type_ is not None and (len(business.candidates) == 1 or _tier(type_) is not None):
             return Chosen(path, "named" if len(business.candidates) == 1 else "the first candidate there")
     return None
@@ -158,16 +158,16 @@ _TIMESTAMPS, _DATES, _TEXTS, _NUMBERS = range(4)
 _TIER_NAMES: Final = ("a timestamp", "a date", "text", "a plain number")
 
 
-def _found(schema: Any) -> Chosen | None:
+def _found(schema: avro.AvroType) -> Chosen | None:
     """The best of a record's own fields: by name, of a fitting type; else the first timestamp, else the first date."""
     best: tuple[tuple[int, ...], Chosen] | None = None
-    for index, each in enumerate(next(_records(schema, {}), {}).get("fields", ())):
-        tier, name = _tier(each["type"]), str(each["name"])
-        rank = name_rank(name)
-        key = None if tier is None else _sureness(tier, rank, name)
+    record = next(_records(schema), None)
+    for index, field in enumerate(record.fields.values() if record else ()):
+        tier, rank = _tier(field.type), name_rank(field.name)
+        key = None if tier is None else _sureness(tier, rank, field.name)
         if key is not None and tier is not None and (best is None or (*key, index) < best[0]):
             why = f"{_TIER_NAMES[tier]}, by its {'type' if rank is None else 'name'}"
-            best = ((*key, index), Chosen(name, why))
+            best = ((*key, index), Chosen(field.name, why))
     return None if best is None else best[1]
 
 
@@ -187,62 +187,39 @@ def _snake(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", split).strip("_").lower()
 
 
-def _tier(type_: Any) -> int | None:
-    """How well a type tells a time; None where a value may be something else. Null tells none, and is no obstacle."""
-    if isinstance(type_, list):
-        tiers = [_tier(branch) for branch in type_ if branch not in ("null", {"type": "null"})]
+def _tier(node: avro.AvroType) -> int | None:
+    """How likely values of a type are times; None if some are something else. A null is no time, and no obstacle."""
+    if isinstance(node, avro.Union):
+        if node.wrappers:
+            return None  # never chosen so far: partitions of existing topics must not move
+        tiers = [_tier(branch) for branch in node.branches if not avro.is_null(branch)]
         return None if not tiers or None in tiers else max(tier for tier in tiers if tier is not None)
-    logical = ""
-    while isinstance(type_, Mapping):
-        logical = str(type_.get("logicalType") or logical)
-        type_ = type_.get("type")
-    if logical == "date" and type_ == "int":
+    if not isinstance(node, avro.Primitive):
+        return None
+    logical = next((str(value) for value in reversed([*node.values_of("logicalType")]) if value), "")
+    if logical == "date" and node.kind == "int":
         return _DATES
-    if logical.startswith(("timestamp-", "local-timestamp-")) and type_ == "long":
+    if logical.startswith(("timestamp-", "local-timestamp-")) and node.kind == "long":
         return _TIMESTAMPS
-    plain = {"string": _TEXTS, "long": _NUMBERS, "int": _NUMBERS}
-    return plain.get(type_) if isinstance(type_, str) and not logical else None
+    return None if logical else _PLAIN_TIERS.get(node.kind)
 
 
-def _named_types(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Records by their full and their simple names."""
-    if isinstance(schema, list):
-        for branch in schema:
-            yield from _named_types(branch)
-    elif isinstance(schema, Mapping):
-        if "fields" in schema and "name" in schema:
-            name = str(schema["name"])
-            space = str(schema.get("namespace", ""))
-            yield from ((each, schema) for each in {name, name.rpartition(".")[2], f"{space}.{name}"})
-        for each in schema.get("fields", ()):
-            yield from _named_types(each["type"])
-        yield from _named_types([schema[key] for key in ("type", "items", "values") if key in schema])
+_PLAIN_TIERS: Final = {"string": _TEXTS, "long": _NUMBERS, "int": _NUMBERS}
 
 
-def _records(type_: Any, named: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The records that a type may be."""
-    if isinstance(type_, list):
-        for branch in type_:
-            yield from _records(branch, named)
-    elif isinstance(type_, str) and type_ in named:
-        yield named[type_]
-    elif isinstance(type_, Mapping):
-        if "fields" in type_:
-            yield type_
-        else:
-            yield from _records(type_.get("type"), named)
+def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
+    """The records that a value of a type may be."""
+    if isinstance(node, avro.RecordType):
+        yield node
+    elif isinstance(node, avro.Union):
+        yield from (branch for branch in node.branches if isinstance(branch, avro.RecordType))
 
 
-def _type_at(type_: Any, path: list[str], named: Mapping[str, Any]) -> Any:
+def _type_at(node: avro.AvroType, path: Sequence[str]) -> avro.AvroType | None:
     if not path:
-        return type_
-    for record in _records(type_, named):
-        for each in record["fields"]:
-            if each["name"] == path[0]:
-                found = _type_at(each["type"], path[1:], named)
-                if found is not None:
-                    return found
-    return None
+        return node
+    fields = (record.fields[path[0]] for record in _records(node) if path[0] in record.fields)
+    return next((found for field in fields if (found := _type_at(field.type, path[1:]))), None)
 
 
 def _of_number(value: float, format_: str) -> int | None:

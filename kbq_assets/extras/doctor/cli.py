@@ -254,9 +254,7 @@ def personal_data(
 
 def _missing_fields(latest: LatestSchema | None, decisions: Sequence[Decision]) -> list[str]:
     """Fields that are decided about and that a schema does not have; none where that cannot be told."""
-    from kbq_assets.wire.privacy.avro import (
-        undeclared as undeclared_in_avro,  # with numpy, as the registry above
-    )
+    from kbq_assets.wire.privacy.tags import undeclared as undeclared_in_avro
 
     if latest is None or latest.has_references:
         return []

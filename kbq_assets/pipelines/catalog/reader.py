@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kbq_assets.core.avro.tree import AvroType, Field, RecordType, Union, parse
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, CatalogProblem, build_catalog
 from kbq_assets.core.catalog.datasets import dataset_of_entry
 from kbq_assets.core.catalog.starter import EXTENSIONS
@@ -178,12 +181,13 @@ def _check_schema(
         except EncodingError as error:
             yield CatalogProblem(schema.path, 1, "", error.message, error.next_step)
             return
-        # A writer may lack the field, and its records then have the Kafka time; here it is forgotten, or misspelt.
-        yield from _check_time(entry, schema, document)
+        root = parse(document)
+        yield from _check_time(entry, schema, root)
         yield from _check_columns(entry, schema)
-        yield from _check_destination(entry, schema, document, staged.program)
+        yield from _check_destination(entry, schema, root, staged.program)
     if time_fields:
-        yield from _untimed(schema, document, re.compile(time_fields))
+        with suppress(EncodingError):  # a key's schema is not used: it may be wrong
+            yield from _untimed(schema, parse(document), re.compile(time_fields))
 
 
 def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogProblem]:
@@ -211,18 +215,18 @@ def told_time(entry: CatalogEntry, files: CatalogFiles) -> str:
     if not values:
         return "chosen by each schema" if business.is_automatic else ", else ".join(business.candidates)
     try:
-        chosen = choose_field(json.loads(values[0].text), business)
-    except (ValueError, KeyError, TypeError):
+        chosen = choose_field(parse(json.loads(values[0].text)), business)
+    except (ValueError, EncodingError):
         return "not known: the schema has mistakes"
     return "the Kafka time: no field tells one" if chosen is None else f"{chosen.path}: {chosen.why}"
 
 
-def _check_time(entry: CatalogEntry, schema: SchemaFile, document: Any) -> Iterator[CatalogProblem]:
+def _check_time(entry: CatalogEntry, schema: SchemaFile, root: AvroType) -> Iterator[CatalogProblem]:
     """A writer may lack the field, and its records then have the Kafka time; here it is forgotten, or misspelt."""
     business = entry.settings.records.event_date
-    if business is None or business.is_automatic or choose_field(document, business) is not None:
+    if business is None or business.is_automatic or choose_field(root, business) is not None:
         return
-    near = difflib.get_close_matches(business.candidates[0], [where for where, _ in _fields(document)], 1)
+    near = difflib.get_close_matches(business.candidates[0], [where for where, _ in _fields(root)], 1)
     hint = f"did you mean {near[0]!r}?" if near else ""
     wanted = " or ".join(map(repr, business.candidates))
     yield CatalogProblem(
@@ -237,12 +241,12 @@ def _deciding_fields(entry: CatalogEntry) -> list[str]:
 
 
 def _check_destination(
-    entry: CatalogEntry, schema: SchemaFile, document: Any, program: Program
+    entry: CatalogEntry, schema: SchemaFile, root: AvroType, program: Program
 ) -> Iterator[CatalogProblem]:
     """As with times: a writer may lack the field, here it is forgotten."""
     for slot, path in enumerate(_deciding_fields(entry), program.captures - program.routes):
         if slot not in program.filled:
-            near = difflib.get_close_matches(path, [where for where, _ in _fields(document)], 1)
+            near = difflib.get_close_matches(path, [where for where, _ in _fields(root)], 1)
             hint = f"did you mean {near[0]!r}?" if near else ""
             what = f"has no field {path!r}, of which {entry.topic} makes its tables' names"
             yield CatalogProblem(schema.path, 1, "", what, hint)
@@ -251,7 +255,8 @@ def _check_destination(
 def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> None:
     """Raise EncodingError for a tagged field without a decision, or a decision that cannot be carried out."""
     # With numpy: not for every run of a driver.
-    from kbq_assets.wire.privacy.avro import check_decided, check_declared, rewriter
+    from kbq_assets.wire.privacy.avro import rewriter
+    from kbq_assets.wire.privacy.tags import check_decided, check_declared
 
     decisions = entry.settings.privacy.decisions
     check_decided(document, decisions)
@@ -259,35 +264,49 @@ def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> 
     rewriter(document, decisions, _ANY_KEY)
 
 
-def _untimed(schema: SchemaFile, document: Any, pattern: re.Pattern[str]) -> Iterator[CatalogProblem]:
+def _untimed(schema: SchemaFile, root: AvroType, pattern: re.Pattern[str]) -> Iterator[CatalogProblem]:
     """Fields that are times by their name and not by their type."""
-    for where, type_ in _fields(document):
+    for where, type_ in _fields(root):
         if pattern.fullmatch(where.rpartition(".")[2]) and not _is_time(type_):
             line = _line_of(schema.text, where.rpartition(".")[2])
             hint = "logicalType timestamp-millis, timestamp-micros or date"
             yield CatalogProblem(schema.path, line, where, "is a time by its name, not by its type", hint)
 
 
-def _fields(schema: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields of records, at any depth, with their dotted paths."""
-    if isinstance(schema, list):
-        for branch in schema:
-            yield from _fields(branch, where)
-    elif isinstance(schema, Mapping):
-        for each in schema.get("fields", ()):
-            path = f"{where}.{each['name']}" if where else str(each["name"])
-            yield path, each["type"]
-            yield from _fields(each["type"], path)
-        for inner in ("items", "values", "type"):
-            if isinstance(schema.get(inner), Mapping | list):
-                yield from _fields(schema[inner], where)
+class _Fields(SchemaVisitor[None]):
+    """Fields of records, at any depth, with their dotted paths; those of a type only where it is first used."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, AvroType]] = []
+        self._path: list[str] = []
+
+    def other(self, node: AvroType, inside: Sequence[None]) -> None:
+        pass
+
+    def inside_itself(self, node: RecordType) -> None:
+        pass
+
+    def before_step(self, step: Field | str) -> None:
+        if isinstance(step, Field):
+            self._path.append(step.name)
+            self.found.append((".".join(self._path), step.type))
+
+    def after_step(self, step: Field | str) -> None:
+        if isinstance(step, Field):
+            self._path.pop()
 
 
-def _is_time(type_: Any) -> bool:
-    if isinstance(type_, list):
-        return any(map(_is_time, type_))
-    logical = type_.get("logicalType", "") if isinstance(type_, Mapping) else ""
-    return str(logical).startswith(("timestamp-", "local-timestamp-", "date"))
+def _fields(root: AvroType) -> list[tuple[str, AvroType]]:
+    fields = _Fields()
+    visit(root, fields)
+    return fields.found
+
+
+def _is_time(node: AvroType) -> bool:
+    if isinstance(node, Union):
+        return any(map(_is_time, node.branches))
+    times = ("timestamp-", "local-timestamp-", "date")
+    return any(str(value).startswith(times) for value in node.values_of("logicalType"))
 
 
 def _line_of(text: str, name: str) -> int:

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.canonical import shared_records
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.errors import UnstageableSchema
 
 WIDTH = 4  # one operand is spare: a power of two keeps an instruction inside one cache line
@@ -161,7 +163,7 @@ class _Compiler:
         self.root = root
         self.first_route = first_route
         self.routed: list[RoutedType] = []
-        self.shared = {identity for identity, uses in avro.references(root).items() if uses > 1}
+        self.shared = shared_records(root)
         self.code: list[int] = []
         self.places: list[str] = []
         self.jumps: list[int] = []
@@ -189,13 +191,13 @@ class _Compiler:
         )
 
     def subroutines(self) -> None:
-        addresses: dict[int, int] = {}
+        addresses: dict[str, int] = {}
         for call, record in self.calls:  # grows while it runs: subroutines call subroutines
-            if id(record) not in addresses:
-                addresses[id(record)] = self.here()
+            if record.name not in addresses:
+                addresses[record.name] = self.here()
                 self.fields(record, record.name, ())
                 self.emit(Op.RETURN, record.name)
-            self.code[call + 1] = addresses[id(record)]
+            self.code[call + 1] = addresses[record.name]
 
     def node(self, node: avro.AvroType, place: str, targets: Targets = ()) -> None:
         slots = [slot for path, slot in targets if not path]
@@ -205,7 +207,7 @@ class _Compiler:
             self.plain(node, place, targets)
 
     def captured(self, node: avro.AvroType, place: str, slots: Sequence[int]) -> None:
-        if isinstance(node, avro.Primitive) and node.kind == "null":
+        if avro.is_null(node):
             return
         kinds = [
             self.date_kind(node, place) if slot < self.first_route else self.route_kind(node, place)
@@ -278,19 +280,19 @@ class _Compiler:
 
     def record(self, node: avro.RecordType, place: str, targets: Targets) -> None:
         # A record on the way to a captured field is inlined: a subroutine would capture at each of its uses.
-        if id(node) in self.shared and not targets:
+        if node.name in self.shared and not targets:
             self.calls.append((len(self.code), node))
             self.emit(Op.CALL, place)
         else:
             self.fields(node, place, targets)
 
     def fields(self, node: avro.RecordType, place: str, targets: Targets) -> None:
-        for name, child in node.fields.items():
+        for name, field in node.fields.items():
             below = tuple((path[1:], slot) for path, slot in targets if path and path[0] == name)
-            self.node(child, f"{place}.{name}" if place else name, below)
+            self.node(field.type, f"{place}.{name}" if place else name, below)
 
     def array(self, node: avro.Array, place: str) -> None:
-        if _takes_no_bytes(node.items):
+        if visit(node.items, _TakesNoBytes()):
             self.emit(Op.EMPTY_ITEMS, place)
         else:
             self.loop(place, [node.items])
@@ -308,7 +310,7 @@ class _Compiler:
         self.here()
 
     def union(self, node: avro.Union, place: str, targets: Targets) -> None:
-        nulls = [isinstance(branch, avro.Primitive) and branch.kind == "null" for branch in node.branches]
+        nulls = [avro.is_null(branch) for branch in node.branches]
         if len(nulls) == 2 and nulls.count(True) == 1:
             null = nulls.index(True)
             begin = self.emit(Op.NULLABLE, place, 2 * null)
@@ -406,19 +408,17 @@ def _precision(node: avro.Primitive | avro.Fixed) -> int:
     return precision
 
 
-def _takes_no_bytes(node: avro.AvroType) -> bool:
-    """Whether every value of the type is encoded in zero bytes."""
-    pending, seen = [node], set[int]()
-    while pending:
-        match pending.pop():
-            case avro.Primitive(kind="null"):
-                pass
-            case avro.Fixed(size=0):
-                pass
-            case avro.RecordType() as record:
-                if id(record) not in seen:
-                    seen.add(id(record))
-                    pending.extend(record.fields.values())
-            case _:
-                return False
-    return True
+class _TakesNoBytes(SchemaVisitor[bool]):
+    """Whether every value of a type is encoded in zero bytes."""
+
+    def other(self, node: avro.AvroType, inside: Sequence[bool]) -> bool:
+        return isinstance(node, avro.RecordType) and all(inside)
+
+    def primitive(self, node: avro.Primitive) -> bool:
+        return node.kind == "null"
+
+    def fixed(self, node: avro.Fixed) -> bool:
+        return node.size == 0
+
+    def inside_itself(self, node: avro.RecordType) -> bool:
+        return True

@@ -1,25 +1,22 @@
 """A staged schema with other names of fields: names stand in a file's header alone, so no record changes.
 
-A type that is used in several places may need a name in one of them only. So each use gets a definition of its own;
-Avro wants these to differ in their full names, warehouses see the last part only: they differ in their namespaces.
+One use of a type may need another name than its other uses. So each use gets a definition of its own. Avro requires
+that these differ in their full names; warehouses see the last part only: they differ in their namespaces.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from kbq_assets.core.avro.tree import PRIMITIVES, full_name
-from kbq_assets.core.loading.tables import branch_name
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.visitor import ColumnVisitor, visit
 from kbq_assets.wire.records.schema import StagedSchema, schema_fingerprint
 
 #: Names of fields from a record down. Lists add nothing, maps `value`, unions of several types the branch's field.
 Path: TypeAlias = tuple[str, ...]
-
-_NAMED = frozenset({"record", "error", "enum", "fixed"})
-_KINDS = _NAMED | PRIMITIVES | {"array", "map"}
 
 
 def renamed(schema: StagedSchema, names: Mapping[Path, str]) -> StagedSchema:
@@ -33,83 +30,68 @@ def renamed(schema: StagedSchema, names: Mapping[Path, str]) -> StagedSchema:
 
 def renamed_json(schema: str, names: Mapping[Path, str]) -> str:
     """The same of a schema's text."""
-    return json.dumps(_Walk(lambda path: names.get(path, path[-1])).of(schema), separators=(",", ":"))
+    return json.dumps(_written(schema, lambda path: names.get(path, path[-1])), separators=(",", ":"))
 
 
 def field_paths(schema: str) -> frozenset[Path]:
-    """All fields of records: what may have another name."""
+    """The paths of all fields of records: each may get another name."""
     found: set[Path] = set()
 
     def note(path: Path) -> str:
         found.add(path)
         return path[-1]
 
-    _Walk(note).of(schema)
+    _written(schema, note)
     return frozenset(found)
 
 
-def _is_kind(text: Any) -> bool:
-    return isinstance(text, str) and text in _KINDS
+def _written(schema: str, name: Callable[[Path], str]) -> Any:
+    return visit(avro.parse(avro.load_schema(schema)), _Writer(name))
 
 
-class _Walk:
+class _Writer(ColumnVisitor[Any]):
     """Writes a schema anew, asking for the name of every field."""
 
     def __init__(self, name: Callable[[Path], str]) -> None:
+        super().__init__()
         self._name = name
-        self._known: dict[str, tuple[Mapping[str, Any], str]] = {}
+        self._namespaces: list[str] = []
         self._written: set[str] = set()
 
-    def of(self, schema: str) -> Any:
-        """The schema as JSON values."""
-        return self._type(json.loads(schema), "", ())
+    def primitive(self, node: avro.Primitive) -> Any:
+        return node.attributes or node.kind
 
-    def _type(self, schema: Any, namespace: str, path: Path) -> Any:
-        schema, namespace = self._definition(schema, namespace)
-        if isinstance(schema, str):
-            return schema
-        if isinstance(schema, list):
-            return self._union(schema, namespace, path)
-        kind = schema["type"]
-        if kind == "array":
-            return {**schema, "items": self._type(schema["items"], namespace, path)}
-        if kind == "map":
-            return {**schema, "values": self._type(schema["values"], namespace, (*path, "value"))}
-        return self._defined(schema, namespace, path) if kind in _NAMED else schema
+    def array(self, node: avro.Array, items: Any) -> Any:
+        return {**node.attributes, "items": items}
 
-    def _definition(self, schema: Any, namespace: str) -> tuple[Any, str]:
-        """Follow names, and types in two coats, to what they stand for."""
-        while True:
-            if isinstance(schema, str) and schema not in PRIMITIVES:
-                schema, namespace = self._known[full_name(schema, namespace)]
-            elif isinstance(schema, Mapping) and not _is_kind(schema["type"]):
-                schema = schema["type"]
-            else:
-                return schema, namespace
+    def map(self, node: avro.Map, values: Any) -> Any:
+        return {**node.attributes, "values": values}
 
-    def _union(self, branches: list[Any], namespace: str, path: Path) -> list[Any]:
-        several = sum(branch not in ("null", {"type": "null"}) for branch in branches) > 1
-        return [
-            self._type(branch, namespace, (*path, f"{branch_name(branch)}_value") if several else path)
-            for branch in branches
-        ]
+    def union(self, node: avro.Union, branches: Sequence[Any]) -> Any:
+        return list(branches)
 
-    def _defined(self, schema: Mapping[str, Any], namespace: str, path: Path) -> Any:
-        full = full_name(schema["name"], schema.get("namespace", namespace) or "")
-        self._known.setdefault(full, (schema, namespace))
-        inside, _, short = full.rpartition(".")
-        written = {**schema, "name": short, "namespace": self._free_namespace(inside, short)}
-        if "fields" in schema:
-            written["fields"] = [self._field(each, inside, path) for each in schema["fields"]]
-        return written
+    def fixed(self, node: avro.Fixed) -> Any:
+        return self._named(node, self._free_namespace(node))
 
-    def _field(self, field: Mapping[str, Any], namespace: str, path: Path) -> Any:
-        path = (*path, field["name"])
-        return {**field, "name": self._name(path), "type": self._type(field["type"], namespace, path)}
+    def enum(self, node: avro.Enum) -> Any:
+        return self._named(node, self._free_namespace(node))
 
-    def _free_namespace(self, wanted: str, name: str) -> str:
+    def before_record(self, node: avro.RecordType) -> None:
+        self._namespaces.append(self._free_namespace(node))
+
+    def record(self, node: avro.RecordType, fields: Sequence[Any]) -> Any:
+        return self._named(node, self._namespaces.pop()) | {"fields": list(fields)}
+
+    def field(self, field: avro.Field, result: Any) -> Any:
+        return {**field.attributes, "name": self._name((*self.path, field.name)), "type": result}
+
+    def _named(self, node: avro.NamedType, namespace: str) -> dict[str, Any]:
+        return {**node.attributes, "name": node.name.rpartition(".")[2], "namespace": namespace}
+
+    def _free_namespace(self, node: avro.NamedType) -> str:
+        wanted, _, name = node.name.rpartition(".")
         namespace, number = wanted, 1
-        while (full := full_name(name, namespace)) in self._written:
+        while (full := avro.full_name(name, namespace)) in self._written:
             number += 1
             namespace = f"{wanted}.use{number}" if wanted else f"use{number}"
         self._written.add(full)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.canonical import canonical, named_types, recursive_record
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.business_time import FORMATS, BusinessTime, Chosen, choose_field
 from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program, compile_program
@@ -128,8 +129,8 @@ def tombstone_schema(metadata: MetadataColumns, *, name: str = "Tombstone") -> S
 
 def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
     """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
-    canonical = json.dumps(avro.canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+    form = json.dumps(canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
+    return hashlib.sha256(form.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
 def _staged(
@@ -141,7 +142,7 @@ def _staged(
 ) -> StagedSchema:
     # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
     business = metadata.business_time if body is not BodyKind.JSON else None
-    chosen = choose_field(source, business) if business is not None and body is BodyKind.AVRO else None
+    chosen = choose_field(record, business) if business is not None and body is BodyKind.AVRO else None
     # A record's own field of this name stays: its topic was here before the column was.
     event_time = business is not None and EVENT_TIME not in (name.lower() for name in record.fields)
     fields = metadata_fields(
@@ -195,10 +196,10 @@ def _columns(record: avro.RecordType, fields: list[dict[str, Any]]) -> tuple[str
 
 
 def _refuse_recursion(record: avro.RecordType) -> None:
-    recursive = avro.recursive_record(record)
-    if recursive is not None:
+    recursive = recursive_record(record)
+    if recursive:
         raise UnstageableSchema(
-            f"record {recursive.name!r} contains itself, and no warehouse has recursive column types",
+            f"record {recursive!r} contains itself, and no warehouse has recursive column types",
             next_step="register a schema of fixed depth, or produce this part as a JSON string",
         )
 
@@ -221,7 +222,7 @@ def _headers_field(type_name: str) -> dict[str, Any]:
 
 
 def _unused_name(record: avro.RecordType) -> str:
-    taken = avro.named_types(record)
+    taken = named_types(record)
     name = _HEADER_TYPE
     while name in taken:
         name += "_"

@@ -1,36 +1,44 @@
-"""Past a value, whatever its type: functions over the bytes of valid records, one per type of a schema."""
+"""Moving past a value of any type: functions over the bytes of valid records, one per type of a schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.wire.chunk import decode_long
 
-#: Gives the position after the value at a position.
+#: Returns the position after the value at a position.
 Skip: TypeAlias = Callable[[bytes, int], int]
 
 
 def skip_of(node: avro.AvroType) -> Skip:
-    """How values of a type are skipped."""
-    match node:
-        case avro.Primitive():
-            return _SKIPS[node.kind]
-        case avro.Fixed():
-            return _skip_bytes(node.size)
-        case avro.Enum():
-            return _skip_long
-        case avro.Union():
-            return _skip_union([skip_of(branch) for branch in node.branches])
-        case avro.Array():
-            return _skip_blocks(skip_of(node.items))
-        case avro.Map():
-            value = skip_of(node.values)
-            return _skip_blocks(lambda data, position: value(data, _skip_sized(data, position)))
-        case avro.RecordType():
-            return _skip_all([skip_of(child) for child in node.fields.values()])
-    raise AssertionError(node)
+    """The function that skips values of a type, which must not contain itself."""
+    return visit(node, _Skips())
+
+
+class _Skips(SchemaVisitor[Skip]):
+    def primitive(self, node: avro.Primitive) -> Skip:
+        return _SKIPS[node.kind]
+
+    def fixed(self, node: avro.Fixed) -> Skip:
+        return _skip_bytes(node.size)
+
+    def enum(self, node: avro.Enum) -> Skip:
+        return _skip_long
+
+    def array(self, node: avro.Array, items: Skip) -> Skip:
+        return _skip_blocks(items)
+
+    def map(self, node: avro.Map, values: Skip) -> Skip:
+        return _skip_blocks(lambda data, position: values(data, _skip_sized(data, position)))
+
+    def union(self, node: avro.Union, branches: Sequence[Skip]) -> Skip:
+        return _skip_union(branches)
+
+    def record(self, node: avro.RecordType, fields: Sequence[Skip]) -> Skip:
+        return _skip_all(fields)
 
 
 def _skip_long(data: bytes, position: int) -> int:
@@ -48,7 +56,7 @@ def _skip_bytes(count: int) -> Skip:
     return lambda data, position: position + count
 
 
-def _skip_all(skips: list[Skip]) -> Skip:
+def _skip_all(skips: Sequence[Skip]) -> Skip:
     def skip(data: bytes, position: int) -> int:
         for each in skips:
             position = each(data, position)
@@ -57,7 +65,7 @@ def _skip_all(skips: list[Skip]) -> Skip:
     return skip
 
 
-def _skip_union(branches: list[Skip]) -> Skip:
+def _skip_union(branches: Sequence[Skip]) -> Skip:
     def skip(data: bytes, position: int) -> int:
         index, position = decode_long(data, position)
         return branches[index](data, position)

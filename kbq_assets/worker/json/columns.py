@@ -27,8 +27,8 @@ from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
-from kbq_assets.wire.privacy.avro import refuse_undecided
 from kbq_assets.wire.privacy.json import UndecidedField
+from kbq_assets.wire.privacy.tags import refuse_undecided
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import PREFIX, RecordLimits, validate_json
 from kbq_assets.worker.privacy.json import JsonPrivacy

@@ -24,7 +24,8 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema, Rejects
-from kbq_assets.wire.privacy.avro import Rewriter, check_decided, rewriter
+from kbq_assets.wire.privacy.avro import Rewriter, rewriter
+from kbq_assets.wire.privacy.tags import check_decided
 from kbq_assets.wire.records.program import Program, compile_program
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import PREFIX, RecordLimits, split_prefix, validate_avro

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq_assets.core.avro.tree import AvroType, parse
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.business_time import (
     BusinessTime,
@@ -80,8 +81,9 @@ DATE = {"type": "int", "logicalType": "date"}
 UUID = {"type": "string", "logicalType": "uuid"}
 
 
-def record(**fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+def record(**fields: Any) -> AvroType:
+    each = [{"name": name, "type": type_} for name, type_ in fields.items()]
+    return parse({"type": "record", "name": "R", "fields": each})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.topics.personal import Pseudonyms, parse_decisions
-from kbq_assets.wire.privacy.avro import check_decided, check_declared, rewriter
+from kbq_assets.wire.privacy.avro import rewriter
+from kbq_assets.wire.privacy.tags import check_decided, check_declared
 
 KEYS = Pseudonyms("k", {"k": b"k" * 32})
 DATE = {"type": "int", "logicalType": "date"}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.canonical import canonical
 from kbq_assets.core.errors import KbqError, UnstageableSchema
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.topics.business_time import parse_business_time
@@ -280,4 +281,4 @@ def test_errors_of_schemas_travel_too() -> None:
 @settings(max_examples=100, deadline=None)
 def test_the_canonical_form_is_itself_a_schema_with_the_same_fingerprint(rng: random.Random) -> None:
     schema = generate.make_schema(rng)
-    assert schema_fingerprint(avro.canonical(avro.parse(schema))) == schema_fingerprint(schema)
+    assert schema_fingerprint(canonical(avro.parse(schema))) == schema_fingerprint(schema)

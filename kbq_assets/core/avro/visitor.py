@@ -1,0 +1,162 @@
+"""One walk over a schema tree: a visitor makes a result of each type from the results of the types inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from kbq_assets.core.avro.tree import (
+    Array,
+    AvroType,
+    Enum,
+    Field,
+    Fixed,
+    Map,
+    NamedType,
+    Primitive,
+    RecordType,
+    Union,
+    member_name,
+)
+
+T = TypeVar("T")
+
+
+class SchemaVisitor(Generic[T]):
+    """A method per kind of type, called after the types inside it; hooks around the steps down.
+
+    Each named type is visited once and its result serves all its uses, so that a schema which names its types often
+    takes no longer than one that does not. With ``once`` False each use is visited: only for results that depend on
+    the place.
+    """
+
+    once = True
+
+    def other(self, node: AvroType, inside: Sequence[T]) -> T:
+        """The result for a type whose method the visitor leaves out, from the results of the types inside it."""
+        raise NotImplementedError(type(self).__name__)
+
+    def primitive(self, node: Primitive) -> T:
+        """The result for a type without parts."""
+        return self.other(node, ())
+
+    def fixed(self, node: Fixed) -> T:
+        """The result for a fixed type."""
+        return self.other(node, ())
+
+    def enum(self, node: Enum) -> T:
+        """The result for an enum."""
+        return self.other(node, ())
+
+    def array(self, node: Array, items: T) -> T:
+        """The result for an array."""
+        return self.other(node, (items,))
+
+    def map(self, node: Map, values: T) -> T:
+        """The result for a map."""
+        return self.other(node, (values,))
+
+    def union(self, node: Union, branches: Sequence[T]) -> T:
+        """The result for a union; ``branches`` keep their order."""
+        return self.other(node, branches)
+
+    def record(self, node: RecordType, fields: Sequence[T]) -> T:
+        """The result for a record; ``fields`` keep their order."""
+        return self.other(node, fields)
+
+    def field(self, field: Field, result: T) -> T:
+        """The result for a field, from its type's result."""
+        return result
+
+    def again(self, node: NamedType, result: T) -> T:
+        """The result for a further use of a named type; ``result`` is that of its first use."""
+        return result
+
+    def inside_itself(self, node: RecordType) -> T:
+        """The result for a use of a record within its own definition."""
+        raise NotImplementedError(f"record {node.name!r} contains itself")
+
+    def before_record(self, node: RecordType) -> None:
+        """Called before the fields of a record."""
+
+    def before_step(self, step: Field | str) -> None:
+        """Called before the type of a field; with a name, before the values of a map (``value``) or before a branch of
+        a union of several types (its member's name)."""
+
+    def after_step(self, step: Field | str) -> None:
+        """Called after it."""
+
+
+class ColumnVisitor(SchemaVisitor[T]):
+    """A visitor that knows its place among a warehouse's columns: ``path``. Lists add nothing to it, maps ``value``,
+    unions of several types the branch's field."""
+
+    once = False
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+
+    def before_step(self, step: Field | str) -> None:
+        """Go down."""
+        self.path.append(step if isinstance(step, str) else step.name)
+
+    def after_step(self, step: Field | str) -> None:
+        """Go up."""
+        self.path.pop()
+
+
+def visit(node: AvroType, visitor: SchemaVisitor[T]) -> T:
+    """The visitor's result for a type."""
+    return _Walk(visitor).of(node)
+
+
+class _Walk(Generic[T]):
+    def __init__(self, visitor: SchemaVisitor[T]) -> None:
+        self._visitor = visitor
+        self._done: dict[str, T] = {}
+        self._open: set[str] = set()
+
+    def of(self, node: AvroType) -> T:
+        match node:
+            case Primitive():
+                return self._visitor.primitive(node)
+            case Array():
+                return self._visitor.array(node, self.of(node.items))
+            case Map():
+                return self._visitor.map(node, self._step("value", node.values))
+            case Union():
+                several = node.several
+                inside = [
+                    self._step(member_name(each), each) if several else self.of(each)
+                    for each in node.branches
+                ]
+                return self._visitor.union(node, inside)
+            case Fixed() | Enum() | RecordType():
+                return self._named(node)
+        raise AssertionError(node)
+
+    def _step(self, step: Field | str, node: AvroType) -> T:
+        self._visitor.before_step(step)
+        result = self.of(node)
+        self._visitor.after_step(step)
+        return result
+
+    def _named(self, node: NamedType) -> T:
+        visitor = self._visitor
+        if node.name in self._open and isinstance(node, RecordType):
+            return visitor.inside_itself(node)
+        if visitor.once and node.name in self._done:
+            return visitor.again(node, self._done[node.name])
+        match node:
+            case Fixed():
+                result = visitor.fixed(node)
+            case Enum():
+                result = visitor.enum(node)
+            case RecordType():
+                visitor.before_record(node)
+                self._open.add(node.name)
+                fields = [visitor.field(each, self._step(each, each.type)) for each in node.fields.values()]
+                self._open.remove(node.name)
+                result = visitor.record(node, fields)
+        self._done[node.name] = result
+        return result

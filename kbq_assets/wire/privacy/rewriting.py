@@ -1,0 +1,85 @@
+"""Steps of rewriting an Avro record: each moves past a value and appends the bytes that take its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kbq_assets.wire.chunk import decode_long, encode_long
+from kbq_assets.wire.privacy.values import Replace
+from kbq_assets.wire.records.skip import Skip
+
+#: Moves past a value and appends its replacement; returns the position after the value.
+Rewrite: TypeAlias = Callable[[bytes, int, list[bytes]], int]
+
+
+def copy(skip: Skip) -> Rewrite:
+    """Values stay as they are."""
+
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        end = skip(data, position)
+        out.append(data[position:end])
+        return end
+
+    return rewrite
+
+
+def drop(skip: Skip) -> Rewrite:
+    """Values are left out."""
+    return lambda data, position, out: skip(data, position)
+
+
+def constant(skip: Skip, value: bytes) -> Rewrite:
+    """Values become ``value``."""
+    return replaced(skip, lambda data: value)
+
+
+def replaced(skip: Skip, replace: Replace) -> Rewrite:
+    """Values become what ``replace`` makes of their bytes."""
+
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        end = skip(data, position)
+        out.append(replace(data[position:end]))
+        return end
+
+    return rewrite
+
+
+def sequence(steps: list[Rewrite]) -> Rewrite:
+    """Values that follow one another."""
+
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        for step in steps:
+            position = step(data, position, out)
+        return position
+
+    return rewrite
+
+
+def branches(steps: list[Rewrite]) -> Rewrite:
+    """The value of a union: its index, then the step of that branch."""
+
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        index, position = decode_long(data, position)
+        out.append(encode_long(index))
+        return steps[index](data, position, out)
+
+    return rewrite
+
+
+def blocks(item: Rewrite) -> Rewrite:
+    """The items of an array."""
+
+    def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
+        while True:
+            count, position = decode_long(data, position)
+            if count < 0:  # its size in bytes follows, which would be another one now
+                count = -count
+                _, position = decode_long(data, position)
+            out.append(encode_long(count))
+            if count == 0:
+                return position
+            for _ in range(count):
+                position = item(data, position, out)
+
+    return rewrite
