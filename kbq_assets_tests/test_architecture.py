@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -78,3 +79,53 @@ def test_locks_pin_by_hash_and_name_no_host(lock: Path) -> None:
 def test_every_folder_of_python_is_a_package() -> None:
     folders = {path.parent for path in SOURCES}
     assert {name_of(folder) for folder in folders if not (folder / "__init__.py").is_file()} == set()
+
+
+EXTRAS = REPOSITORY / "kbq_assets" / "extras"
+#: The local stack and the demo are no part of a production install. They show what these extras find.
+SHOWN_BY_LOCAL = {"doctor": ["local/stack/health.py"], "reconcile": ["local/demo/cli.py"]}
+
+
+@pytest.mark.parametrize("extra", sorted(path.parent.name for path in EXTRAS.glob("*/__init__.py")))
+def test_an_extra_is_deleted_with_its_folder_and_its_lines_in_definitions(extra: str) -> None:
+    named = re.compile(rf"kbq_assets\.extras\.{extra}\b|kbq_assets\.extras import .*\b{extra}\b")
+    users = [name_of(path) for path in SOURCES if named.search(path.read_text(encoding="utf-8"))]
+    outside = [user for user in users if not user.startswith(f"extras/{extra}/")]
+    assert outside == ["definitions.py", *SHOWN_BY_LOCAL.get(extra, [])]
+
+
+_WITHOUT_EXTRAS = """
+import sys
+from pathlib import Path
+
+
+class Deleted:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("kbq_assets.extras", "kbq_assets.local")):
+            raise ModuleNotFoundError(name)
+
+
+sys.meta_path.insert(0, Deleted())
+
+from click.testing import CliRunner
+
+from kbq_assets import cli
+from kbq_assets.defs import build_definitions
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets_tests.fakes.platform import FakePlatform
+
+world = FakePlatform(Path(sys.argv[1]))
+world.produce(3)
+for command in ("plan", "extract", "load", "clean", "status", "check", "completeness"):
+    result = CliRunner().invoke(cli.command_line(cli.COMMANDS), [command], obj=world.reopened)
+    assert result.exit_code == 0, (command, result.output, result.exception)
+assert [table.loaded_rows for table in world.parts.observer.tables()] == [3]
+jobs = build_definitions(world.parts, AssetTranslator()).resolve_job_def("extract_and_load")
+"""
+
+
+def test_the_spine_runs_without_any_extra(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_EXTRAS, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -11,13 +11,11 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
-from kbq_assets.extras.notices.port import Notifier
-from kbq_assets.extras.reconcile.records import Expected
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -26,6 +24,10 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.topic_admin import FakeSubjects, FakeTopicAdmin
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
+
+if TYPE_CHECKING:
+    from kbq_assets.extras.notices.port import Notifier
+    from kbq_assets.extras.reconcile.records import Expected
 
 TOPIC = "shop.orders.v1"
 SCHEMAS = {
