@@ -218,7 +218,7 @@ class Parts:
         from kbq_assets.extras.catalog.apply import CatalogCommands
 
         adapters, catalog = self.adapters, self.deployment.sources.catalog
-        env = adapters.settings.env
+        env = adapters.settings.catalog.env
         return CatalogCommands(
             catalog, env, adapters.topic_admin, adapters.subjects, adapters.protobuf_fields
         )

@@ -53,12 +53,12 @@ def open_registry(settings: Settings) -> ConfluentSchemaRegistry:
 
 def open_pseudonyms(settings: Settings) -> Pseudonyms | None:
     """The keyed hashes of personal data, None without keys. Raises ConfigurationError."""
-    return parse_keys(resolve("KBQ_PII_KEYS", settings.pii_keys)) if settings.pii_keys else None
+    return parse_keys(resolve("KBQ_PII_KEYS", settings.pii.keys)) if settings.pii.keys else None
 
 
 def open_seal_key(settings: Settings) -> SealKey | None:
     """The public key that seals error rows, None without one. Raises ConfigurationError."""
     from kbq_assets.wire.privacy.sealing import parse_seal_key  # few topics seal
 
-    reference = settings.pii_seal_key
+    reference = settings.pii.seal_key
     return parse_seal_key(resolve("KBQ_PII_SEAL_KEY", reference)) if reference else None

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kbq_assets.cli.context import ExitCode
+from kbq_assets.core.config.parts import PiiSettings
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.personal import parse_keys
 from kbq_assets.definitions import command_line
@@ -130,7 +131,7 @@ def test_a_person_s_pseudonyms_under_every_key(tmp_path: Path, run: Shell) -> No
     file = tmp_path / "keys.json"
     for name in ("2025", "2026"):
         kbq_pii("new-key", str(file), "--id", name)
-    run.world.settings = dataclasses.replace(run.world.settings, pii_keys=f"file:{file}")
+    run.world.settings = dataclasses.replace(run.world.settings, pii=PiiSettings(f"file:{file}"))
     keys = parse_keys(file.read_text())
     expected = {name: keys.of("customer", b"me@example.com", name) for name in keys.keys}
     result = run("pii", "pseudonym", "--context", "customer", "--json", answer="me@example.com\n")

@@ -50,7 +50,7 @@ def test_looking_at_an_empty_platform_creates_nothing(world: FakePlatform, run: 
 
 def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: Shell) -> None:
     options = "dataset=shop table=orders min_records=3 max_records=4"
-    world.settings.source_topics.write_text(f"{TOPIC} {options}\n")
+    world.settings.catalog.source_topics.write_text(f"{TOPIC} {options}\n")
     world.produce(9)
     young = world.clock.now_ms()
     world.kafka.produce(TopicPartition(TOPIC, 1), GOOD, timestamp=young)

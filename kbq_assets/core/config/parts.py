@@ -7,12 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from kbq_assets.core.config.variables import choice, credentials, url, variable, whole
+from kbq_assets.core.config.variables import choice, credentials, folder, reference, url, variable, whole
 
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
+
+
+@dataclass(frozen=True)
+class CatalogSettings:
+    """Which topics are extracted. ``source_topics`` is the catalog's folder, or a source list's file; ``env`` is the
+    catalog's environment, "" for the only one."""
+
+    source_topics: Path = variable(
+        "KBQ_SOURCE_TOPICS",
+        "the topic catalog's folder, or a list of topics",
+        parse=folder,
+        shown_default="examples/catalog",
+    )
+    env: str = variable(
+        "KBQ_ENV", "environment of the catalog, if it has several", "", shown_default="the only one"
+    )
+    dataset: str = variable("KBQ_DATASET", "dataset of topics whose line names none", "kafka")
 
 
 @dataclass(frozen=True)
@@ -211,4 +229,26 @@ class DagsterSettings:
     )
     run_days: int = variable(
         "KBQ_DAGSTER_RUN_DAYS", "days that Dagster keeps finished runs; 0 keeps all", 30, whole()
+    )
+
+
+@dataclass(frozen=True)
+class PiiSettings:
+    """References to the keys of pseudonyms, and to the public key that seals error rows."""
+
+    keys: str = variable(
+        "KBQ_PII_KEYS",
+        "keys of pseudonyms: a reference to a JSON document",
+        "",
+        reference,
+        shown_default="none",
+        reference=True,
+    )
+    seal_key: str = variable(
+        "KBQ_PII_SEAL_KEY",
+        "public key that seals error rows with personal data: a reference",
+        "",
+        reference,
+        shown_default="none",
+        reference=True,
     )

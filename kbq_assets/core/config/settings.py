@@ -23,32 +23,29 @@ from kbq_assets.core.config.locations import (
 )
 from kbq_assets.core.config.notices import NotifySettings, SmtpSettings
 from kbq_assets.core.config.parts import (
+    CatalogSettings,
     DagsterSettings,
     GoogleSettings,
     KafkaSettings,
     LocalSettings,
+    PiiSettings,
     RegistrySettings,
     RunSettings,
     SparkSettings,
 )
 from kbq_assets.core.config.service import ServiceSettings
-from kbq_assets.core.config.variables import Variable, declared_in, parse_part, reference, variable
+from kbq_assets.core.config.variables import Variable, declared_in, folder, parse_part, variable
 from kbq_assets.core.errors import ConfigurationError
-
-
-def _folder(variable: Variable, value: str) -> Path:
-    return Path(value).absolute()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings. ``source_topics`` is the catalog's folder, or a source list's file; ``env`` is the catalog's
-    environment, "" for the only one."""
+    """All settings, in parts."""
 
     home: Path = variable(
         "KBQ_HOME",
         "folder of the local stack, the default staging and the default warehouse",
-        parse=_folder,
+        parse=folder,
         shown_default=".kbq",
     )
     staging_url: str = variable(
@@ -61,16 +58,7 @@ class Settings:
         "duckdb:PATH or bigquery://project?location=EU",
         shown_default="duckdb:KBQ_HOME/warehouse.duckdb",
     )
-    source_topics: Path = variable(
-        "KBQ_SOURCE_TOPICS",
-        "the topic catalog's folder, or a list of topics",
-        parse=_folder,
-        shown_default="examples/catalog",
-    )
-    env: str = variable(
-        "KBQ_ENV", "environment of the catalog, if it has several", "", shown_default="the only one"
-    )
-    dataset: str = variable("KBQ_DATASET", "dataset of topics whose line names none", "kafka")
+    catalog: CatalogSettings
     kafka: KafkaSettings
     registry: RegistrySettings
     google: GoogleSettings
@@ -78,22 +66,7 @@ class Settings:
     local: LocalSettings
     run: RunSettings
     dagster: DagsterSettings
-    pii_keys: str = variable(
-        "KBQ_PII_KEYS",
-        "keys of pseudonyms: a reference to a JSON document",
-        "",
-        reference,
-        shown_default="none",
-        reference=True,
-    )
-    pii_seal_key: str = variable(
-        "KBQ_PII_SEAL_KEY",
-        "public key that seals error rows with personal data: a reference",
-        "",
-        reference,
-        shown_default="none",
-        reference=True,
-    )
+    pii: PiiSettings
     notify: NotifySettings = field(default_factory=NotifySettings)
     service: ServiceSettings = field(default_factory=ServiceSettings)
 
@@ -172,7 +145,7 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         home=home,
         staging_url=staging_url,
         warehouse_url=warehouse_url,
-        source_topics=Path("examples/catalog").absolute(),
+        catalog=parse_part(CatalogSettings, environ, source_topics=Path("examples/catalog").absolute()),
         kafka=parse_part(
             KafkaSettings,
             environ,
@@ -187,6 +160,7 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         local=local,
         run=_run(environ, is_bigquery=isinstance(warehouse, BigQueryProject)),
         dagster=parse_part(DagsterSettings, environ),
+        pii=parse_part(PiiSettings, environ),
         notify=parse_part(NotifySettings, environ, smtp=parse_part(SmtpSettings, environ)),
         service=parse_part(ServiceSettings, environ),
     )

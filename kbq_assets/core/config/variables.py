@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kbq_assets.core.config.references import FORMS, is_reference
@@ -121,6 +122,11 @@ def credentials(variable: Variable, value: str) -> str:
     if value in ("", "anonymous") or (kind in ("file", "impersonate") and target):
         return value
     raise _refused(variable, "is not a reference to credentials")
+
+
+def folder(variable: Variable, value: str) -> Path:
+    """Parse a path, relative to the current folder."""
+    return Path(value).absolute()
 
 
 def parse_part(kind: type[T], environ: Mapping[str, str], **defaults: Any) -> T:

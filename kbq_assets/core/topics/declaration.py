@@ -8,25 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.option_types import OptionType
 
 _KEY: Final = "option"
-
-#: From an option's name and its text to a typed value. Raises ConfigurationError that begins with the name.
-OptionParser: TypeAlias = Callable[[str, str], Any]
-
-
-@dataclass(frozen=True)
-class OptionType:
-    """How an option is written. ``kind`` is its type in a catalog: string, integer, number, boolean, strings, map."""
-
-    kind: str
-    parse: OptionParser
-    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,40 +66,3 @@ def text_of(value: object) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{each}" for key, each in value.items())
     return ",".join(value) if isinstance(value, list | tuple) else str(value)
-
-
-def choice(*choices: str) -> OptionType:
-    """One of the choices."""
-
-    def parse(name: str, text: str) -> str:
-        if text not in choices:
-            raise ConfigurationError(f"{name}={text}", next_step=f"one of {', '.join(choices)}")
-        return text
-
-    return OptionType("string", parse, choices)
-
-
-def whole(least: int = 0) -> OptionType:
-    """A whole number of at least ``least``."""
-    return OptionType("integer", lambda name, text: _number(int, name, text, least))
-
-
-def _number(kind: type[int] | type[float], name: str, text: str, least: int) -> int | float:
-    try:
-        value = kind(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{name}={text}: {error}", next_step=f"expected {kind.__name__}") from error
-    if not value >= least:
-        raise ConfigurationError(f"{name}={text}", next_step=f"{least} or more")
-    return value
-
-
-def _flag(name: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ConfigurationError(f"{name}={text}", next_step="true or false")
-    return text == "true"
-
-
-TEXT: Final = OptionType("string", lambda name, text: text)
-FLAG: Final = OptionType("boolean", _flag)
-SHARE: Final = OptionType("number", lambda name, text: _number(float, name, text, 0))

@@ -2,97 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.observation.check_names import BLOCKABLE, CONTIGUOUS
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
-from kbq_assets.core.topics.business_time import BusinessTime, parse_business_time
-from kbq_assets.core.topics.declaration import (
+from kbq_assets.core.topics.business_time import BusinessTime
+from kbq_assets.core.topics.declaration import NO_PLACE, option
+from kbq_assets.core.topics.destinations import PYTHON, Template
+from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
+from kbq_assets.core.topics.option_types import (
+    BUSINESS_TIME,
+    CHECKS,
+    CLUSTERING,
+    DECISIONS,
     FLAG,
-    NO_PLACE,
+    PRIORITIES,
+    PRIORITY,
+    ROUTE,
+    SCHEMA,
     SHARE,
+    TABLES,
+    TEMPLATE,
     TEXT,
-    OptionType,
     choice,
-    option,
     whole,
 )
-from kbq_assets.core.topics.destinations import PYTHON, Template, check_known, parse_template
-from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
-from kbq_assets.core.topics.personal import Decision, parse_decisions
+from kbq_assets.core.topics.personal import Decision
 
 #: Name of the table that holds a dataset's error rows.
 ERROR_TABLE: Final = "kbq_errors"
-PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
-_MAX_WEIGHT: Final = 100
-#: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
-_MAX_CLUSTERING: Final = 4
-_COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
-
-
-def _route(name: str, text: str) -> str:
-    by_function = text.startswith(PYTHON) and text != PYTHON
-    if text not in ("topic", "record_name") and not by_function:
-        raise ConfigurationError(
-            f"{name}={text}", next_step=f"topic, record_name, or {PYTHON}<name of an entry point>"
-        )
-    return text
-
-
-def _tables(name: str, text: str) -> tuple[str, ...]:
-    found = tuple(filter(None, text.split(",")))
-    check_known(found)
-    return found
-
-
-def _clustering(name: str, text: str) -> tuple[str, ...]:
-    columns = tuple(text.split(",")) if text else ()
-    if len(columns) > _MAX_CLUSTERING or not all(map(_COLUMN.fullmatch, columns)):
-        raise ConfigurationError(f"{name}={text}", next_step=f"at most {_MAX_CLUSTERING} columns: {name}=a,b")
-    return columns
-
-
-def _blocking(name: str, text: str) -> frozenset[str]:
-    found = frozenset(filter(None, text.split(","))) - {"none"}
-    if unknown := sorted(found - set(BLOCKABLE)):
-        raise ConfigurationError(
-            f"{name}={text}: {unknown[0]} cannot block a load", next_step=f"none, or {', '.join(BLOCKABLE)}"
-        )
-    return found
-
-
-def _weight(name: str, text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    weight = PRIORITIES.get(text, number)
-    if not 1 <= weight <= _MAX_WEIGHT:
-        raise ConfigurationError(
-            f"{name}={text}",
-            next_step=f"{', '.join(PRIORITIES)}, or a whole number from 1 to {_MAX_WEIGHT}",
-        )
-    return weight
-
-
-def _schema(name: str, text: str) -> Any:
-    try:
-        return json.loads(text) if text else None
-    except ValueError as error:
-        raise ConfigurationError(f"{name}: not JSON: {error}", next_step="a JSON Schema") from error
-
-
-TEMPLATE: Final = OptionType("string", parse_template)
-ROUTE: Final = OptionType("string", _route)
-PRIORITY: Final = OptionType("string", _weight)
-BUSINESS_TIME: Final = OptionType("string", lambda name, text: parse_business_time(text))
-DECISIONS: Final = OptionType("map", lambda name, text: parse_decisions(text))
-SCHEMA: Final = OptionType("string", _schema)
-TABLES: Final = OptionType("strings", _tables)
-CLUSTERING: Final = OptionType("strings", _clustering)
-CHECKS: Final = OptionType("strings", _blocking)
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,14 @@ class SourceList:
     @cached_property
     def catalog(self) -> reader.CatalogReader:
         """The topic catalog."""
-        folder = self.settings.source_topics
+        folder = self.settings.catalog.source_topics
         return reader.CatalogReader(self.open_catalog(folder), self._defaults)
 
     def read(self) -> tuple[SourceEntry, ...]:
         """The topics to extract, as the list or the catalog names them now."""
-        path = self.settings.source_topics
+        path = self.settings.catalog.source_topics
         if path.is_dir():
-            return reader.sources(self.catalog.catalog(), self.settings.env, str(path))
+            return reader.sources(self.catalog.catalog(), self.settings.catalog.env, str(path))
         try:
             text = path.read_text()
         except OSError as error:
@@ -55,7 +55,7 @@ class SourceList:
 
     def datasets(self) -> Datasets:
         """Descriptions of the tables whose names do not depend on records."""
-        if self.settings.source_topics.is_dir():
+        if self.settings.catalog.source_topics.is_dir():
             return self._dataset_reader.read()
         return source_datasets(self.read())
 
@@ -68,15 +68,17 @@ class SourceList:
 
     def uncatalogued(self, topics: Iterable[str]) -> Iterable[tuple[str, str]]:
         """Topics missing from the catalog, with the commands that add them; none if there is no catalog."""
-        folder = self.settings.source_topics
+        folder = self.settings.catalog.source_topics
         if not folder.is_dir():
             return ()
-        return tuple(reader.uncatalogued(self.catalog.catalog(), self.settings.env, str(folder), topics))
+        return tuple(
+            reader.uncatalogued(self.catalog.catalog(), self.settings.catalog.env, str(folder), topics)
+        )
 
     @property
     def _defaults(self) -> TopicSettings:
-        return TopicSettings.of(dataset=self.settings.dataset)
+        return TopicSettings.of(dataset=self.settings.catalog.dataset)
 
     @cached_property
     def _dataset_reader(self) -> DatasetReader:
-        return DatasetReader(self.catalog, self.settings.env)
+        return DatasetReader(self.catalog, self.settings.catalog.env)

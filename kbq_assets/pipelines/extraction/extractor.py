@@ -51,7 +51,7 @@ class Extractor:
         if unknown := wanted - sources.select(self.deployment.offsets.topics()).keys():
             raise ConfigurationError(
                 f"not extracted: {', '.join(sorted(unknown))}",
-                next_step=f"a topic must be on the broker and in {sources.settings.source_topics}",
+                next_step=f"a topic must be on the broker and in {sources.settings.catalog.source_topics}",
             )
         return wanted
 

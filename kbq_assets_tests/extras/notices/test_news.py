@@ -173,7 +173,7 @@ def test_a_topic_that_nobody_catalogued_is_told_once_with_the_command(catalogued
     catalogued.kafka.create_topic("shop.sales.clicks", 1)
     [notice] = heard(catalogued)
     assert (notice.title, notice.severity) == ("shop.sales.clicks is not in the catalogue", "info")
-    folder = catalogued.settings.source_topics
+    folder = catalogued.settings.catalog.source_topics
     assert notice.items[0].commands == (
         f"kbq catalog init {folder} --company shop --domain sales --env prod --topic shop.sales.clicks",
     )
@@ -188,7 +188,7 @@ def test_internal_topics_and_those_to_be_ignored_are_no_news(catalogued: FakePla
 
 
 def test_a_topic_that_is_not_archived_or_of_another_environment_is_no_news(catalogued: FakePlatform) -> None:
-    place = catalogued.settings.source_topics / "shop/sales/clicks/dev"
+    place = catalogued.settings.catalog.source_topics / "shop/sales/clicks/dev"
     place.mkdir(parents=True)
     (place / "topic.yaml").write_text("kafka: {name: clicks}\n")
     catalogued.kafka.create_topic("clicks", 1)
