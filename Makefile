@@ -21,7 +21,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test lint types reference demo ui stop clean google model fuzz bench bench-full bench-plan bench-idle bench-events lock
+.PHONY: help setup test test-all lint types reference demo ui stop clean google model fuzz bench bench-full bench-plan bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +42,11 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: lint types ## Lint, types, architecture, and every test
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: lint types ## Lint, types, architecture, and the tests at moderate sizes (10 minutes on two cores)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
+
+test-all: lint types ## The same with every test, at full size (25 minutes)
+	@KBQ_TEST_FULL=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the architecture
 	@$(BIN)/ruff check

@@ -8,17 +8,20 @@ KBQ_NO_SKIP=1 turns every skip into a failure: CI installs what tests need, so a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["kbq_assets_tests.fixtures.local_stack", "kbq_assets_tests.google.fixtures"]
+pytest_plugins = [
+    "kbq_assets_tests.fixtures.cpu_limit",
+    "kbq_assets_tests.fixtures.local_stack",
+    "kbq_assets_tests.google.fixtures",
+]
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("kbq", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("kbq")
-
 
 #: Files that take minutes. They go first, or one process would still be at them when the others have nothing left.
 LONGEST = (
@@ -34,10 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    outcome = yield
-    report = outcome.get_result()  # type: ignore[attr-defined]
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
     if report.skipped and os.environ.get("KBQ_NO_SKIP") == "1" and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped where no skip is allowed: {report.longrepr}"
+    return report

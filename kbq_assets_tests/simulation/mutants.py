@@ -36,6 +36,8 @@ class Mutant:
     name: str
     rule: str
     changes: tuple[tuple[Any, str, Any], ...]
+    #: A schedule that notices it. When changed code moves it, the search finds another one to write here.
+    seed: int = 0
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -22,8 +22,7 @@ from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets_tests.simulation import world as simulated
 from kbq_assets_tests.simulation.schedule import run_schedule
 from kbq_assets_tests.simulation.world import TOPIC, World
-
-SCHEDULES = 80
+from kbq_assets_tests.sizes import VARIED_SCHEDULES
 
 
 def _checked(world: World) -> CheckReport:
@@ -42,7 +41,7 @@ def test_no_schedule_makes_a_check_fail_or_holds_a_topic(monkeypatch: pytest.Mon
         return found
 
     monkeypatch.setattr(LoadBlocks, "__call__", noted)
-    for seed in range(SCHEDULES):
+    for seed in range(VARIED_SCHEDULES):
         failures = [r for r in _checked(run_schedule(seed)).failures if r.check in (CONTIGUOUS, ROWS_MATCH)]
         assert (seed, failures, blocked) == (seed, [], [])
 
@@ -74,6 +73,6 @@ def test_holds_that_come_and_go_lose_double_and_disorder_nothing(monkeypatch: py
 
     monkeypatch.setattr(World, "__init__", noted)
     monkeypatch.setattr(simulated, "LoadOptions", functools.partial(LoadOptions, blocks=blocks))
-    for seed in range(SCHEDULES):
+    for seed in range(VARIED_SCHEDULES):
         run_schedule(seed)
-    assert blocks.blocked > SCHEDULES // 2
+    assert blocks.blocked > VARIED_SCHEDULES // 2

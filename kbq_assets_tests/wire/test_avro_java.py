@@ -1,6 +1,6 @@
 """Avro's Java implementation reads the staged files, and judges damaged records beside the kernel.
 
-``KBQ_FUZZ_JAVA`` sets the number of damaged records (30,000), ``KBQ_FUZZ_SEED`` the first seed.
+``KBQ_FUZZ_JAVA`` sets the number of damaged records, ``KBQ_FUZZ_SEED`` the first seed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from kbq_assets.adapters.java import find_java
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.records.reasons import Reason
+from kbq_assets_tests.sizes import FUZZ_JAVA_RECORDS
 from kbq_assets_tests.wire import generate, reference
 from kbq_assets_tests.wire.avro_java import AvroJava
 from kbq_assets_tests.wire.test_fuzz import (
@@ -28,7 +29,6 @@ from kbq_assets_tests.wire.test_fuzz import (
 )
 from kbq_assets_tests.worker.test_files import staged_files
 
-RECORDS = int(os.environ.get("KBQ_FUZZ_JAVA", "30000"))
 FIRST_SEED = int(os.environ.get("KBQ_FUZZ_SEED", "0"))
 
 JAVA_IS_LAX = {
@@ -58,7 +58,7 @@ def test_java_reads_every_staged_row(java: AvroJava, tmp_path: Path, codec: Code
 
 
 def test_java_and_the_validator_agree_on_damaged_records(java: AvroJava) -> None:
-    subjects = [subject(seed) for seed in range(FIRST_SEED, FIRST_SEED + RECORDS // PER_SCHEMA)]
+    subjects = [subject(seed) for seed in range(FIRST_SEED, FIRST_SEED + FUZZ_JAVA_RECORDS // PER_SCHEMA)]
     tested = [
         each for each in subjects if not each.has_empty_items
     ]  # Java would build 2**31 nulls, if told to

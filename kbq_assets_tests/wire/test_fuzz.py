@@ -1,6 +1,6 @@
 """Differential fuzzing: damaged records judged by the kernel, by the reference decoder, and by fastavro.
 
-``KBQ_FUZZ`` sets the number of damaged records (1,000,000), ``KBQ_FUZZ_SEED`` the first seed.
+``KBQ_FUZZ`` sets the number of damaged records, ``KBQ_FUZZ_SEED`` the first seed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.records.program import Program, compile_program
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import RecordLimits, validate_avro
+from kbq_assets_tests.sizes import FUZZ_RECORDS
 from kbq_assets_tests.wire import generate, reference
 
-RECORDS = int(os.environ.get("KBQ_FUZZ", "1000000"))
 FIRST_SEED = int(os.environ.get("KBQ_FUZZ_SEED", "0"))
 PER_SCHEMA = 500
 LIMITS = RecordLimits(max_items=1000, max_empty_items=50)
@@ -74,7 +74,7 @@ class _HasEmptyItems(SchemaVisitor[bool]):
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_validator_agrees_with_the_reference_and_fastavro_on_damaged_records(part: int) -> None:
-    schemas = max(1, RECORDS // PER_SCHEMA // 4)
+    schemas = max(1, FUZZ_RECORDS // PER_SCHEMA // 4)
     for seed in range(FIRST_SEED + part * schemas, FIRST_SEED + (part + 1) * schemas):
         rng = random.Random(~seed)
         tested = subject(seed)
