@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from kbq_assets.adapters.processes.signals import default_signals
+
 # Both are /proc's clock ticks added to the boot time, which steps when the clock is set.
 START_TIME_TOLERANCE = 2.0
 # Linux shows no arguments between closing the old program's files and setting up the new one's stack.
@@ -75,7 +77,7 @@ def start_daemon(daemon: Daemon) -> psutil.Process:
     folder = daemon.home / daemon.service
     folder.mkdir(parents=True, exist_ok=True)
     java, *arguments = daemon.command
-    with daemon.log_path.open("ab") as log:
+    with daemon.log_path.open("ab") as log, default_signals():
         started = subprocess.Popen(
             [java, daemon.marker, f"-Dkbq.local.port={daemon.port}", *arguments],
             cwd=folder,

@@ -22,6 +22,7 @@ from typing import IO
 import psutil
 
 from kbq_assets.adapters.processes.daemons import stop_processes
+from kbq_assets.adapters.processes.signals import default_signals
 
 #: Seconds for a process to end by itself: a run worker reports its run before it does.
 GRACE_SECONDS = 10.0
@@ -97,7 +98,7 @@ class Processes:
         if child is not None and child.poll() is None:
             return True
         self.logs.mkdir(parents=True, exist_ok=True)
-        with self.log(module).open("ab") as log:
+        with self.log(module).open("ab") as log, default_signals():
             # In a session of its own: an interrupt at the terminal reaches us, and we end it in order.
             self._children[module] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],

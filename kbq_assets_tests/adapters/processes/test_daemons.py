@@ -127,6 +127,18 @@ def test_stopping_is_polite_first(home: Path) -> None:
     assert not started.is_running()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_daemon_listens_to_signals_that_its_starter_ignores(home: Path, number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        started = start_daemon(daemon(home))
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+    started.send_signal(number)
+    started.wait(timeout=120)
+
+
 def test_a_daemon_deaf_to_sigterm_is_killed(home: Path) -> None:
     deaf = daemon(home, STUBBORN)
     started = start_daemon(deaf)
