@@ -22,6 +22,16 @@ SCHEDULES: Final = _size(500, 3_000, "KBQ_TEST_SCHEDULES")
 VARIED_SCHEDULES: Final = _size(40, 100)
 #: Simulated starts of two loaders at once. Without rule L2 a row is doubled within the first ten.
 LOADER_STARTS: Final = _size(200, 1_000)
+#: Runs of the simulated platform that Hypothesis steers. It finds most of its ways in the first hundred.
+MACHINE_RUNS: Final = _size(100, 300)
+#: A process dies, or sleeps, at every nth kind of point in its run. Neighbors in the alphabet are mostly the two ends
+#: of one call: every third leaves one of them, and a point of each port.
+EVERY_NTH_POINT: Final = _size(3, 1)
+#: Worlds in which processes die twelve times, and starts of all processes at once.
+DEATHS: Final = _size(1, 4)
+STARTS_AT_ONCE: Final = _size(1, 3)
+#: Seeds of twenty starts of two loaders over the local Google servers; the simulator has hundreds of starts.
+GOOGLE_SEEDS: Final = _size(2, 10)
 #: Damaged records for the validator. 500 records share a schema: 100,000 still meet 200 schemas.
 FUZZ_RECORDS: Final = _size(100_000, 1_000_000, "KBQ_FUZZ")
 #: Damaged records for Java's Avro, which takes most of its time to start.

@@ -11,8 +11,9 @@ from kbq_assets_tests.crashes.forks import Forks
 from kbq_assets_tests.crashes.killed import kill_at_every_kind_of_point
 from kbq_assets_tests.crashes.probes import Point
 from kbq_assets_tests.crashes.scenes import Scenes, order
+from kbq_assets_tests.sizes import DEATHS
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_files_set_aside_for_a_held_table_are_never_lost_or_loaded_twice(
     kill_at_every_kind_of_point(scenes, forks, run, of, at_least, about)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(DEATHS))
 def test_dying_again_and_again_loses_and_doubles_nothing(scenes: Scenes, forks: Forks, seed: int) -> None:
     chance = random.Random(seed)
     runs = {"extract": scenes.points("extract", "fresh"), "load": scenes.points("load", "extracted")}

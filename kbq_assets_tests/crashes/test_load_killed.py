@@ -8,7 +8,7 @@ from kbq_assets_tests.crashes.forks import Forks
 from kbq_assets_tests.crashes.killed import kill_at_every_kind_of_point
 from kbq_assets_tests.crashes.scenes import Scenes
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize(("of", "at_least"), [("extracted", 35), ("staged", 30)])

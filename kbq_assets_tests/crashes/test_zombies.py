@@ -18,8 +18,9 @@ from kbq_assets_tests.crashes.forks import Event, Forks
 from kbq_assets_tests.crashes.probes import Point, chosen
 from kbq_assets_tests.crashes.scenes import Scenes, log, order
 from kbq_assets_tests.integration.world import World
+from kbq_assets_tests.sizes import EVERY_NTH_POINT, STARTS_AT_ONCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 
 #: What a zombie is about to do when it falls asleep.
@@ -74,7 +75,7 @@ def test_a_zombie_comes_back_when_others_have_done_its_work(
     points = _sleeping_places(scenes.points(run, of), run)
     assert len(points) >= 2
     failures: dict[str, str] = {}
-    for point in points:
+    for point in points[::EVERY_NTH_POINT]:
         world = scenes.copy(of)
         pid = _stopped(forks, world, run, point)
         try:
@@ -133,7 +134,7 @@ def test_a_loader_that_sleeps_inside_a_transaction_holds_others_up_and_doubles_n
 def test_runs_that_start_at_once_share_the_work(
     scenes: Scenes, forks: Forks, runs: tuple[str, ...], of: str
 ) -> None:
-    for _ in range(3):
+    for _ in range(STARTS_AT_ONCE):
         world = scenes.copy(of)
         pids = [forks.fork(order(world, run)) for run in runs]
         for pid, run in zip(pids, runs, strict=True):

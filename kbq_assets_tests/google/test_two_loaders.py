@@ -1,6 +1,6 @@
-"""Two loaders started at once, two hundred times, over the real clients, with faults: no row twice, none missing.
+"""Two loaders started at once over the real clients, with faults: no row twice, none missing.
 
-Without rule L2 rows are doubled: the same starts show it. A thousand starts run in simulation
+Without rule L2 rows are doubled: the same starts show it. Many more starts run in simulation
 (`kbq_assets_tests/simulation/test_simulation.py`).
 """
 
@@ -26,10 +26,10 @@ from kbq_assets_tests.google.loads import Ground, WatchedWorld
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 from kbq_assets_tests.google.shapes import objections
 from kbq_assets_tests.simulation.mutants import Mutant
+from kbq_assets_tests.sizes import GOOGLE_SEEDS
 
-pytestmark = [pytest.mark.google, pytest.mark.slow]
+pytestmark = pytest.mark.google
 
-SEEDS = 10
 STARTS = 20
 #: Starts until two loaders met: they mostly do at once.
 MOST_STARTS = 200
@@ -104,7 +104,7 @@ def _wanted(world: WatchedWorld) -> dict[int, int]:
     return dict.fromkeys(range(world.files[-1].until), 1)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(GOOGLE_SEEDS))
 def test_two_loaders_started_at_once_load_every_row_once(world: WatchedWorld, seed: int) -> None:
     random, said = Random(seed), len(world.bigquery.requests)
     for _ in range(STARTS):

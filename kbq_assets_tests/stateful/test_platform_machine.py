@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kbq_assets_tests.simulation.promises import check_all, check_no_duplicate, check_order
 from kbq_assets_tests.simulation.schedule import settle
 from kbq_assets_tests.simulation.world import World
+from kbq_assets_tests.sizes import MACHINE_RUNS
 
 turns = st.integers(1, 40)
 
@@ -87,4 +88,4 @@ class PlatformMachine(RuleBasedStateMachine):
 
 
 TestPlatformMachine = PlatformMachine.TestCase
-TestPlatformMachine.settings = settings(max_examples=300, stateful_step_count=25, deadline=None)
+TestPlatformMachine.settings = settings(max_examples=MACHINE_RUNS, stateful_step_count=25, deadline=None)
