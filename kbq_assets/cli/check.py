@@ -12,6 +12,7 @@ from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.pipelines.observation.checks import CheckReport
+from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.observation.observer import Observer
 
 
@@ -39,24 +40,13 @@ def report_json(report: CheckReport) -> dict[str, object]:
         "failed": len(report.failures),
         "checks": [_result_json(result) for result in report.results],
         "unknown": dict(report.unknown),
-        "holds": [
-            {"topic": h.topic, "check": h.check, "message": h.message, "commands": list(h.commands)}
-            for h in report.blocks
-        ],
+        "holds": [document(block, "topic check message commands") for block in report.blocks],
     }
 
 
 def _result_json(result: CheckResult) -> dict[str, object]:
-    return {
-        "check": result.check,
-        "subject": result.subject,
-        "passed": result.passed,
-        "severity": result.severity,
-        "message": result.message,
-        "commands": list(result.commands),
-        "holds": result.blocks,
-        "numbers": dict(result.numbers),
-    }
+    found = document(result, "check subject passed severity message commands")
+    return {**found, "holds": result.blocks, "numbers": dict(result.numbers)}
 
 
 def _print(report: CheckReport, out: Console) -> None:

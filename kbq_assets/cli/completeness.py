@@ -55,13 +55,9 @@ def standing_json(standing: TableCompleteness, most: int) -> dict[str, object]:
 
 
 def _hour_json(row: HourRow) -> dict[str, object]:
-    return {
-        "hour": moment_of(row),
-        "complete": row.complete,
-        "completed_at": moment(row.completed_ms) if row.completed_ms is not None else None,
-        "rows": row.rows,
-        "late_rows": row.late,
-    }
+    completed = moment(row.completed_ms) if row.completed_ms is not None else None
+    found = {"hour": moment_of(row), "complete": row.complete, "completed_at": completed}
+    return {**found, "rows": row.rows, "late_rows": row.late}
 
 
 def moment_of(row: HourRow) -> str:

@@ -15,11 +15,13 @@ from kbq_assets.cli.render import console, echo_json, number, size, table
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import SEALED
+from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 #: A list shows where and why, not what.
+_LISTED = "topic partition offset epoch timestamp_ms reason message schema_id value_size"
 _LISTED_BYTES = 0
 
 
@@ -51,7 +53,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
     if as_json:
         echo_json(
             {
-                "errors": [_listed_json(row) for row in rows],
+                "errors": [document(row, _LISTED) for row in rows],
                 "quarantined": [_quarantined_json(q) for q in quarantined],
             }
         )
@@ -152,23 +154,9 @@ def _time(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _listed_json(row: ErrorRow) -> dict[str, object]:
-    return {
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset,
-        "epoch": row.epoch,
-        "timestamp_ms": row.timestamp_ms,
-        "reason": row.reason,
-        "message": row.message,
-        "schema_id": row.schema_id,
-        "value_size": row.value_size,
-    }
-
-
 def _row_json(row: ErrorRow) -> dict[str, object]:
     return {
-        **_listed_json(row),
+        **document(row, _LISTED),
         "key_base64": _base64(row.key),
         "value_base64": _base64(row.value),
         "headers": [{"key": name, "value_base64": _base64(value)} for name, value in row.headers],

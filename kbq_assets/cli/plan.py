@@ -12,12 +12,11 @@ from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, 
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.loading.batches import LoadBatch
-from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.observation.documents import document, stop_json
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import TableStatus
-from kbq_assets.pipelines.observation.status_document import stop_json
 
 
 @click.command()
@@ -68,35 +67,21 @@ def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
             {"topic": c.topic, "shard": c.shard, "starts": {str(p): s for p, s in c.starts.items()}}
             for c in planned.creations
         ],
-        "additions": [{**_named(a.topic_partition), "start": a.start} for a in planned.additions],
-        "gaps": [{**_named(g.topic_partition), "until": g.until} for g in planned.gaps],
+        "additions": [document(a, "topic_partition start") for a in planned.additions],
+        "gaps": [document(g, "topic_partition until") for g in planned.gaps],
         "units": [_unit_json(unit) for unit in planned.units],
         "waiting": [
-            {
-                **_named(w.topic_partition),
-                "positions": w.positions,
-                "max_wait_seconds": w.max_wait_seconds,
-                "message": w.message,
-            }
-            for w in planned.waiting
+            document(w, "topic_partition positions max_wait_seconds message") for w in planned.waiting
         ],
-        "throttled": [{**_named(t.topic_partition), "positions": t.positions} for t in planned.throttled],
+        "throttled": [document(t, "topic_partition positions") for t in planned.throttled],
         "stops": [stop_json(stop) for stop in planned.stops],
     }
 
 
 def _unit_json(unit: Unit) -> dict[str, object]:
-    return {
-        **_named(unit.range.topic_partition),
-        "epoch": unit.epoch,
-        "from": unit.range.from_offset,
-        "until": unit.range.until_offset,
-        "positions": unit.range.positions,
-    }
-
-
-def _named(tp: TopicPartition) -> dict[str, object]:
-    return {"topic": tp.topic, "partition": tp.partition}
+    read = unit.range
+    ends = {"epoch": unit.epoch, "from": read.from_offset, "until": read.until_offset}
+    return document(read, "topic_partition", **ends, positions=read.positions)
 
 
 def load_json(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus] = ()) -> dict[str, object]:
@@ -108,8 +93,7 @@ def load_json(batches: Sequence[LoadBatch], blocked: Sequence[TableStatus] = ())
                 "table": str(batch.table),
                 "schema_id": batch.schema.schema_id,
                 "files": len(batch.files),
-                "rows": batch.rows,
-                "bytes": batch.bytes,
+                **document(batch, "rows bytes"),
                 "paths": [file.path for file in batch.files],
             }
             for batch in batches

@@ -16,11 +16,11 @@ from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.loading.loader import Loader
-from kbq_assets.pipelines.observation.status_document import stop_json
+from kbq_assets.pipelines.observation.documents import document, stop_json
 from kbq_assets.pipelines.operate.operator import Operator
 
 if TYPE_CHECKING:
-    from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
+    from kbq_assets.pipelines.extraction.ports import ExtractionReport, PartitionReport, Progress
 
 
 @click.command()
@@ -73,14 +73,7 @@ def clean(operator: Operator, as_json: bool) -> None:
     """
     report = operator.clean()
     if as_json:
-        echo_json(
-            {
-                "orphans": report.orphans,
-                "done_files": report.done_files,
-                "temporary": report.temporary,
-                "failures": list(report.failures),
-            }
-        )
+        echo_json(document(report, "orphans done_files temporary failures"))
     else:
         click.echo(
             f"deleted {number(report.orphans)} orphans, {number(report.done_files)} done files,"
@@ -95,52 +88,31 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
     """What an extraction did, as a document."""
     totals = report.totals
     return {
-        "records": totals.records,
-        "staged": totals.staged,
-        "errors": totals.errors,
-        "skipped": totals.skipped,
-        "gaps": totals.gaps,
-        "event_time_fallbacks": totals.event_time_fallbacks,
+        **document(totals, "records staged errors skipped gaps event_time_fallbacks"),
         "seconds": round(report.seconds, 3),
         "unfinished": report.unfinished,
         "waiting": len(report.plan.waiting),
         "throttled_positions": sum(t.positions for t in report.plan.throttled),
         "costs": [{**dataclasses.asdict(cost.usage), "cost": cost.cost} for cost in report.costs],
-        "partitions": [
-            {
-                "topic": p.topic_partition.topic,
-                "partition": p.topic_partition.partition,
-                "from": p.first,
-                "until": p.until,
-                "records": p.counts.records,
-                "windows": p.windows,
-                "files": len(p.files),
-            }
-            for p in report.partitions
-        ],
+        "partitions": [_partition_json(p) for p in report.partitions],
         "stops": [stop_json(stop) for stop in report.stops],
         "failures": {str(tp): message for tp, message in report.failures.items()},
         "evolved": [dataclasses.asdict(each) for each in report.evolved],
     }
 
 
+def _partition_json(p: PartitionReport) -> dict[str, object]:
+    read = {"from": p.first, "until": p.until, "records": p.counts.records}
+    return document(p, "topic_partition", **read, windows=p.windows, files=len(p.files))
+
+
 def load_report_json(report: LoadReport) -> dict[str, object]:
     """What a load did, as a document."""
+    fields = "table state rows files jobs quarantined message"
     return {
         "rows": report.rows,
         "seconds": round(report.seconds, 3),
-        "tables": [
-            {
-                "table": str(t.table),
-                "state": t.state,
-                "rows": t.rows,
-                "files": t.files,
-                "jobs": list(t.jobs),
-                "quarantined": t.quarantined,
-                "message": t.message,
-            }
-            for t in report.tables
-        ],
+        "tables": [document(t, fields) for t in report.tables],
     }
 
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from kbq_assets.cli.context import json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.loading.completeness import hour_text
+from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.status import Status
-from kbq_assets.pipelines.observation.status_document import status_json
 
 
 @click.command()

@@ -20,6 +20,7 @@ from kbq_assets.extras.reconcile.count_output import counts_json, render_counts,
 from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.extras.reconcile.reconciler import Reconciler
 from kbq_assets.extras.reconcile.records import PartitionAccount, Reconciliation
+from kbq_assets.pipelines.observation.documents import document
 
 pass_reconciler: Part[Reconciler] = Part("reconciler")
 
@@ -161,22 +162,10 @@ def _other(account: PartitionAccount) -> str:
 
 def _account_json(account: PartitionAccount) -> dict[str, object]:
     return {
-        "topic": account.topic_partition.topic,
-        "partition": account.topic_partition.partition,
-        "epoch": account.epoch,
-        "position": account.position,
+        **document(account, "topic_partition epoch position"),
         "produced": _produced(account),
-        "read": account.read,
-        "gaps": account.gaps,
-        "retired": account.retired,
-        "pending": account.pending,
+        **document(account, "read gaps retired pending"),
         "staged": account.pending + account.rows + account.quarantined,
         "loaded": account.rows,
-        "errors": account.errors,
-        "skipped": account.skipped,
-        "quarantined": account.quarantined,
-        "lost": account.lost,
-        "unread": account.unread,
-        "accounted": account.accounted,
-        "findings": list(account.findings),
+        **document(account, "errors skipped quarantined lost unread accounted findings"),
     }

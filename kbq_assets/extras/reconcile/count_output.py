@@ -14,11 +14,11 @@ from kbq_assets.cli.render import console, number, table
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
 from kbq_assets.extras.reconcile.counts import BLIND, BLIND_SINCE, CountReport
+from kbq_assets.pipelines.observation.documents import document
 
 #: Findings and notes shown of each; `--json` has all.
 SHOWN: Final = 50
-_COUNTS: Final = ("rows", "distinct", "loaded", "in_flight")
-_TOTALS: Final = ("committed", "loaded", "pending", "quarantined", "skipped", "lost", "unread")
+_TOTALS: Final = "committed loaded pending quarantined skipped lost unread"
 
 
 def counts_json(report: CountReport) -> dict[str, object]:
@@ -26,7 +26,7 @@ def counts_json(report: CountReport) -> dict[str, object]:
     return {
         "accounted": report.accounted,
         "since": None if report.since is None else report.since.isoformat(),
-        "totals": {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS},
+        "totals": {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS.split()},
         "tables": [_table_json(count) for count in report.tables],
         "partitions": [_partition_json(count) for count in report.partitions],
         "findings": list(report.findings),
@@ -36,25 +36,12 @@ def counts_json(report: CountReport) -> dict[str, object]:
 
 
 def _table_json(count: TableCount) -> dict[str, object]:
-    return {
-        "table": str(count.table),
-        "topic": count.range.topic,
-        "partition": count.range.partition,
-        "epoch": count.range.epoch,
-        **{name: getattr(count, name) for name in (*_COUNTS, "duplicates", "first", "last")},
-        "findings": list(count.findings),
-    }
+    counted = document(count, "rows distinct loaded in_flight duplicates first last findings")
+    return {**document(count, "table"), **document(count.range, "topic partition epoch"), **counted}
 
 
 def _partition_json(count: PartitionCount) -> dict[str, object]:
-    return {
-        "topic": count.topic_partition.topic,
-        "partition": count.topic_partition.partition,
-        "epoch": count.epoch,
-        "position": count.position,
-        **{name: getattr(count, name) for name in _TOTALS},
-        "findings": list(count.findings),
-    }
+    return document(count, f"topic_partition epoch position {_TOTALS} findings")
 
 
 def render_counts(report: CountReport) -> RenderableType:
@@ -74,7 +61,9 @@ def _tables(report: CountReport) -> Table:
     for name in sorted({count.table for count in report.tables}):
         counts = [count for count in report.tables if count.table == name]
         partitions = len({(c.range.topic, c.range.partition) for c in counts})
-        sums = (sum(getattr(c, field) for c in counts) for field in _COUNTS)
+        sums = (
+            sum(getattr(c, field) for c in counts) for field in ("rows", "distinct", "loaded", "in_flight")
+        )
         agrees = not any(c.findings for c in counts)
         mark = Text("yes", style="green") if agrees else Text("no", style="red")
         shown.add_row(str(name), *map(number, (partitions, *sums)), mark)
@@ -82,7 +71,7 @@ def _tables(report: CountReport) -> Table:
 
 
 def _sums(report: CountReport) -> str:
-    total = {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS}
+    total = {name: sum(getattr(p, name) for p in report.partitions) for name in _TOTALS.split()}
     n = {name: number(value) for name, value in total.items()}
     return (
         f"{number(len(report.partitions))} partitions, {n['committed']} rows committed: {n['loaded']} loaded,"

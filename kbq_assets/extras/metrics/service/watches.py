@@ -25,8 +25,8 @@ from kbq_assets.extras.metrics.observe import (
 )
 from kbq_assets.extras.metrics.service.watch import Reading, Watch
 from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.status import Status, status_of
-from kbq_assets.pipelines.observation.status_document import status_json
 
 #: The warehouse is only asked whether it is there.
 _WAREHOUSE_SECONDS: Final = 60.0

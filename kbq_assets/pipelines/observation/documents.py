@@ -1,0 +1,67 @@
+"""Reports as JSON documents: what `--json` prints and `kbq serve` answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.loading.completeness import hour_text
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.observation.status import PartitionStatus, Status, TableStatus
+
+
+def document(value: object, fields: str, **computed: object) -> dict[str, object]:
+    """Fields of a value by name, in this order, then computed ones. A topic-partition gives two."""
+    found: dict[str, object] = {}
+    for name in fields.split():
+        item = getattr(value, name)
+        if isinstance(item, TopicPartition):
+            found.update(item._asdict())
+        else:
+            found[name] = _plain(item)
+    return {**found, **computed}
+
+
+def _plain(item: object) -> object:
+    if isinstance(item, TableReference):
+        return str(item)
+    if isinstance(item, tuple):
+        return list(item)
+    return dict(item) if isinstance(item, Mapping) else item
+
+
+def status_json(found: Status) -> dict[str, object]:
+    """A status as a document."""
+    return {
+        "partitions": [_partition_json(p) for p in found.partitions],
+        "new_partitions": found.new_partitions,
+        "tables": [_table_json(t) for t in found.tables],
+        "stops": [stop_json(stop) for stop in found.stops],
+        "evolved": [dataclasses.asdict(each) for each in found.evolved],
+    }
+
+
+def _partition_json(p: PartitionStatus) -> dict[str, object]:
+    counted = document(p.totals, "records gaps lost errors skipped event_time_fallbacks rows")
+    return document(p, "topic_partition epoch position lag pending_windows pending_rows", **counted)
+
+
+def _table_json(t: TableStatus) -> dict[str, object]:
+    return {
+        **document(t, "table state loaded_rows pending_rows pending_files"),
+        "held_rows": t.blocked_rows,
+        **document(t, "quarantined_files mismatches"),
+        "complete_until": hour_text(t.complete_until) or None,
+        **document(t, "late_rows message tries"),
+        "next_try_ms": t.next_try_ms or None,
+    }
+
+
+def stop_json(stop: PartitionStop) -> Mapping[str, object]:
+    """A stop. ``partition`` is null if the whole topic stops, ``next_try_ms`` if KBQ does not retry it."""
+    found = document(
+        stop, "topic_partition reason message commands tries", next_try_ms=stop.next_try_ms or None
+    )
+    return found if stop.topic_partition.partition >= 0 else {**found, "partition": None}
