@@ -79,7 +79,7 @@ class Choice:
         if answer is None:
             return Unknown(f"{self._settings.destination.route} knows no table")
         return (
-            self._names.said(answer)
+            self._names.answered(answer)
             if isinstance(answer, str)
             else self._failed(f"gave a {type(answer).__name__}")
         )

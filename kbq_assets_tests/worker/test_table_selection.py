@@ -93,7 +93,7 @@ def test_a_field_decides_and_what_it_does_not_say_goes_to_the_error_table() -> N
     bench.extract()
     assert errors(bench) == [
         (2, "UNKNOWN_TABLE", "field.country is missing or empty"),
-        (4, "UNKNOWN_TABLE", "field.country is '日本', which makes no name"),
+        (4, "UNKNOWN_TABLE", "field.country is '日本', unusable as a name"),
         (5, "UNKNOWN_TABLE", "field.country is missing or empty"),
         (6, "WRONG_MAGIC", errors(bench)[3][2]),
     ]
@@ -165,9 +165,9 @@ def test_a_record_cannot_choose_kbq_s_own_tables_or_names_that_files_cannot_carr
     produce(bench, order("KBQ_errors"), order("x" * 200), order("x" * 201), order("de"))
     bench.extract()
     assert [message.partition(" ")[2][:30] for _, _, message in errors(bench)] == [
-        "would be a table of KBQ's own",
+        "is reserved for KBQ's own tabl",
         "is too long for file names",
-        f"is {'x' * 100!r}, which makes no name"[:30],
+        f"is {'x' * 100!r}, unusable as a name"[:30],
     ]
     assert tables(bench) == {"d.de": [3], "d.kbq_errors": [0, 1, 2]}
 

@@ -1,6 +1,6 @@
-"""What each side may do on Google Cloud, and nothing more: permissions, the roles that carry them, and their grants.
+"""The permissions that each role needs on Google Cloud, and nothing more; Google's roles with them, and their grants.
 
-The folders are those that the pipelines write; a test records what they do and compares.
+The folders are the ones that the pipelines write; a test records their calls and compares.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Role(StrEnum):
     LOAD = "load"
 
 
-#: Folders of the staging area in which a side creates objects.
+#: Folders of the staging area in which a role creates objects.
 CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
     Role.LOAD: (COMPLETENESS, METRICS, NOTICES, VARIANTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
 }
-#: Folders in which it deletes or replaces them; Cloud Storage asks for the same permission.
+#: Folders in which it deletes or replaces them, which takes the same permission of Cloud Storage.
 DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.EXTRACT: (COMMITS, DONE, METRICS, VARIANTS, SHAPES),
     Role.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
@@ -49,7 +49,7 @@ DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
 CREATE_OBJECTS: Final = "storage.objects.create"
 DELETE_OBJECTS: Final = "storage.objects.delete"
 GET_BUCKET: Final = "storage.buckets.get"
-#: Both sides alike; a load job reads the bucket and its files with the loader's permissions.
+#: Needed by both roles; a load job reads the bucket and its files with the loader's permissions.
 BUCKET_PERMISSIONS: Final[Mapping[str, str]] = {
     GET_BUCKET: "roles/storage.legacyBucketReader",
     "storage.objects.get": "roles/storage.objectViewer",
@@ -62,7 +62,7 @@ RUN_JOBS: Final = "bigquery.jobs.create"
 GET_DATASET: Final = "bigquery.datasets.get"
 CREATE_TABLES: Final = "bigquery.tables.create"
 LIST_TABLES: Final = "bigquery.tables.list"
-#: The loader's alone; extraction needs nothing of BigQuery.
+#: Needed by the loader only; extraction does not use BigQuery.
 TABLE_PERMISSIONS: Final = (
     "bigquery.tables.delete",  # scratch tables of probes
     "bigquery.tables.get",
@@ -71,7 +71,7 @@ TABLE_PERMISSIONS: Final = (
     "bigquery.tables.updateData",
 )
 SET_CATEGORY: Final = "bigquery.tables.setCategory"
-#: The loader's too, where the catalogue has policy tags. Taxonomies lie in a project, not in a dataset.
+#: Needed by the loader if the catalog has policy tags. Taxonomies belong to a project, not to a dataset.
 POLICY_TAG_PERMISSIONS: Final = (SET_CATEGORY, "datacatalog.taxonomies.get")
 JOB_ROLE: Final = "roles/bigquery.jobUser"
 DATASET_ROLE: Final = "roles/bigquery.dataEditor"
@@ -99,7 +99,7 @@ def job_grant(place: BigQueryProject, member: str) -> Grant:
 
 
 def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
-    """The grant of everything that loading does in a dataset: gcloud has no command for it, SQL has."""
+    """The grant of everything that loading does in a dataset, in SQL: gcloud has no command for it."""
     sql = f'GRANT `{DATASET_ROLE}` ON SCHEMA `{place.project}`.{dataset} TO "{member}"'
     command = (
         f"bq query --project_id={place.project} --location={place.location} --use_legacy_sql=false '{sql}'"
@@ -108,7 +108,7 @@ def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
 
 
 def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
-    """The grant of setting policy tags. No role of Google's has just these two."""
+    """The grant of setting policy tags, by a custom role: none of Google's has just these two permissions."""
     role = f"projects/{place.project}/roles/kbqPolicyTags"
     create = (
         f"gcloud iam roles create kbqPolicyTags --project={place.project} --stage=GA"
@@ -119,19 +119,19 @@ def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
 
 
 def member_of(identity: str) -> str:
-    """IAM's name of an identity; a placeholder where the credentials do not say whose they are."""
+    """IAM's name of an identity; a placeholder if the credentials do not name their owner."""
     if identity.endswith(".gserviceaccount.com"):
         return f"serviceAccount:{identity}"
     return f"user:{identity}" if "@" in identity else "MEMBER"
 
 
-#: Regions that lie in Europe but not in BigQuery's multi-region EU: London and Zurich.
+#: European regions outside BigQuery's multi-region EU: London and Zurich.
 _OUTSIDE_EU: Final = ("europe-west2", "europe-west6")
 
 
 def can_load(bucket_location: str, dataset_location: str) -> bool:
-    """Whether a dataset may load files of a bucket: of the same place or, into a multi-region, of a place in it.
-    Into US they may be anywhere. https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro"""
+    """Whether a dataset may load files of a bucket: from the same location or, for a multi-region, from a region in it.
+    A dataset in US loads from anywhere. https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro"""
     bucket, dataset = bucket_location.lower(), dataset_location.lower()
     if dataset in ("us", bucket):
         return True

@@ -1,9 +1,9 @@
-"""Where things are, as values: the staging area of `KBQ_STAGING` and the warehouse of `KBQ_WAREHOUSE`.
+"""Places as values: the staging area of `KBQ_STAGING` and the warehouse of `KBQ_WAREHOUSE`.
 
     /data/staging, file:///data/staging      Folder
     gs://bucket/prefix                       Bucket
     duckdb:/data/warehouse.duckdb            DuckDbFile
-    bigquery://project?location=EU           BigQueryProject; without a location it is US, as BigQuery has it
+    bigquery://project?location=EU           BigQueryProject; the default location is US, as in BigQuery
 
 Every parser raises ConfigurationError.
 """
@@ -20,12 +20,12 @@ from urllib.request import url2pathname
 from kbq_assets.core.errors import ConfigurationError
 
 DEFAULT_LOCATION: Final = "US"
-#: Google's rules; a project may carry its domain in front: `example.com:project`.
+#: Google's rules; a project may begin with its domain: `example.com:project`.
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*[a-z0-9]")
 _LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
-_STAGING_FORMS: Final = "KBQ_STAGING is a folder, file:///folder or gs://bucket/prefix"
-_WAREHOUSE_FORMS: Final = "KBQ_WAREHOUSE is duckdb:PATH or bigquery://project?location=EU"
+_STAGING_FORMS: Final = "set KBQ_STAGING to a folder, file:///folder or gs://bucket/prefix"
+_WAREHOUSE_FORMS: Final = "set KBQ_WAREHOUSE to duckdb:PATH or bigquery://project?location=EU"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DuckDbFile:
 
 @dataclass(frozen=True)
 class BigQueryProject:
-    """Where datasets are, and where jobs run."""
+    """The project and location of datasets and jobs."""
 
     project: str
     location: str
@@ -76,7 +76,7 @@ def parse_bucket(url: str) -> Bucket:
     """The bucket and prefix of a `gs://` URL."""
     scheme, separator, rest = url.partition("://")
     if scheme != "gs" or not separator:
-        _refuse(f"{url!r} names no bucket", _STAGING_FORMS)
+        _refuse(f"{url!r} does not name a bucket", _STAGING_FORMS)
     name, _, prefix = rest.partition("/")
     if not _BUCKET.fullmatch(name):
         _refuse(f"{name!r} in {url!r} cannot be the name of a bucket", _STAGING_FORMS)
@@ -105,19 +105,19 @@ def parse_bigquery(url: str) -> BigQueryProject:
     project, _, query = rest.removesuffix("/").partition("?")
     project = project.removesuffix("/")
     if scheme != "bigquery" or not separator or not _PROJECT.fullmatch(project):
-        _refuse(f"{url!r} names no project", _WAREHOUSE_FORMS)
+        _refuse(f"{url!r} does not name a project", _WAREHOUSE_FORMS)
     parameters = parse_qsl(query, keep_blank_values=True)
     unknown = [name for name, _ in parameters if name != "location"]
     if unknown or len(parameters) > 1 or (query and not parameters):
         _refuse(f"{url!r} has parameters other than one location", _WAREHOUSE_FORMS)
     location = dict(parameters).get("location", DEFAULT_LOCATION)
     if not _LOCATION.fullmatch(location):
-        _refuse(f"{location!r} in {url!r} is no location", "such as location=EU or location=europe-west3")
+        _refuse(f"{location!r} in {url!r} is not a location", "such as location=EU or location=europe-west3")
     return BigQueryProject(project, location)
 
 
 def check_places(staging: Staging, warehouse: WarehousePlace) -> None:
-    """Refuse a warehouse that cannot read the staging area."""
+    """Raises ConfigurationError for a warehouse that cannot read the staging area."""
     if isinstance(warehouse, BigQueryProject) and not isinstance(staging, Bucket):
         _refuse(
             "BigQuery cannot load files of a local folder",

@@ -1,14 +1,14 @@
-"""Tables that each record decides about: templates of names, and which names are taken.
+"""Tables that each record chooses: templates of names, and which names are allowed.
 
     orders_{header.country|unknown}     {field.customer.tier}     {topic.2}_{record}     {key}
 
 `{topic}` is the topic's name, `{topic.2}` the second of its parts, split at '.', '-' and '_'; `{record}` the Avro
 record's name without namespace; `{key}` and `{header.<name>}` are text in UTF-8, of a repeated header the last;
-`{field.<path>}` is a string, an enum, a boolean or an integer, through records and unions. What follows '|' stands in
-for what is missing.
+`{field.<path>}` is a string, an enum, a boolean or an integer, through records and unions. The text after '|' replaces
+a missing value.
 
-A record's own words never tell tables apart by case alone: they become lower case, and what is no letter and no digit
-becomes '_'. What is missing, empty, not ASCII, or without any letter or digit makes no name.
+A record's values become lower case, and characters other than letters and digits become '_': so no two tables differ by
+case alone. A value that is missing, empty, not ASCII, or without any letter or digit makes no name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kbq_assets.core.errors import ConfigurationError, InvalidName
 from kbq_assets.core.protocol.names import TableReference, check_fits, sanitise_table
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 
-#: Tables of KBQ's own begin so, such as that of error rows, or with an underscore before.
+#: Prefix of KBQ's own tables, such as the one of error rows; also after an underscore.
 RESERVED: Final = "kbq_"
 PYTHON: Final = "python:"
 _GRAMMAR: Final = (
@@ -38,7 +38,7 @@ _MOST_CHARACTERS: Final = 200
 
 @dataclass(frozen=True)
 class Placeholder:
-    """What a record says. ``input``: topic, topic.<n>, record, key, header.<name> or field.<path>."""
+    """A value of a record. ``input``: topic, topic.<n>, record, key, header.<name> or field.<path>."""
 
     input: str
     default: str = ""
@@ -66,7 +66,7 @@ class Template:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What it needs to know of a record, each once."""
+        """The inputs that it needs of a record, each once."""
         return tuple(dict.fromkeys(part.input for part in self.parts if isinstance(part, Placeholder)))
 
 
@@ -79,9 +79,8 @@ class Unknown:
 
 @dataclass(frozen=True)
 class RoutedRecord:
-    """What a route is told of a record. ``key``, ``headers`` and ``fields`` hold what the route's inputs name, and
-    nothing else; what a record does not have is None. A header's value is that of the last header of the name; fields
-    are by their dotted paths."""
+    """A record as a route sees it. ``key``, ``headers`` and ``fields`` hold the route's inputs only; None if the record
+    lacks one. Of headers with one name, the last counts; fields have dotted paths."""
 
     topic: str
     record: str = ""
@@ -91,12 +90,12 @@ class RoutedRecord:
 
 
 RouteFunction: TypeAlias = Callable[[RoutedRecord], str | None]
-"""From a record to `table` or `dataset.table`; None: the table is unknown."""
+"""From a record to `table` or `dataset.table`; None if the table is unknown."""
 
 
 @dataclass(frozen=True)
 class PythonRoute:
-    """A function of another package. ``inputs`` as in placeholders. Records with equal inputs are asked about once."""
+    """A function of another package. ``inputs`` as in placeholders. Equal inputs are asked about once."""
 
     function: RouteFunction
     inputs: tuple[str, ...] = ()
@@ -107,7 +106,7 @@ class PythonRoute:
 
 
 def inputs(*names: str) -> Callable[[RouteFunction], PythonRoute]:
-    """Say what a route depends on: ``@inputs("key", "header.country", "field.customer.tier")``. Raises
+    """Declare the inputs of a route: ``@inputs("key", "header.country", "field.customer.tier")``. Raises
     ConfigurationError."""
     for name in names:
         check_input("inputs", name)
@@ -115,7 +114,7 @@ def inputs(*names: str) -> Callable[[RouteFunction], PythonRoute]:
 
 
 def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None:
-    """Raises ConfigurationError for an input that is personal data: it would be read in the names of tables."""
+    """Raises ConfigurationError for an input that is personal data: names of tables would show it."""
     decided = {decision.path: decision.action for decision in decisions}
     if not decided:
         return
@@ -125,12 +124,12 @@ def check_exposure(inputs: Iterable[str], decisions: Iterable[Decision]) -> None
         where = {"key": KEY, "header": HEADERS}.get(source, path)
         if source == "field":
             exposed = any(_is_within(path, each) for each in hidden)
-        else:  # of keys and headers silence is no decision
+        else:  # keys and headers need a decision to keep them
             exposed = where in (KEY, HEADERS) and decided.get(where) != "keep"
         if exposed:
             raise ConfigurationError(
                 f"table: {name} would be in names of tables, and pii= does not keep it",
-                next_step=f"decide by something else, or say {where}:keep",
+                next_step=f"choose tables by something else, or decide {where}:keep",
             )
 
 
@@ -140,12 +139,12 @@ def _is_within(one: str, other: str) -> bool:
 
 
 def check_known(known: Iterable[str]) -> None:
-    """Raises ConfigurationError for names that only case tells apart, and what is no pattern of names."""
+    """Raises ConfigurationError for names that differ by case alone, and for words that are not patterns of names."""
     seen: dict[str, str] = {}
     for each in known:
         if not re.fullmatch(r"([\w*?\[\]!-]+\.)?[\w*?\[\]!-]+", each, re.ASCII):
             raise ConfigurationError(
-                f"tables: {each!r} is no name", next_step="table or dataset.table, * for any"
+                f"tables: {each!r} is not a name", next_step="table or dataset.table, * for any"
             )
         if seen.setdefault(each.lower(), each) != each:
             raise ConfigurationError(
@@ -154,7 +153,7 @@ def check_known(known: Iterable[str]) -> None:
 
 
 def is_template(text: str) -> bool:
-    """Whether a name is one: any brace makes it so."""
+    """Whether a name has placeholders: any brace counts."""
     return "{" in text or "}" in text
 
 
@@ -170,19 +169,19 @@ def parse_template(option: str, text: str) -> Template:
 
 
 def check_input(option: str, name: str) -> None:
-    """Raises ConfigurationError where a record has no such thing."""
+    """Raises ConfigurationError for an input that records do not have."""
     if not _INPUT.fullmatch(name):
-        raise ConfigurationError(f"{option}: {name!r} is nothing that a record has", next_step=_GRAMMAR)
+        raise ConfigurationError(f"{option}: records have no {name!r}", next_step=_GRAMMAR)
 
 
 def with_topic(text: str, topic: str) -> str:
-    """A template where the topic's name stands in the place of its placeholders. A part that the topic does not have
-    stays where it is: then no record has a table."""
+    """A template with the topic's name in place of its placeholders. Placeholders of parts that the topic lacks stay:
+    then no record has a table."""
     return _PLACEHOLDER.sub(lambda found: _of_topic(topic, found[1]) or found[0], text)
 
 
 def fill(template: Template, values: Mapping[str, str | None]) -> str | Unknown:
-    """A name, of a record's values by input. Its words are made lower case, and fit for names."""
+    """A name from a record's values by input. Its values become lower case and valid in names."""
     name = ""
     for part in template.parts:
         if isinstance(part, str):
@@ -197,7 +196,7 @@ def fill(template: Template, values: Mapping[str, str | None]) -> str | Unknown:
 
 
 def name_part(value: str) -> str | None:
-    """A record's word as part of a name, None where it makes none."""
+    """The record's value as a name part; None if unusable."""
     if len(value) > _MOST_CHARACTERS or not (value.isascii() and value.isprintable()):
         return None
     if not re.search("[A-Za-z0-9]", value):
@@ -206,7 +205,7 @@ def name_part(value: str) -> str | None:
 
 
 def text_of(value: str | int | bool | bytes | None) -> str | None:
-    """A record's value as text. Bytes that are no UTF-8 show as what makes no name."""
+    """A record's value as text. Bytes that are not UTF-8 become text that makes no name."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, bool):
@@ -216,15 +215,15 @@ def text_of(value: str | int | bool | bytes | None) -> str | None:
 
 @dataclass(frozen=True)
 class Names:
-    """Which names a topic's records may choose. ``known`` are patterns of `table` or `dataset.table`, none: all are;
-    ``create``: those that match none too."""
+    """The names that a topic's records may choose. ``known`` are patterns of `table` or `dataset.table`, empty for all;
+    ``create`` also allows names that match none."""
 
     topic: str
     dataset: str
     known: tuple[str, ...] = ()
     create: bool = False
 
-    def said(self, name: str) -> TableReference | Unknown:
+    def answered(self, name: str) -> TableReference | Unknown:
         """The table that a route's function names, `table` or `dataset.table`."""
         words = [name_part(word) or "" for word in name.split(".")]
         if len(words) > 2 or "" in words:
@@ -234,12 +233,12 @@ class Names:
         return self.table(self.dataset if dataset == own else dataset, words[-1])
 
     def table(self, dataset: str, table: str) -> TableReference | Unknown:
-        """The table of a name, if it is one that records may choose."""
+        """The table of a name, if records may choose it."""
         dataset, table = self._listed(dataset, table)
         if max(len(dataset), len(table)) > _MOST_CHARACTERS:
             return Unknown(f"{dataset}.{table} has more than {_MOST_CHARACTERS} characters")
         if table.lower().startswith((RESERVED, f"_{RESERVED}")):
-            return Unknown(f"{table} would be a table of KBQ's own")
+            return Unknown(f"{table} is reserved for KBQ's own tables")
         if not (self.create or self._is_known(dataset, table)):
             return Unknown(f"{dataset}.{table} is none of tables={','.join(self.known)}")
         reference = TableReference(dataset, table)
@@ -248,7 +247,7 @@ class Names:
         )
 
     def _listed(self, dataset: str, table: str) -> tuple[str, str]:
-        """The name as it is written in ``known``, where only case tells them apart."""
+        """The name as ``known`` spells it, if they differ by case alone."""
         for each in self.known:
             if each.lower() == f"{dataset}.{table}".lower():
                 dataset, _, table = each.partition(".")
@@ -267,7 +266,7 @@ class Names:
 def _literal(option: str, text: str, start: int, end: int) -> str:
     literal = text[start:end]
     if is_template(literal):
-        raise ConfigurationError(f"{option}={text}: a brace is alone", next_step=_GRAMMAR)
+        raise ConfigurationError(f"{option}={text}: unmatched brace", next_step=_GRAMMAR)
     return sanitise_table(literal) if literal else ""
 
 
@@ -276,8 +275,8 @@ def _placeholder(option: str, text: str) -> Placeholder:
     check_input(option, name)
     if bar and name_part(default) is None:
         raise ConfigurationError(
-            f"{option}: {{{text}}}: the default makes no name",
-            next_step="letters, digits and '_' after the bar",
+            f"{option}: {{{text}}}: the default is not usable in names",
+            next_step="write letters, digits and '_' after the bar",
         )
     return Placeholder(name, default)
 
@@ -294,11 +293,11 @@ def _of_topic(topic: str, text: str) -> str:
 
 
 def _no_name(what: str, value: str) -> str:
-    return f"{what} is {value[:100]!r}, which makes no name"
+    return f"{what} is {value[:100]!r}, unusable as a name"
 
 
 def _fits(topic: str, table: TableReference) -> bool:
-    """Whether the longest file name of the table's records is one."""
+    """Whether the longest file name of the table's records is valid."""
     try:
         check_fits(topic, table)
     except InvalidName:

@@ -1,4 +1,4 @@
-"""Personal data: what is decided about a field, before anything of it is stored.
+"""Personal data: the decision about each field, carried out before anything is stored.
 
     keep            as it is
     drop            no column
@@ -7,7 +7,7 @@
     truncate:3      the first three characters
     generalise:year dates and times: year, month, day, hour; numbers: generalise:10, steps of ten; text: generalise:ip
 
-`_key` decides about Kafka's key (keep, pseudonym), `_headers` about headers (keep).
+The path `_key` is Kafka's key (keep, pseudonym), `_headers` is the headers (keep).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kbq_assets.core.errors import ConfigurationError
 KEY: Final = "_key"
 HEADERS: Final = "_headers"
 ACTIONS: Final = ("keep", "drop", "null", "pseudonym", "truncate", "generalise")
-#: What sealed bytes begin with (wire/privacy/sealing.py).
+#: The first bytes of sealed data (wire/privacy/sealing.py).
 SEALED: Final = b"KBQS"
 _OF_KEYS: Final = ("keep", "pseudonym")
 _TIMES: Final = ("year", "month", "day", "hour")
-#: RFC 2104 wants keys as long as the hash.
+#: RFC 2104 recommends keys as long as the hash.
 _KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of the field at ``path``, dotted, through records and lists."""
+    """The action for the field at ``path``, dotted, through records and lists."""
 
     path: str
     action: str
@@ -44,7 +44,7 @@ class Decision:
 
     @property
     def context(self) -> str:
-        """The context of a pseudonym: the field's own name where none is given."""
+        """The context of a pseudonym; by default the field's path."""
         return self.argument or self.path
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def parse_decisions(text: str) -> tuple[Decision, ...]:
     for path in paths:
         if paths.count(path) > 1 or any(other.startswith(f"{path}.") for other in paths):
             raise ConfigurationError(
-                f"pii: {path} is decided twice", next_step="decide once about each field"
+                f"pii: two decisions about {path}", next_step="write one decision for each field"
             )
     return tuple(decisions)
 
@@ -68,7 +68,8 @@ def _decision(word: str) -> Decision:
     action, _, argument = rest.partition(":")
     if not path or action not in ACTIONS:
         raise ConfigurationError(
-            f"pii: {word!r} is no decision", next_step=f"field:action, of {', '.join(ACTIONS)}"
+            f"pii: {word!r} is not a decision",
+            next_step=f"field:action, with an action of {', '.join(ACTIONS)}",
         )
     allowed = {KEY: _OF_KEYS, HEADERS: ("keep",)}.get(path, ACTIONS)
     if action not in allowed:
@@ -99,12 +100,12 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 
 
 def fields_of(decisions: Iterable[Decision]) -> list[str]:
-    """The paths that lead into values."""
+    """The paths of decisions about fields of values."""
     return [decision.path for decision in decisions if decision.path not in (KEY, HEADERS)]
 
 
 def undecided(paths: Iterable[str], decisions: Iterable[Decision]) -> list[str]:
-    """Which of these fields nothing is decided about, nor about a field that they are in."""
+    """The fields without a decision about them or about a field that contains them."""
     decided = [decision.path for decision in decisions]
     return [
         path for path in paths if not any(path == each or path.startswith(f"{each}.") for each in decided)
@@ -113,16 +114,16 @@ def undecided(paths: Iterable[str], decisions: Iterable[Decision]) -> list[str]:
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Keyed hashes. ``keys`` by id, each of 32 bytes or more; ``current`` is the id of the one that is used."""
+    """Keyed hashes. ``keys`` by id, each of 32 bytes or more; new hashes use the key ``current``."""
 
     current: str
     keys: Mapping[str, bytes] = field(repr=False)
 
     def of(self, context: str, value: bytes, key_id: str = "") -> str:
         """``<key id>.<hash>``: HMAC-SHA-256 of context and value, 43 characters of base64url. Equal values of one
-        context are equal under one key, and nothing else can be told without it."""
+        context have equal hashes under one key; without the key, a hash reveals nothing else."""
         key_id = key_id or self.current
-        # The length keeps contexts apart: ("ab", "c") is not ("a", "bc").
+        # The length separates contexts: ("ab", "c") is not ("a", "bc").
         message = len(context.encode()).to_bytes(4, "big") + context.encode() + value
         digest = hmac.digest(self.keys[key_id], message, "sha256")
         return f"{key_id}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
@@ -135,19 +136,20 @@ def parse_keys(text: str) -> Pseudonyms:
         keys = {str(name): base64.b64decode(key, validate=True) for name, key in document["keys"].items()}
         current = str(document["current"])
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
-        raise _bad_keys("they are no such document") from None  # a parser's message may quote a key
+        raise _bad_keys("the document has another form") from None  # a parser's message may quote a key
     if current not in keys:
-        raise _bad_keys("the current one is missing")
+        raise _bad_keys("the current key is missing")
     if any(len(key) < _KEY_BYTES for key in keys.values()) or any("." in name or not name for name in keys):
-        raise _bad_keys(f"each has {_KEY_BYTES} bytes or more, and an id without points")
+        raise _bad_keys(f"each needs {_KEY_BYTES} bytes or more, and an id without points")
     return Pseudonyms(current, keys)
 
 
 def with_new_key(text: str, name: str) -> str:
-    """A key document, "" for none yet, with a new random key that is the current one. Raises ConfigurationError."""
+    """The key document with a new random key as the current one. An empty text is an empty document. Raises
+    ConfigurationError."""
     keys = dict(parse_keys(text).keys) if text else {}
     if name in keys:
-        raise ConfigurationError(f"there is a key {name} already", next_step="give the new key another id")
+        raise ConfigurationError(f"the key {name} exists already", next_step="give the new key another id")
     keys[name] = secrets.token_bytes(_KEY_BYTES)
     encoded = {key_id: base64.b64encode(key).decode() for key_id, key in keys.items()}
     made = json.dumps({"current": name, "keys": encoded}, indent=1) + "\n"

@@ -187,7 +187,7 @@ def test_environments_are_told_apart() -> None:
         ),
         (
             "pii:\n  fields: {email: hash}",
-            "2: pii.fields: pii: 'email:hash' is no decision (field:action, of keep",
+            "2: pii.fields: pii: 'email:hash' is not a decision (field:action, with an action of keep",
         ),
         (
             "consumers: [archiver]\npii: {tags: {email: HIGH, home.street: HIGH}, fields: {home: drop}}",
@@ -312,7 +312,7 @@ def test_a_destination_may_be_a_template_in_which_the_topic_stands() -> None:
 @pytest.mark.parametrize(
     ("text", "key", "message"),
     [
-        ('destination: {table: "{body.x}"}', "destination.table", "'body.x' is nothing that a record has"),
+        ('destination: {table: "{body.x}"}', "destination.table", "records have no 'body.x'"),
         ('destination: {dataset: "{key}"}', "destination.dataset", "each record names its own"),
         ("destination: {route: sideways}", "destination.route", "route=sideways"),
         ('destination: {table: "{topic.9}"}', "destination.table", "has no topic.9"),

@@ -44,17 +44,17 @@ def test_a_template_says_what_it_asks_of_records(text: str, asked: tuple[str, ..
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a_{b}", "'b' is nothing that a record has"),
-        ("{field.}", "'field.' is nothing"),
-        ("{field.a..b}", "nothing that a record has"),
-        ("{header.}", "'header.' is nothing"),
-        ("{topic.0}", "'topic.0' is nothing"),
-        ("{}", "'' is nothing"),
-        ("{key", "a brace is alone"),
-        ("key}", "a brace is alone"),
-        ("{{key}}", "a brace is alone"),
-        ("{key|}", "the default makes no name"),
-        ("{key|ä}", "the default makes no name"),
+        ("a_{b}", "records have no 'b'"),
+        ("{field.}", "records have no 'field.'"),
+        ("{field.a..b}", "records have no 'field.a..b'"),
+        ("{header.}", "records have no 'header.'"),
+        ("{topic.0}", "records have no 'topic.0'"),
+        ("{}", "records have no ''"),
+        ("{key", "unmatched brace"),
+        ("key}", "unmatched brace"),
+        ("{{key}}", "unmatched brace"),
+        ("{key|}", "the default is not usable in names"),
+        ("{key|ä}", "the default is not usable in names"),
     ],
 )
 def test_what_is_no_template_is_refused_with_the_option_s_name(text: str, message: str) -> None:
@@ -71,8 +71,8 @@ def test_what_is_no_template_is_refused_with_the_option_s_name(text: str, messag
         ({"key": "", "field.a": "1"}, Unknown("key is missing or empty")),
         ({"key": "a", "field.a": None}, "t_a_none"),
         ({"key": "a"}, "t_a_none"),
-        ({"key": "a", "field.a": "é"}, Unknown("field.a is 'é', which makes no name")),
-        ({"key": "..", "field.a": "x"}, Unknown("key is '..', which makes no name")),
+        ({"key": "a", "field.a": "é"}, Unknown("field.a is 'é', unusable as a name")),
+        ({"key": "..", "field.a": "x"}, Unknown("key is '..', unusable as a name")),
     ],
 )
 def test_words_of_records_become_lower_case_names(
@@ -138,7 +138,7 @@ NAMES = Names(TOPIC, "Sales", ("Orders_DE", "orders_x*", "other.*"))
     ],
 )
 def test_a_function_s_answer_is_a_known_table_or_none(said: str, table: str | None) -> None:
-    found = NAMES.said(said)
+    found = NAMES.answered(said)
     assert (str(found) if isinstance(found, TableReference) else None) == table
 
 
@@ -152,7 +152,7 @@ def test_a_function_s_answer_is_a_known_table_or_none(said: str, table: str | No
         ({"dataset": "d_{key}"}, "dataset=d_{key}: each record names its own"),
         ({"max_tables": 0}, "max_tables=0"),
         ({"tables": "a,A"}, "tables: a and A differ by case alone"),
-        ({"tables": "a b"}, "tables: 'a b' is no name"),
+        ({"tables": "a b"}, "tables: 'a b' is not a name"),
         ({"format": "json", "table": "{field.a}"}, "table: field.a of a document that is one column"),
         ({"format": "json_columns", "table": "{record}"}, "table: {record}: JSON records have no names"),
     ],
@@ -188,5 +188,5 @@ def test_personal_data_is_in_no_name(template: str, pii: str, is_kept: bool) -> 
 
 
 def test_inputs_are_checked_where_they_are_written() -> None:
-    with pytest.raises(ConfigurationError, match="'value' is nothing that a record has"):
+    with pytest.raises(ConfigurationError, match="records have no 'value'"):
         inputs("value")

@@ -25,17 +25,17 @@ def test_decisions_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("email", "is no decision"),
-        (":drop", "is no decision"),
-        ("email:hash", "is no decision"),
+        ("email", "is not a decision"),
+        (":drop", "is not a decision"),
+        ("email:hash", "is not a decision"),
         ("email:truncate", "truncate takes another argument"),
         ("email:truncate:0", "truncate takes another argument"),
         ("email:generalise:decade", "generalise takes another argument"),
         ("email:drop:3", "drop takes another argument"),
         ("_key:drop", "_key can be keep or pseudonym"),
         ("_headers:drop", "_headers can be keep"),
-        ("a:drop,a:null", "a is decided twice"),
-        ("a:drop,a.b:null", "a is decided twice"),
+        ("a:drop,a:null", "two decisions about a"),
+        ("a:drop,a.b:null", "two decisions about a"),
     ],
 )
 def test_a_decision_that_is_none_is_refused(text: str, message: str) -> None:
