@@ -21,7 +21,15 @@ from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
 from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.wire.chunk import PADDING, Chunk, Spans
 from kbq_assets.wire.files.codec import Codec
-from kbq_assets.wire.files.encode import RecordLimits, RecordOrigin, Route, ValueFormat, WindowEncoder
+from kbq_assets.wire.files.encode import (
+    FileFormat,
+    RecordLimits,
+    RecordOrigin,
+    Route,
+    ValueFormat,
+    WindowContext,
+    WindowEncoder,
+)
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 from kbq_assets.wire.records.validate import validate_avro, validate_json
@@ -63,12 +71,9 @@ def encode(
 ) -> int:
     sink = Counter()
     encoder = WindowEncoder(
-        RecordOrigin("shop.events.clicks", 3, 1),
+        WindowContext(RecordOrigin("shop.events.clicks", 3, 1), FileFormat(bytes(16), codec), value_format),
         resolve=lambda schema_id: route or Route("shop.clicks", schema),
         open_sink=lambda file: sink,
-        sync_marker=bytes(16),
-        value_format=value_format,
-        codec=codec,
     )
     rejects = encoder.add(chunk)
     encoder.finish()

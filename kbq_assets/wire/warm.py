@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.wire.files.encode import NewFile, RecordOrigin, Route, ValueFormat, WindowEncoder
+from kbq_assets.wire.files.encode import (
+    FileFormat,
+    NewFile,
+    RecordOrigin,
+    Route,
+    ValueFormat,
+    WindowContext,
+    WindowEncoder,
+)
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 
@@ -27,11 +35,9 @@ def _encode_one(
     table = Route("dataset.table", schema)
     route = Route("", schema, Chooser(inputs, lambda values: table)) if inputs else table
     encoder = WindowEncoder(
-        RecordOrigin("topic", 0, 0),
+        WindowContext(RecordOrigin("topic", 0, 0), FileFormat(bytes(16)), value_format),
         resolve=lambda schema_id: route,
         open_sink=_Nowhere,
-        sync_marker=bytes(16),
-        value_format=value_format,
     )
     hours = [RawRecord(value, offset, offset * 3_600_000) for offset in range(2)]
     encoder.add(Chunk.from_messages(hours, keys=True, headers=True))

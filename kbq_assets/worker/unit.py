@@ -8,6 +8,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange, Unavailable
@@ -31,7 +32,7 @@ from kbq_assets.worker.routes import Routes
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 from kbq_assets.worker.translate import ValueTranslator
-from kbq_assets.worker.window import StopWindow, WindowWriter
+from kbq_assets.worker.window import Staging, StopWindow, WindowWriter
 
 if TYPE_CHECKING:
     from kbq_assets.wire.privacy.sealing import SealKey
@@ -187,7 +188,8 @@ def _open(
         headers=records.headers or (choice is not None and choice.needs_headers),
         wait_seconds=wait_seconds,
     )
-    return batches, lambda first: WindowWriter(unit, first, attempt, routes, ports.store, translator, copies)
+    staging = Staging(unit, attempt, routes, ports.store, translator, copies)
+    return batches, partial(WindowWriter, staging)
 
 
 def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, is_patient: bool) -> None:

@@ -20,12 +20,14 @@ from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.encode import (
     NO_SCHEMA_ID,
     EncodedFile,
+    FileFormat,
     NewFile,
     RecordOrigin,
     RejectedSchema,
     Rejects,
     Route,
     ValueFormat,
+    WindowContext,
     WindowEncoder,
 )
 from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
@@ -61,53 +63,52 @@ class _Tally:
     leader_epoch: int = -1
 
 
+@dataclass(frozen=True)
+class Staging:
+    """What the windows of one unit are written with. ``attempt`` is part of their files' names."""
+
+    unit: Unit
+    attempt: str
+    routes: Routes
+    store: ObjectStore
+    translator: ValueTranslator | None = None
+    error_copies: ErrorCopies | None = None
+
+    def context(self, format_: FileFormat) -> WindowContext:
+        """How the records of a window are read and written."""
+        unit, settings = self.unit, self.unit.settings
+        tp = unit.range.topic_partition
+        return WindowContext(
+            RecordOrigin(tp.topic, tp.partition, unit.epoch),
+            format_,
+            ValueFormat.AVRO if self.translator is not None else ValueFormat(settings.records.format),
+            RecordLimits(max_bytes=settings.records.max_record_bytes),
+            self.routes.tombstones(),
+            settings.destination.max_tables,
+        )
+
+
 class WindowWriter:
     """Writes the files of one window under one attempt's folder. Exactly one of `close` and `abort` ends it."""
 
-    def __init__(
-        self,
-        unit: Unit,
-        first: int,
-        attempt: str,
-        routes: Routes,
-        store: ObjectStore,
-        translator: ValueTranslator | None = None,
-        error_copies: ErrorCopies | None = None,
-    ) -> None:
+    def __init__(self, staging: Staging, first: int) -> None:
+        unit = staging.unit
         self.first = first
         self.position = first
         self._unit = unit
-        self._attempt = attempt
-        self._routes = routes
-        self._store = store
-        self._translator = translator
-        self._error_copies = error_copies
+        self._attempt = staging.attempt
+        self._routes = staging.routes
+        self._store = staging.store
+        self._translator = staging.translator
+        self._error_copies = staging.error_copies
         self._tally = _Tally()
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
-        tp = unit.range.topic_partition
-        source = RecordOrigin(tp.topic, tp.partition, unit.epoch)
-        marker = hashlib.sha256(f"{unit.epoch}-{attempt}/{first}".encode()).digest()[:16]
-        self._encoder = WindowEncoder(
-            source,
-            resolve=self._resolve,
-            open_sink=self._open_sink,
-            sync_marker=marker,
-            value_format=ValueFormat.AVRO
-            if translator is not None
-            else ValueFormat(unit.settings.records.format),
-            codec=cast("Codec", unit.settings.extraction.codec),
-            limits=RecordLimits(max_bytes=unit.settings.records.max_record_bytes),
-            tombstones=routes.tombstones(),
-            max_tables=unit.settings.destination.max_tables,
-        )
-        self._errors = ErrorRows(
-            source,
-            table=str(unit.settings.destination.error_table),
-            open_sink=self._open_sink,
-            sync_marker=marker,
-            codec=cast("Codec", unit.settings.extraction.codec),
-        )
+        marker = hashlib.sha256(f"{unit.epoch}-{staging.attempt}/{first}".encode()).digest()[:16]
+        context = staging.context(FileFormat(marker, cast("Codec", unit.settings.extraction.codec)))
+        self._encoder = WindowEncoder(context, self._resolve, self._open_sink)
+        table = str(unit.settings.destination.error_table)
+        self._errors = ErrorRows(context.origin, table, self._open_sink, context.format)
 
     @property
     def records(self) -> int:

@@ -9,7 +9,15 @@ from typing import Any
 import fastavro
 
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.wire.files.encode import NewFile, RecordOrigin, RejectedSchema, Route, WindowEncoder
+from kbq_assets.wire.files.encode import (
+    FileFormat,
+    NewFile,
+    RecordOrigin,
+    RejectedSchema,
+    Route,
+    WindowContext,
+    WindowEncoder,
+)
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, staged_schema
 
@@ -83,12 +91,10 @@ def resolver(
 
 def window(sinks: Sinks, routes: Mapping[int, StagedSchema], **options: Any) -> WindowEncoder:
     """An encoder of Avro values for one table, unless the options say otherwise."""
-    chosen: dict[str, Any] = {
-        "resolve": resolver(routes),
-        "open_sink": sinks.open,
-        "sync_marker": SYNC_MARKER,
-    }
-    return WindowEncoder(SOURCE, **(chosen | options))
+    resolve, open_sink = options.pop("resolve", resolver(routes)), options.pop("open_sink", sinks.open)
+    of_format: dict[str, Any] = {"sync_marker": SYNC_MARKER}
+    of_format |= {key: options.pop(key) for key in ("codec", "block_bytes", "sync_marker") if key in options}
+    return WindowEncoder(WindowContext(SOURCE, FileFormat(**of_format), **options), resolve, open_sink)
 
 
 def staged(*fields: tuple[str, Any], metadata: MetadataColumns = MetadataColumns()) -> StagedSchema:  # noqa: B008

@@ -49,13 +49,14 @@ class RecordOrigin:
 class Suffix:
     """What is appended to the bodies of one file: constants encoded once, and which columns vary."""
 
-    def __init__(self, source: RecordOrigin, schema: StagedSchema) -> None:
+    def __init__(self, origin: RecordOrigin, schema: StagedSchema) -> None:
+        self.schema = schema
         self._kind = _KINDS[schema.body]
         self._metadata = schema.metadata
         self._event_time = schema.event_time
-        topic = encode_bytes(source.topic.encode()) + encode_long(source.partition)
+        topic = encode_bytes(origin.topic.encode()) + encode_long(origin.partition)
         self._before = _array(topic)
-        self._between = _array(encode_long(source.epoch))
+        self._between = _array(encode_long(origin.epoch))
         # Topic and partition, epoch, the varying numbers, lengths and branches of JSON, key and headers.
         self.most_bytes = len(self._before) + len(self._between) + 9 * _LONG
 

@@ -6,6 +6,7 @@ Everything in a file follows from its input: no random sync marker, no map order
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import google_crc32c
@@ -22,6 +23,20 @@ BLOCK_BYTES = 256 * 1024
 """Large enough to compress well, small enough for twenty open files."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How container files are written. Only one window's files share a sync marker."""
+
+    sync_marker: bytes
+    codec: Codec = "snappy"
+    #: Bytes of a block, before compression, from which on it is written.
+    block_bytes: int = BLOCK_BYTES
+
+    def __post_init__(self) -> None:
+        if len(self.sync_marker) != SYNC_SIZE:
+            raise EncoderMisuse(f"a sync marker has {SYNC_SIZE} bytes, not {len(self.sync_marker)}")
+
+
 class Sink(Protocol):
     """Where a file's bytes go. The writer never closes it: who opened it does."""
 
@@ -36,20 +51,16 @@ class ContainerWriter:
     def __init__(
         self,
         sink: Sink,
-        *,
         schema_json: str,
-        codec: Codec,
-        sync_marker: bytes,
+        format_: FileFormat,
         extra_metadata: Mapping[str, bytes] | None = None,
     ) -> None:
-        if len(sync_marker) != SYNC_SIZE:
-            raise EncoderMisuse(f"a sync marker has {SYNC_SIZE} bytes, not {len(sync_marker)}")
         self._sink = sink
-        self._sync_marker = sync_marker
-        self._compress = compressor(codec)
+        self._sync_marker = format_.sync_marker
+        self._compress = compressor(format_.codec)
         self._checksum: Any = _Checksum()
         self.bytes_written = 0
-        self._write(header(schema_json, codec, sync_marker, extra_metadata or {}))
+        self._write(header(schema_json, format_.codec, format_.sync_marker, extra_metadata or {}))
 
     def write_block(self, data: Any, count: int) -> None:
         """Compress and write ``count`` encoded records, a contiguous buffer of bytes."""

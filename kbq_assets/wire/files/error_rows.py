@@ -18,8 +18,7 @@ from kbq_assets.wire.chunk import (
     encode_nullable_bytes,
 )
 from kbq_assets.wire.files.assemble import RecordOrigin
-from kbq_assets.wire.files.codec import Codec
-from kbq_assets.wire.files.container import BLOCK_BYTES, ContainerWriter, Sink
+from kbq_assets.wire.files.container import BLOCK_BYTES, ContainerWriter, FileFormat, Sink
 from kbq_assets.wire.files.encode import NO_SCHEMA_ID, EncodedFile, NewFile, OpenSink, Rejects
 from kbq_assets.wire.records.event_time import HourCounter
 from kbq_assets.wire.records.reasons import Reason
@@ -59,19 +58,16 @@ class ErrorRows:
 
     def __init__(
         self,
-        source: RecordOrigin,
-        *,
+        origin: RecordOrigin,
         table: str,
         open_sink: OpenSink,
-        sync_marker: bytes,
-        codec: Codec = "snappy",
+        format_: FileFormat,
     ) -> None:
         self._table = table
         self._open_sink = open_sink
-        self._sync_marker = sync_marker
-        self._codec: Codec = codec
-        self._origin = encode_bytes(source.topic.encode()) + encode_long(source.partition)
-        self._epoch = encode_long(source.epoch)
+        self._format = format_
+        self._origin = encode_bytes(origin.topic.encode()) + encode_long(origin.partition)
+        self._epoch = encode_long(origin.epoch)
         self._writer: ContainerWriter | None = None
         self._block = bytearray()
         self._rows_in_block = 0
@@ -122,9 +118,7 @@ class ErrorRows:
         if self._writer is None:
             sink: Sink = self._open_sink(NewFile(self._table, ERROR_SCHEMA_ID, ERROR_FINGERPRINT, offset))
             self._first_offset = offset
-            self._writer = ContainerWriter(
-                sink, schema_json=error_schema_json(), codec=self._codec, sync_marker=self._sync_marker
-            )
+            self._writer = ContainerWriter(sink, error_schema_json(), self._format)
 
     def _row(self, chunk: Chunk, row: int, rejects: Rejects, index: int) -> bytes:
         timestamp = int(chunk.timestamps[row])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from kbq_assets.core.loading.completeness import HOUR_MS, HOUR_SCHEMA, HourRow
 from kbq_assets.wire.chunk import encode_bytes, encode_long
-from kbq_assets.wire.files.container import ContainerWriter
+from kbq_assets.wire.files.container import ContainerWriter, FileFormat
 
 
 def hour_file(rows: Iterable[HourRow]) -> bytes:
@@ -16,7 +16,7 @@ def hour_file(rows: Iterable[HourRow]) -> bytes:
     encoded = [_encode(row) for row in rows]
     data, sink = b"".join(encoded), io.BytesIO()
     marker = hashlib.sha256(data).digest()[:16]
-    writer = ContainerWriter(sink, schema_json=HOUR_SCHEMA, codec="snappy", sync_marker=marker)
+    writer = ContainerWriter(sink, HOUR_SCHEMA, FileFormat(marker))
     if encoded:
         writer.write_block(data, len(encoded))
     return sink.getvalue()

@@ -9,12 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
-from kbq_assets.wire.files.assemble import RecordOrigin, Suffix
+from kbq_assets.wire.files.assemble import Suffix
 from kbq_assets.wire.files.blocks import SharedBlocks, room_of
-from kbq_assets.wire.files.codec import Codec
-from kbq_assets.wire.files.container import ContainerWriter, Sink
+from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
 from kbq_assets.wire.records.event_time import EventTimes, HourCounter, event_times
-from kbq_assets.wire.records.schema import BodyKind, StagedSchema
+from kbq_assets.wire.records.schema import BodyKind
 from kbq_assets.wire.records.validate import Captures
 
 
@@ -64,21 +63,18 @@ class FileEncoder:
         self,
         file: NewFile,
         sink: Sink,
-        schema: StagedSchema,
-        source: RecordOrigin,
-        codec: Codec,
-        sync_marker: bytes,
-        block_bytes: int,
+        suffix: Suffix,
+        format_: FileFormat,
         blocks: SharedBlocks | None = None,
     ) -> None:
         self._file = file
-        self._schema = schema
-        self.suffix = Suffix(source, schema)
+        self._schema = suffix.schema
+        self.suffix = suffix
         self.slot = -1 if blocks is None else blocks.take()
-        self._block_bytes = block_bytes
-        self._writer = ContainerWriter(sink, schema_json=schema.json, codec=codec, sync_marker=sync_marker)
+        self._block_bytes = format_.block_bytes
+        self._writer = ContainerWriter(sink, suffix.schema.json, format_)
         if blocks is None or self.slot < 0:
-            self._own: Bytes = np.empty(room_of(block_bytes), np.uint8)
+            self._own: Bytes = np.empty(room_of(format_.block_bytes), np.uint8)
         else:
             self._own = blocks.block(self.slot)
         self._block = self._own

@@ -22,7 +22,7 @@ from kbq_assets.ports.warehouse import LoadJob
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.codec import Codec
-from kbq_assets.wire.files.encode import NewFile, Route, ValueFormat, WindowEncoder
+from kbq_assets.wire.files.encode import FileFormat, NewFile, Route, ValueFormat, WindowContext, WindowEncoder
 from kbq_assets.wire.files.error_rows import ErrorRows, error_schema_json
 from kbq_assets.wire.records.schema import (
     MetadataColumns,
@@ -73,9 +73,9 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def encoder(stage: Stage, resolve: Callable[[int], Route], **options: Any) -> WindowEncoder:
-    return WindowEncoder(
-        RecordOrigin("t", 3, 1), resolve=resolve, open_sink=stage.open_sink, sync_marker=b"s" * 16, **options
-    )
+    of_format = {key: options.pop(key) for key in ("codec", "block_bytes") if key in options}
+    context = WindowContext(RecordOrigin("t", 3, 1), FileFormat(b"s" * 16, **of_format), **options)
+    return WindowEncoder(context, resolve, stage.open_sink)
 
 
 def route(schema: StagedSchema) -> Route:
@@ -177,9 +177,7 @@ def test_error_rows_are_loaded(stage: Stage) -> None:
     encoding = encoder(stage, lambda _: route(staged))
     chunk = Chunk.from_messages([RawRecord(b"\x09nonsense", 8, NOON, b"k")], keys=True, headers=True)
     rejects = encoding.add(chunk)
-    errors = ErrorRows(
-        RecordOrigin("t", 3, 1), table=str(TABLE), open_sink=stage.open_sink, sync_marker=b"s" * 16
-    )
+    errors = ErrorRows(RecordOrigin("t", 3, 1), str(TABLE), stage.open_sink, FileFormat(b"s" * 16))
     errors.add(chunk, rejects)
     encoding.finish()
     errors.finish()

@@ -16,7 +16,7 @@ import pytest
 from kbq_assets.wire.chunk import encode_bytes
 from kbq_assets.wire.files import codec as codecs
 from kbq_assets.wire.files.codec import Codec, compressor
-from kbq_assets.wire.files.container import ContainerWriter
+from kbq_assets.wire.files.container import ContainerWriter, FileFormat
 from kbq_assets.wire.records.schema import MetadataColumns
 from kbq_assets_tests.wire.samples import SYNC_MARKER, Sinks, chunk_of, framed, staged, texts, window
 
@@ -26,7 +26,7 @@ CODECS = get_args(Codec)
 
 def container(codec: Codec, *blocks: list[str], **options: Any) -> bytes:
     stream = io.BytesIO()
-    writer = ContainerWriter(stream, schema_json=SCHEMA, codec=codec, sync_marker=SYNC_MARKER, **options)
+    writer = ContainerWriter(stream, SCHEMA, FileFormat(SYNC_MARKER, codec), **options)
     for block in blocks:
         writer.write_block(b"".join(encode_bytes(text.encode()) for text in block), len(block))
     assert writer.bytes_written == len(stream.getvalue())

@@ -11,7 +11,7 @@ import pytest
 
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files.container import BLOCK_BYTES
-from kbq_assets.wire.files.encode import NewFile
+from kbq_assets.wire.files.encode import FileFormat, NewFile
 from kbq_assets.wire.files.error_rows import (
     ERROR_FINGERPRINT,
     ERROR_SCHEMA,
@@ -38,7 +38,7 @@ TEXT = staged(("text", "string"))
 
 
 def errors(sinks: Sinks) -> ErrorRows:
-    return ErrorRows(SOURCE, table=TABLE, open_sink=sinks.open, sync_marker=SYNC_MARKER)
+    return ErrorRows(SOURCE, TABLE, sinks.open, FileFormat(SYNC_MARKER))
 
 
 def test_a_reject_becomes_a_row_with_all_that_was_known() -> None:
