@@ -1,4 +1,4 @@
-"""Every error KBQ raises, in one tree.
+"""Every error that KBQ raises, in one tree.
 
 ::
 
@@ -6,24 +6,24 @@
     ├── ConfigurationError          fix the settings; nothing was changed
     │   ├── InvalidName             a topic, dataset or table name that KBQ cannot carry
     │   └── UnsupportedFormat       a state object written by a newer KBQ
-    ├── TransientError              retry; the next run goes on by itself
+    ├── TransientError              retry; the next run continues
     │   ├── UnknownOutcome          a write that may or may not have happened: read again
     │   └── Unavailable             broker, registry, store or warehouse out of reach
-    ├── StateError                  the stored state is not what the protocol allows: stop, look, mend
+    ├── StateError                  the stored state is not what the protocol allows: stop, check, fix
     │   ├── MissingState            a registered object is gone
     │   ├── CorruptState            an object cannot be read
     │   └── OffsetOutOfRange        the broker no longer has a position, or has another log there
     ├── ConflictError               somebody else was first
     │   ├── PreconditionFailed      a compare-and-swap lost
     │   └── JobAlreadyExists        a job id is taken
-    ├── NotFound                    an object, job or table that is not there
+    ├── NotFound                    an object, job or table that does not exist
     ├── JobFailed                   a load job ended with an error
     ├── Refused                     an operator's command that would lose or double data
     └── EncodingError               records or schemas that cannot be staged
         ├── UnstageableSchema       a writer schema that no staged file can have
         └── EncoderMisuse           a defect in KBQ: the encoder was called wrongly
 
-Each says what happened, to which object, and what the operator does next (``next_step``).
+Each names what happened, to which object, and the operator's next step (``next_step``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TransientError(KbqError):
 
 
 class UnknownOutcome(TransientError):
-    """A write was sent and no answer came: it may be applied now, later or never."""
+    """A write without a reply: it may apply now, later or never."""
 
 
 class Unavailable(TransientError):
@@ -88,7 +88,7 @@ class CorruptState(StateError):
 
 
 class OffsetOutOfRange(StateError):
-    """The broker does not have the position that is to be read, or not the log it belonged to (PROTOCOL E2)."""
+    """The broker does not have the position, or has another log there (PROTOCOL E2)."""
 
 
 class ConflictError(KbqError):
@@ -96,7 +96,7 @@ class ConflictError(KbqError):
 
 
 class PreconditionFailed(ConflictError):
-    """A create or swap found another generation than the one expected."""
+    """A create or swap found another generation than it expected."""
 
 
 class JobAlreadyExists(ConflictError):
@@ -112,7 +112,7 @@ class JobFailed(KbqError):
 
 
 class Refused(KbqError):
-    """A command that would lose or double data, and was not told to."""
+    """A command that would lose or double data without an explicit option."""
 
 
 class EncodingError(KbqError):

@@ -1,6 +1,6 @@
-"""What an extraction does next: a pure function of commits, the broker's answers and settings (PROTOCOL E1, E2, E7).
+"""What an extraction does next: a pure function of commits, the broker's offsets and settings (PROTOCOL E1, E2).
 
-A plan is a value: `kbq plan` prints it, `pipelines.extract` executes it.
+A plan is a value: `kbq plan` prints it, `pipelines/extraction/extract.py` executes it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.watermarks import LogEnd
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Topic ids the broker gives when it has none (KIP-516's zero id).
+#: Topic ids of brokers that have none (KIP-516's zero id).
 _UNKNOWN_IDS = frozenset({"", "AAAAAAAAAAAAAAAAAAAAAA"})
 
 
 def is_other_topic(committed: str, now: str) -> bool:
-    """Whether two topic ids, both known, differ: the topic was deleted and created anew."""
+    """Whether two known topic ids differ: the topic was deleted and created again."""
     return not {committed, now} & _UNKNOWN_IDS and committed != now
 
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """One topic as read at the start of a run. ``problem`` is why its commits cannot be read, if so."""
+    """One topic as read at the start of a run. ``problem`` is why a commit cannot be read, "" if all can."""
 
     settings: TopicSettings
     description: TopicDescription
@@ -50,7 +50,7 @@ class TopicSnapshot:
 
 @dataclass(frozen=True)
 class Creation:
-    """A commit object to register and create, with each partition's first position."""
+    """A commit object to register and create, with the first position of each partition."""
 
     topic: str
     shard: int
@@ -83,45 +83,45 @@ class RecordedGap:
 
 @dataclass(frozen=True)
 class PartitionStop:
-    """A partition, or a whole topic (partition -1), that waits for an operator; ``commands`` go on.
-
-    ``next_try_ms`` is when it is tried again by itself, by the store's time (0: never), after ``tries`` that failed.
-    """
+    """A partition, or a whole topic (partition -1), that waits for an operator."""
 
     topic_partition: TopicPartition
     reason: str
     message: str
+    #: each resumes it
     commands: tuple[str, ...]
+    #: automatic tries that failed
     tries: int = 0
+    #: when the next automatic try is due, by the store's time (0: never)
     next_try_ms: int = 0
 
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """What one extraction does: state to create first, units to read, what is stopped and why.
-
-    ``waiting`` partitions have too little to read, ``throttled`` ones more than this run may. ``log_ends`` are of all
-    partitions that are not stopped, but of topics that no table waits for.
-    """
+    """What one extraction does: state to create first, units to read, and stops."""
 
     creations: tuple[Creation, ...] = ()
     additions: tuple[Addition, ...] = ()
     gaps: tuple[RecordedGap, ...] = ()
     units: tuple[Unit, ...] = ()
     stops: tuple[PartitionStop, ...] = ()
+    #: partitions with too little to read
     waiting: tuple[Waiting, ...] = ()
+    #: partitions with more to read than the limits allow
     throttled: tuple[Throttled, ...] = ()
+    #: number of partitions with nothing to read
     idle: int = 0
+    #: of partitions that are not stopped, for topics with complete hours
     log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def positions(self) -> int:
-        """Positions to read, an upper bound of the records."""
+        """Positions to read, an upper bound of the number of records."""
         return sum(unit.range.positions for unit in self.units)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Where the broker ended, of every partition that has a unit."""
+        """The broker's end of every partition that has a unit."""
         left = {throttled.topic_partition: throttled.positions for throttled in self.throttled}
         ranges = (unit.range for unit in self.units)
         return {r.topic_partition: r.until_offset + left.get(r.topic_partition, 0) for r in ranges}
@@ -161,8 +161,8 @@ def plan_extraction(
 ) -> ExtractionPlan:
     """Plan the units of one run, in order of urgency, within the limits of topics and of the run.
 
-    ``ripe`` are partitions that need not wait for more. Topics and partitions that must stop do not stop the others.
-    ``now_ms``: the store's time, by which stopped partitions are tried again; without it none is.
+    ``ripe`` partitions need not wait for more. A stopped topic or partition does not stop the others. ``now_ms`` is the
+    store's time, for automatic tries of stopped partitions; 0 means none.
     """
     draft = _Draft(limits or WindowLimits(), ripe, now_ms)
     for snapshot in snapshots:
@@ -196,7 +196,9 @@ def _plan_topic(
     for partition in range(snapshot.description.partitions):
         tp = TopicPartition(topic, partition)
         if tp not in offsets:
-            draft.stop(topic, partition, "no_offsets", f"the broker gives no offsets for {tp}", "kbq extract")
+            draft.stop(
+                topic, partition, "no_offsets", f"the broker reports no offsets for {tp}", "kbq extract"
+            )
         elif partition in known:
             _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], usual)
         else:
@@ -307,7 +309,7 @@ def _plan_partition(
         draft.stops.append(_stop_of(settings, state.stop, tp))
         return
     if first > broker.latest:
-        message = f"{tp} stands at {first}, the broker ends at {broker.latest}: truncated or recreated"
+        message = f"{tp} is at {first}, the broker ends at {broker.latest}: truncated or recreated"
         draft.stop(tp.topic, partition, "truncated", message, f"kbq reset {options}")
         return
     if first < broker.earliest:
@@ -320,12 +322,12 @@ def _plan_partition(
             return
         draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
         first = broker.earliest
-    # A gap was jumped: the old leader epoch says nothing about the new position.
+    # After a gap the old leader epoch does not apply to the new position.
     has_epoch = first == state.next and state.leader_epoch >= 0
     last = max(first, broker.latest)
     draft.note_end(tp, settings, LogEnd(first, broker.latest, state.watermark.end_ms))
     if state.stop is not None and first < state.stop.until:
-        last = min(last, state.stop.until)  # a try reads the range that stopped; the next run goes on
+        last = min(last, state.stop.until)  # a try reads the stopped range; the next run reads the rest
     unit = Unit(
         OffsetRange(tp, first, last),
         commit.epoch,

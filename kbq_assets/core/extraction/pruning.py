@@ -23,7 +23,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True)
 class BacklogChunk:
-    """Files of one window that wait in a table's backlog (E7)."""
+    """Files of one window in a table's backlog (E7)."""
 
     files: tuple[StagedFile, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -31,14 +31,14 @@ class BacklogChunk:
 
 @dataclass(frozen=True)
 class PruningPlan:
-    """Backlog chunks to create first, then the commit to swap in (E7). ``commit`` is the old one if nothing changes."""
+    """Backlog chunks to create first, then the commit to swap in (E7): the old one if nothing changes."""
 
     chunks: Mapping[str, BacklogChunk]
     commit: Commit
 
 
 def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) -> PruningPlan:
-    """Drop windows that are loaded; copy the files of parked tables into their backlog and drop them (E7)."""
+    """Drop loaded windows; move files of parked tables to their backlogs (E7)."""
 
     def loaded(file: StagedFile) -> bool:
         state = states.get(file.table)
@@ -49,22 +49,22 @@ def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) ->
         return state is not None and state.parked is not None and not state.is_loaded(file)
 
     pruned = commits.prune(commit, loaded)
-    # In offset order: chunks are created in this order, so that a loader never sees one without those before it.
+    # Chunks are created in offset order, so a loader that sees one sees all before it.
     chunks: dict[str, list[StagedFile]] = defaultdict(list)
     for file in filter(is_set_aside, pruned.files):
         name = file.name
         chunks[backlog_path(file.table, name.epoch, name.topic_partition, file.window)].append(file)
     kept = commits.drop_files(pruned, is_set_aside) if chunks else pruned
-    # Dropping set-aside files may leave windows whose other files are all loaded.
+    # A window may now have only loaded files left.
     return PruningPlan({p: BacklogChunk(tuple(f)) for p, f in chunks.items()}, commits.prune(kept, loaded))
 
 
 def expected_done_files(
     commit: Commit, states: Mapping[TableReference, TableState]
 ) -> Iterator[DoneFileName]:
-    """Done files that must exist (E5): of files not yet loaded, and of each partition's last pending window.
+    """Done files that must exist (E5): those of unloaded files, and of each partition's last pending window.
 
-    The last window's are needed even when loaded: the highest done file of a partition is never missing (L7).
+    The last window's done files must exist even if they are loaded: a partition's highest one is never missing (L7).
     """
     for partition in commit.partitions.values():
         for window in partition.windows:
@@ -76,7 +76,7 @@ def expected_done_files(
 
 
 def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozenset[str]) -> list[str]:
-    """Staged files to delete (E6). ``listed`` must have been listed before commits, backlogs and states were read."""
+    """Staged files to delete (E6). List them before reading commits, backlogs and states."""
     by_shard = {(c.topic, c.shard): c for c in commits_}
     return [path for path in listed if path not in in_use and _is_orphan(path, by_shard)]
 
@@ -85,7 +85,7 @@ def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
     try:
         name = StagedFileName.parse(path)
     except InvalidName:
-        return False  # not ours to judge
+        return False  # not a file of KBQ
     tp = name.topic_partition
     commit = by_shard.get((tp.topic, shard_of(tp.partition)))
     if commit is None or tp.partition not in commit.partitions:
@@ -97,7 +97,7 @@ def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:
 def superseded_done_files(
     names: Iterable[DoneFileName], in_use: frozenset[DoneFileName]
 ) -> list[DoneFileName]:
-    """Done files to delete: their avro is loaded and a higher one of the partition exists (L4, L7)."""
+    """Done files to delete: their file is loaded and the partition has a higher one (L4, L7)."""
     names = list(names)
     highest: dict[TopicPartition, int] = {}
     for name in names:

@@ -28,7 +28,7 @@ class LoadLimits:
 
 
 class SchemaKey(NamedTuple):
-    """What "one schema" means (PROTOCOL, Objects): the writer's id and the staged schema's fingerprint."""
+    """One schema (PROTOCOL, Objects): the writer's id and the staged schema's fingerprint."""
 
     schema_id: int
     fingerprint: str
@@ -70,7 +70,7 @@ def _refuse_cut(state: TableState, file: StagedFile) -> None:
     mark = state.marks.get(mark_key(file), 0)
     if mark > file.name.first_offset:
         raise StateError(
-            f"{file.path} covers positions on both sides of its table's mark {mark}",
+            f"{file.path} has positions below and above its table's mark {mark}",
             next_step="commit and table state contradict each other: was one of them restored from a backup?",
         )
 
@@ -109,7 +109,7 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
     for window in _merge(queues, schema.fingerprint):
         size += sum(f.bytes for f in window)
         dates.update(*(f.dates for f in window))
-        is_scattered = is_scattered or not all(f.dates for f in window)  # rows of any date
+        is_scattered = is_scattered or not all(f.dates for f in window)  # too many dates to list
         too_much = (
             len(chosen) + len(window) > limits.files
             or size > limits.bytes
@@ -123,7 +123,7 @@ def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits
 
 
 def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[StagedFile]]]:
-    """Per partition the windows in order, each a list of its files in offset order."""
+    """Windows in order per partition; each is a list of files in offset order."""
     ordered = sorted(
         files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset)
     )

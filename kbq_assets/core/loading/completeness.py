@@ -1,8 +1,8 @@
 """Which hours of a table are complete, by business time (docs/completeness.md). Pure.
 
-Hours are numbers: whole hours since 1970, UTC. An hour is complete when every partition that feeds the table has passed
-its end by the topic's safety threshold, and everything staged for it is loaded, or given up by an operator. Once
-complete, it stays so: rows that come later are counted as late, in the swap that records that they are loaded.
+Hours are numbers: whole hours since 1970, UTC. An hour is complete once every source partition of the table has
+passed its end by the topic's safety threshold, and everything staged for it is loaded or given up by an operator. It
+stays complete: the swap that records later rows as loaded counts them as late.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import Watermark
 
 HOUR_MS: Final = 3_600_000
-#: Hours with rows that a table's state lists, two weeks: so many before the first that is not complete, and from there
-#: on as many of the next and as many of the last. Producers may write of any century, and a table may stand for long.
+#: Hours with rows that a table's state lists (two weeks): so many before the first incomplete hour, and from there on
+#: the first so many and the last so many. Producers may write any date, and a table may be parked for long.
 KEPT_HOURS: Final = 336
 
 #: Beyond every hour.
@@ -38,7 +38,7 @@ _FIELDS: Final = {
     "row_count": "long",
     "late_rows": "long",
 }
-#: Of `_kbq_completeness`. Neither `table` nor `rows` may be a column's name everywhere.
+#: Schema of `_kbq_completeness`. `table` and `rows` are reserved words in some warehouses.
 HOUR_SCHEMA: Final = json.dumps(
     {"type": "record", "name": "hour", "fields": [{"name": n, "type": t} for n, t in _FIELDS.items()]}
 )
@@ -46,56 +46,56 @@ HOUR_SCHEMA: Final = json.dumps(
 
 @dataclass(frozen=True)
 class TableHours:
-    """What is known of a table's hours, in its state. ``rows`` are those loaded, ``late`` those that were loaded into
-    hours already complete. ``completed``: hours below the key were complete by that time (ms, the store's clock).
+    """A table's hours, in its state."""
 
-    Hours below ``until`` are complete, 0 while none is known to be. ``older_rows`` and ``older_late`` are of hours
-    that are listed no more, or never were. ``unlisted`` are ranges of hours beyond ``until`` of which rows were added
-    up: each one's first hour, and the one after its last. They are not listed when their time comes.
-    """
-
+    #: hours below this are complete; 0 if none is known to be
     until: int = 0
+    #: rows loaded per hour
     rows: Mapping[int, int] = field(default_factory=dict)
+    #: rows loaded into hours that were already complete
     late: Mapping[int, int] = field(default_factory=dict)
+    #: when (ms, the store's time) the hours below each key were complete
     completed: Mapping[int, int] = field(default_factory=dict)
+    #: rows, and late rows, of hours that are not listed
     older_rows: int = 0
     older_late: int = 0
+    #: ranges of folded hours beyond ``until``, by first hour, with the hour after the last; they are never listed again
     unlisted: Mapping[int, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def late_rows(self) -> int:
-        """All rows that came after their hour was complete."""
+        """All rows that were loaded after their hour was complete."""
         return self.older_late + sum(self.late.values())
 
     @property
     def first(self) -> int:
-        """From here on hours without rows are listed, too."""
+        """From this hour on hours without rows are listed too."""
         return max(min(self.completed, default=self.until), self.until - KEPT_HOURS)
 
     def lists(self, hour: int) -> bool:
-        """Whether all that is known of an hour's rows is counted for it."""
+        """Whether an hour's own count is known, because it was never folded."""
         return not any(first <= hour < end for first, end in self.unlisted.items())
 
     def completed_ms(self, hour: int) -> int | None:
-        """When an hour was found complete; None while it is not."""
+        """When an hour was found complete; None if it is not."""
         return next((at for until, at in sorted(self.completed.items()) if hour < until), None)
 
 
 def with_rows(hours: TableHours, files: Iterable[StagedFile]) -> TableHours:
-    """After files are loaded: the batch's rows per hour, late where the hour was complete."""
+    """After a batch is loaded: with its rows per hour, late ones in complete hours."""
     files = list(files)
-    landed: Counter[int] = Counter()
+    loaded: Counter[int] = Counter()
     for file in files:
-        landed.update(file.event_hours)
-    unlisted = sum(file.rows for file in files) - landed.total()
+        loaded.update(file.event_hours)
+    unlisted = sum(file.rows for file in files) - loaded.total()
     if not files:
         return hours
-    late = {hour: rows for hour, rows in landed.items() if hour < hours.until}
+    late = {hour: rows for hour, rows in loaded.items() if hour < hours.until}
     return _bounded(
         dataclasses.replace(
             hours,
-            rows=_sum(hours.rows, landed),
+            rows=_sum(hours.rows, loaded),
             late=_sum(hours.late, late),
             older_rows=hours.older_rows + unlisted,
         )
@@ -103,7 +103,7 @@ def with_rows(hours: TableHours, files: Iterable[StagedFile]) -> TableHours:
 
 
 def advance(hours: TableHours, until: int, now_ms: int) -> TableHours:
-    """Hours below ``until`` are complete now. Never goes back."""
+    """With the hours below ``until`` complete. Never moves back."""
     if until <= hours.until:
         return hours
     kept = sorted({**hours.completed, until: now_ms}.items())[-KEPT_HOURS:]
@@ -115,8 +115,10 @@ def _sum(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:
 
 
 def _bounded(hours: TableHours) -> TableHours:
-    """The latest hours before ``until``, the first and the last from there on, and the sums of the others: an hour of
-    which a row was added up is never listed again, as its count would be too low."""
+    """Keep `KEPT_HOURS` before ``until``, plus the first and the last `KEPT_HOURS` after it; fold the rest into totals.
+
+    A folded hour is never listed again, as its count would be too low.
+    """
     listed = [hour for hour in sorted(hours.rows) if hours.lists(hour)]
     split = bisect_left(listed, hours.until)
     below, above = listed[:split], listed[split:]
@@ -136,8 +138,11 @@ def _bounded(hours: TableHours) -> TableHours:
 
 
 def _with_middle(unlisted: Mapping[int, int], middle: list[int], above: list[int]) -> dict[int, int]:
-    """One range more, or one that covers those between the same listed hours. Hours that are dropped before ``until``
-    need none: `KEPT_HOURS` listed ones are after them, and so far back no hour without rows is shown."""
+    """Add the range of folded hours, or extend the range between the same listed hours.
+
+    Hours folded before ``until`` need no range: `KEPT_HOURS` listed hours follow them, and so far back no hour
+    without rows is shown.
+    """
     low, high = above[KEPT_HOURS - 1], above[-KEPT_HOURS]
     inside = {first: end for first, end in unlisted.items() if low < first < high}
     others = {first: end for first, end in unlisted.items() if first not in inside}
@@ -145,90 +150,96 @@ def _with_middle(unlisted: Mapping[int, int], middle: list[int], above: list[int
 
 
 @dataclass(frozen=True)
-class Feeder:
-    """A partition that feeds a table. ``safety_ms`` is its topic's threshold; ``written_ms`` when its mark was written,
-    by the store. ``problem``: why it does not go on, "" if it does."""
+class SourcePartition:
+    """A Kafka partition whose records go to a table."""
 
     topic_partition: TopicPartition
     watermark: Watermark = field(default_factory=Watermark)
+    #: the topic's safety threshold
     safety_ms: int = 900_000
+    #: when the watermark was written, by the store
     written_ms: int = 0
+    #: why extraction does not continue, "" if it does
     problem: str = ""
 
     @property
     def passed_ms(self) -> int:
-        """The business time that it has passed."""
+        """The business time that the partition has passed."""
         return self.watermark.passed_ms(self.safety_ms, self.written_ms)
 
     @property
     def until(self) -> int:
-        """Hours below this one are complete as far as this partition is concerned."""
+        """Hours below this one are complete in this partition."""
         return max(0, (self.passed_ms - self.safety_ms) // HOUR_MS)
 
     @property
     def why(self) -> str:
-        """Why later hours are not complete."""
+        """Why later hours are not complete, as text."""
         passed = (
-            f"has passed {moment(self.passed_ms)}" if self.passed_ms > 0 else "was not read to its end yet"
+            f"has passed {moment(self.passed_ms)}" if self.passed_ms > 0 else "is not read to its end yet"
         )
         return f"{self.topic_partition} {passed}{f': {self.problem}' if self.problem else ''}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hours of a table below ``until`` are complete. ``held_by`` holds back the next: a partition, or `staged files`,
-    or `quarantined files`; ``why`` says it in words."""
+    """How far a table is complete, and what holds back its next hour."""
 
     table: TableReference
+    #: hours below this are complete
     until: int
+    #: a partition, `staged files`, `quarantined files` or `nobody`
     held_by: str = ""
+    #: the reason as text
     why: str = ""
 
 
 def judge(
     table: TableReference,
     hours: TableHours,
-    slowest: Iterable[Feeder],
+    slowest: Iterable[SourcePartition],
     waiting: Iterable[StagedFile],
     blocked: str = "",
     refused: Iterable[StagedFile] = (),
 ) -> Verdict:
-    """How far a table is complete. ``slowest`` is the slowest partition of each topic that feeds it, ``waiting`` what
-    is staged and not loaded, ``refused`` what no load job accepts and no operator gave up; ``blocked`` says why
-    nothing can be told now, a parked table for instance.
+    """How far a table is complete.
 
-    Files with rows of complete hours alone hold nothing back: these rows are late whatever comes.
+    ``slowest`` is the slowest partition of each of its topics, ``waiting`` are staged files that are not loaded,
+    ``refused`` those that no load job accepts and no operator gave up. ``blocked`` is why nothing is known now, such
+    as a parked table. Files that have only rows of complete hours hold nothing back: these rows are late in any case.
     """
-    feeders = list(slowest)
-    if blocked or not feeders:
-        why = blocked or "nothing that is extracted feeds it"
+    partitions = list(slowest)
+    if blocked or not partitions:
+        why = blocked or "no extracted topic has records for it"
         return Verdict(table, hours.until, "" if blocked else "nobody", why)
-    feeder = min(feeders, key=lambda f: (f.until, not f.problem, f.topic_partition))
+    partition = min(partitions, key=lambda f: (f.until, not f.problem, f.topic_partition))
     missing = _first_missing(waiting, hours.until), _first_missing(refused, hours.until)
     (first, many), held_by = min(zip(missing, ("staged files", "quarantined files"), strict=True))
-    if first >= feeder.until:
-        return Verdict(table, max(hours.until, feeder.until), str(feeder.topic_partition), feeder.why)
+    if first >= partition.until:
+        return Verdict(
+            table, max(hours.until, partition.until), str(partition.topic_partition), partition.why
+        )
     rows = f"the first with rows of {moment(first * HOUR_MS)}"
     why = f"{many} staged files are not loaded, {rows}"
     if held_by == "quarantined files":
-        why = f"{many} files are in quarantine, {rows}; to go on without them: kbq resume --table {table}"
+        why = f"{many} files are in quarantine, {rows}; to continue without them: kbq resume --table {table}"
     return Verdict(table, max(hours.until, first), held_by, why)
 
 
-def slowest_of(feeders: Iterable[Feeder]) -> Feeder | None:
-    """The partition that holds its topic back; of equals one with a problem, then the first."""
-    return min(feeders, key=lambda f: (f.until, not f.problem, f.topic_partition), default=None)
+def slowest_of(partitions: Iterable[SourcePartition]) -> SourcePartition | None:
+    """The partition that holds its topic back; among equals one with a problem, then the first."""
+    return min(partitions, key=lambda f: (f.until, not f.problem, f.topic_partition), default=None)
 
 
 def _first_missing(files: Iterable[StagedFile], until: int) -> tuple[int, int]:
-    """The first hour, not complete yet, that files may have rows of, and how many files have such rows."""
-    held = [file for file in files if _last_hour(file) >= until]
-    return min((_first_hour(file, until) for file in held), default=_NEVER), len(held)
+    """The first incomplete hour that files may have rows of, and how many files may have such rows."""
+    found = [file for file in files if _last_hour(file) >= until]
+    return min((_first_hour(file, until) for file in found), default=_NEVER), len(found)
 
 
 def _first_hour(file: StagedFile, until: int) -> int:
-    """The first hour, not complete yet, that a file may have rows of."""
-    if sum(file.event_hours.values()) < file.rows:  # some rows are of hours it does not list
+    """The first incomplete hour that a file may have rows of."""
+    if sum(file.event_hours.values()) < file.rows:  # it does not list the hours of some rows
         return max(until, min(file.dates, default=0) * 24)
     return min(hour for hour in file.event_hours if hour >= until)
 
@@ -253,8 +264,7 @@ class HourRow(NamedTuple):
 
 
 def hour_rows(table: TableReference, hours: TableHours) -> Iterator[HourRow]:
-    """A table's hours in order: those with rows, and complete ones without, as far back as hours are listed. Not those
-    of which rows were added up."""
+    """A table's listed hours in order: those with rows, and complete ones without. Folded hours are not listed."""
     steps = sorted(hours.completed.items())
     known = {*hours.rows, *(hour for hour in range(hours.first, hours.until) if hours.lists(hour))}
     for hour in sorted(known):
@@ -271,5 +281,5 @@ def moment(ms: int) -> str:
 
 
 def hour_text(hour: int) -> str:
-    """The time at which an hour begins, "" for 0."""
+    """The time when an hour begins; "" for 0."""
     return moment(hour * HOUR_MS) if hour else ""

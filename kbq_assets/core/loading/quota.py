@@ -1,8 +1,8 @@
-"""How often a table's load jobs may start (PROTOCOL L2).
+"""When a table's next load job may start (PROTOCOL L2).
 
-BigQuery takes 1,500 load jobs a table and day, failed ones included: https://cloud.google.com/bigquery/quotas#load_jobs.
-Half of them start whenever there are files. After that jobs are spaced so that the rest lasts until the first half
-has become older than a day, and files wait in larger batches. A tenth is kept for retries.
+BigQuery allows 1,500 load jobs per table and day, failed ones included: https://cloud.google.com/bigquery/quotas#load_jobs.
+Half of them start as soon as there are files. The rest are spaced until the first half is older than a day, and files
+wait in larger batches. A tenth is kept for retries.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 @dataclass(frozen=True)
 class JobCounts:
-    """Jobs that a table submitted in the last day: ``hours`` maps hours since 1970 to how many.
+    """Jobs that a table submitted in the last day, per hour since 1970.
 
-    All times are the store's, in ms since 1970. An hour counts until its last job is a day old.
+    All times are the store's, in ms since 1970. An hour counts until its last possible job is a day old.
     """
 
     hours: Mapping[int, int] = field(default_factory=dict)
     last_ms: int = 0
 
     def add(self, now_ms: int) -> JobCounts:
-        """One more job; what is older than a day is dropped."""
+        """With one more job, and without hours older than a day."""
         hours = {hour: count for hour, count in self.hours.items() if _end_ms(hour) > now_ms}
         this = now_ms // _HOUR_MS
         return JobCounts({**hours, this: hours.get(this, 0) + 1}, now_ms)
 
     def used(self, now_ms: int) -> int:
-        """How many jobs count at a time."""
+        """Jobs that count at ``now_ms``."""
         return sum(count for hour, count in self.hours.items() if _end_ms(hour) > now_ms)
 
     def below_ms(self, bound: int, now_ms: int) -> int:
-        """The first time, from ``now_ms`` on, at which fewer than ``bound`` jobs count, if none is added."""
+        """The first time from ``now_ms`` on with fewer than ``bound`` jobs, if none is added."""
         used = self.used(now_ms)
         for hour in sorted(self.hours):
             if used < bound:
@@ -47,7 +47,7 @@ class JobCounts:
 
 
 def next_job_ms(jobs: JobCounts, per_day: int, now_ms: int, *, retry: bool = False) -> int:
-    """When a table's next job may start: at once, where this is not after ``now_ms``. 0 jobs ``per_day``: no bound."""
+    """When a table's next job may start; ``now_ms`` or earlier means at once. 0 jobs ``per_day`` is no bound."""
     bound = per_day if retry else per_day - per_day // 10
     used, half = jobs.used(now_ms), per_day // 2
     if not per_day:

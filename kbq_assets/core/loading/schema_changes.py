@@ -1,8 +1,8 @@
-"""What became of a table's shape: it was created, got columns, or columns became nullable. Told by notices.
+"""Changes of a table's schema, for notices: it was created, got columns, or columns became nullable.
 
-A change is noted in the table's state before the warehouse is altered, and settled by the swap that enters the batch
-after it. A loader that dies in between leaves the note; the next one finds nothing to alter, and settles it: a change
-is never lost, and none is told that did not happen.
+The loader notes a change in the table's state before it alters the warehouse, and settles it in the swap that enters
+the batch. If it dies in between, the next loader finds nothing to alter and settles the note. So no change is lost,
+and none is reported that did not happen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kbq_assets.core.loading.tables import Column, TableChange
 if TYPE_CHECKING:
     from kbq_assets.core.loading.table_state import TableState
 
-#: How long a change can be told, and how many of a table are kept.
+#: How long a change can be reported, and how many a table keeps.
 NEWS_MS: Final = 7 * 24 * 3600 * 1000
 _KEPT: Final = 20
 #: Columns of a change that are named; the others are counted.
@@ -26,15 +26,20 @@ _NAMED: Final = 30
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """A change. ``added`` are ``name TYPE``, ``relaxed`` names; ``more`` were left out. ``columns`` are a created
-    table's. ``schema_id`` is the writer's that asked for it; ``at_ms``, by the store, is 0 until it is settled."""
+    """A change of a table's schema."""
 
+    #: the writer's schema that needed it
     schema_id: int
     created: bool = False
+    #: columns of a created table
     columns: int = 0
+    #: `name TYPE` of each new column
     added: tuple[str, ...] = ()
+    #: names of columns that became nullable
     relaxed: tuple[str, ...] = ()
+    #: changed columns beyond those named
     more: int = 0
+    #: when it was settled, by the store; 0 before
     at_ms: int = 0
 
     def __str__(self) -> str:
@@ -47,7 +52,7 @@ class SchemaChange:
 
 
 def note_change(state: TableState, change: TableChange, schema_id: int) -> TableState:
-    """Note what is about to be done to a table. What was noted before and not settled stays in the note."""
+    """Note a change before it is made. An earlier note that is not settled stays in it."""
     if not (change.create or change.added or change.relaxed):
         return state
     before = state.changing or SchemaChange(schema_id)
@@ -69,7 +74,7 @@ def note_change(state: TableState, change: TableChange, schema_id: int) -> Table
 
 
 def settle_change(state: TableState, now_ms: int) -> TableState:
-    """Note that what was noted is done; old changes, and those beyond the last few, are forgotten."""
+    """Turn the note into a recent change, and forget old changes."""
     if state.changing is None:
         return state
     done = dataclasses.replace(state.changing, at_ms=now_ms)

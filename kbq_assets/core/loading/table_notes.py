@@ -1,7 +1,7 @@
-"""What is said of a table beside its shape: descriptions, labels, policy tags. It changes no row and no file.
+"""Descriptions, labels and policy tags of a table. They change no row and no file.
 
-What the catalogue says is kept true. What a schema says fills what is empty: two schemas of one topic may differ, and a
-person's own words stay.
+The catalog's notes always win. A schema's notes only fill what is empty: two schemas of one topic may differ, and text
+that a person wrote stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OWN_COLUMNS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ColumnNote:
-    """What the catalogue says of a column; "" says nothing. ``pii`` is a level of personal data."""
+    """The catalog's notes about a column; "" is none. ``pii`` is a level of personal data."""
 
     description: str = ""
     pii: str = ""
@@ -43,7 +43,7 @@ class ColumnNote:
 
 @dataclass(frozen=True)
 class TableNotes:
-    """What the catalogue says of a table. ``columns`` by dotted path in lower case; ``policy_tags`` by level of
+    """The catalog's notes about a table. ``columns`` are by dotted path in lower case, ``policy_tags`` by level of
     personal data."""
 
     description: str = ""
@@ -53,7 +53,7 @@ class TableNotes:
 
     @property
     def text(self) -> str:
-        """The description as warehouses take it."""
+        """The description, within the warehouses' limit."""
         return short(self.description.strip(), MAX_TABLE_TEXT)
 
 
@@ -67,18 +67,18 @@ class StoredTable:
 
 
 def noted(columns: Iterable[Column], staged: Iterable[Column], notes: TableNotes) -> tuple[Column, ...]:
-    """Columns of a table with the catalogue's notes; what nobody described yet is as the staged schema describes it."""
+    """Columns with the catalog's notes; the staged schema's notes fill what is empty."""
     return _noted(columns, staged, notes, "", ("", ""))
 
 
 def needs_notes(stored: StoredTable, notes: TableNotes) -> bool:
-    """Whether a table's description or labels are others than the catalogue's. Labels of other people stay."""
+    """Whether a table's description or labels differ from the catalog's. Labels that others added stay."""
     is_other = bool(notes.text) and stored.description != notes.text
     return is_other or any(stored.labels.get(key) != value for key, value in notes.labels.items())
 
 
 def short(text: str, most: int) -> str:
-    """Text of at most so many characters."""
+    """Text cut to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -96,16 +96,16 @@ def _noted(
 def _note(
     column: Column, staged: Column | None, notes: TableNotes, prefix: str, above: tuple[str, str]
 ) -> Column:
-    """``above``: the levels, by catalogue and by schema, of the record that the column is in."""
+    """A column with its notes. ``above`` are its record's levels, by catalog and by schema."""
     path = f"{prefix}{column.name.lower()}"
     if path not in notes.columns and (field := path.rpartition("__")[0]) in notes.columns:
-        path = field  # a column beside, for another type of the field (core/topics/evolution.py): as personal as that
+        path = field  # a variant column (core/topics/evolution.py) is as personal as its field
     note = notes.columns.get(path, _SILENT)
     said, found = note.pii or above[0], (staged.pii if staged else "") or above[1]
     text = note.description or column.description or (staged.description if staged else "")
     inner = _noted(column.fields, staged.fields if staged else (), notes, f"{path}.", (said, found))
     tags = notes.policy_tags
-    # BigQuery protects leaves: a record's level is that of its fields.
+    # BigQuery protects leaves, so a record's level applies to its fields.
     tag = "" if column.fields else tags.get(said) or column.policy_tag or tags.get(found, "")
     text = short(text.strip() or OWN_COLUMNS.get(path, ""), MAX_COLUMN_TEXT)
     return replace(column, description=text, policy_tag=tag, pii="", fields=inner)

@@ -1,7 +1,7 @@
-"""How a table is created and labelled, from the options of the topics whose records it gets.
+"""Options of a table, from those of the topics whose records it gets.
 
-A table of several topics takes what loses least: the longest expiry (0: for ever), a partition filter when any topic
-wants it, the clustering of the first topic, by name, that has one; a label on which topics differ is left out.
+A table of several topics gets the safest options: the longest expiry (0: never), a partition filter if any topic
+wants it, the clustering of the first topic (by name) that has one, and labels on which all topics agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Label by which KBQ's tables and jobs are found.
+#: Marks KBQ's tables and jobs.
 LABEL: Final = ("kbq", "v1")
 #: https://cloud.google.com/bigquery/docs/labels-intro#requirements
 _MAX_LABEL: Final = 63
@@ -28,7 +28,7 @@ def table_options(
     settings: Mapping[str, TopicSettings],
     notes: TableNotes | None = None,
 ) -> TableOptions:
-    """The options of a table. Topics without settings, as those no longer in the source list, count as default."""
+    """The options of a table. A topic that the source list no longer selects counts with defaults."""
     notes = notes or TableNotes()
     topics = sorted(topics)
     chosen = [settings.get(topic, TopicSettings()) for topic in topics] or [TopicSettings()]
@@ -37,7 +37,7 @@ def table_options(
         owner=[each.destination.owner for each in chosen],
         cost_center=[each.destination.cost_center for each in chosen],
     )
-    labels |= notes.labels  # of jobs, too
+    labels |= notes.labels  # jobs get them too
     if table.table == ERROR_TABLE:
         return TableOptions(cluster_by=("_kafka_topic", "reason"), labels=labels, notes=notes)
     expiries = [each.destination.partition_expiry_days for each in chosen]
@@ -56,7 +56,7 @@ def label_value(text: str) -> str:
 
 
 def _labels(**values: Iterable[str]) -> dict[str, str]:
-    """Labels on which all agree; keys are KBQ's own, and allowed."""
+    """KBQ's label, and those on which all topics agree."""
     agreed = {key: set(map(label_value, found)) for key, found in values.items()}
     return {
         **dict([LABEL]),

@@ -1,7 +1,7 @@
-"""A table's load state, and the decisions of the loader (PROTOCOL, Loading).
+"""A table's load state, and its transitions (PROTOCOL, Loading).
 
-The state is one object per table, changed by compare-and-swap, by the loader alone. A load job is entered into it as
-the *flight* before it is submitted, under an id that is never used again (L2).
+There is one object per table. Only the loader changes it, by compare-and-swap. Before a load job is submitted, the
+state lists it as the job *in flight*, under an id that is never used again (L2).
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from kbq_assets.core.protocol.totals import JobTotals
 
 @dataclass(frozen=True)
 class JobInFlight:
-    """The job a table waits for. ``location`` and ``project`` are where it was submitted.
-
-    ``quarantined`` are bad files found by bisection; they leave the flight for the error area in the swap that
-    records its success (L5). ``burning``: the id is to be given up and must first be burned (L3).
-    """
+    """The load job that a table waits for."""
 
     job_id: str
+    #: where it was submitted
     project: str
     location: str
     files: tuple[StagedFile, ...]
+    #: bad files found by bisection; the swap that records the job's success quarantines them (L5)
     quarantined: tuple[QuarantinedFile, ...] = ()
+    #: the id will be given up, and must be burned first (L3)
     burning: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,21 +52,20 @@ class QuarantinedFile:
 
 @dataclass(frozen=True)
 class Parked:
-    """Why a table waits. The command that goes on is `kbq resume --table`.
-
-    ``tries`` failed since it was parked; the last, or the parking itself, was at ``last_ms`` by the store's time
-    (core/extraction/restarts.py).
-    """
+    """Why a table waits for `kbq resume --table`."""
 
     reason: str
     error: str
+    #: automatic tries that failed (core/extraction/restarts.py)
     tries: int = 0
+    #: when it was parked or the last try failed, by the store's time
     last_ms: int = 0
 
 
 @dataclass(frozen=True)
 class RowMismatch:
-    """A job whose output rows differ from its batch's (L4): loaded, never loaded again, raised as a failed check."""
+    """A job whose output rows differ from its batch's (L4). It counts as loaded, is never repeated, and fails a
+    check."""
 
     job_id: str
     expected: int
@@ -76,47 +74,50 @@ class RowMismatch:
 
 @dataclass(frozen=True)
 class TableState:
-    """`tables/<dataset>.<table>.json`. ``marks`` map `mark_key` to the position up to which files are loaded.
-
-    ``restarting`` is why the table was parked that is being tried again, until a job lands.
-    ``rows`` are rows loaded per ``topic/partition/epoch``. ``jobs`` are counted where the warehouse has a daily quota.
-    ``hours`` say how far it is complete by business time (core/loading/completeness.py).
-    An operator has seen the first ``accepted_mismatches`` of the ``mismatches``, and the first ``accepted_quarantined``
-    of the ``quarantined``. ``changing`` is about to be done to the table, ``changes`` were done lately
-    (core/loading/schema_changes.py).
-    """
+    """`tables/<dataset>.<table>.json`."""
 
     uuid: str
+    #: of the last job id; never reused
     sequence: int = 0
+    #: loaded-up-to offsets by `mark_key`: files up to a mark are loaded or quarantined
     marks: Mapping[str, int] = field(default_factory=dict)
+    #: rows loaded per `rows_key`
     rows: Mapping[str, int] = field(default_factory=dict)
     in_flight: JobInFlight | None = field(default=None, metadata=codec.stored_as("flight"))
     parked: Parked | None = None
+    #: why the table was parked, while it is tried again and until a job succeeds
     restarting: Parked | None = None
     quarantined: tuple[QuarantinedFile, ...] = ()
     mismatches: tuple[RowMismatch, ...] = ()
+    #: an operator has seen so many of the first ``mismatches``
     accepted_mismatches: int = 0
+    #: an operator has seen so many of the first ``quarantined``
     accepted_quarantined: int = 0
+    #: failed jobs in a row
     failures: int = 0
+    #: jobs of the last day, if the warehouse limits them
     jobs: JobCounts = field(default_factory=JobCounts)
+    #: how far the table is complete by business time
     hours: TableHours = field(default_factory=TableHours)
     ended: JobTotals = field(default_factory=JobTotals)
+    #: the change of the table that is about to be made
     changing: SchemaChange | None = None
+    #: recent changes of the table
     changes: tuple[SchemaChange, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
-        """Those that no operator has seen."""
+        """Mismatches that no operator has seen."""
         return self.mismatches[self.accepted_mismatches :]
 
     @property
     def new_quarantined(self) -> tuple[QuarantinedFile, ...]:
-        """Those that no operator has seen: their rows are in no table, and nobody gave them up."""
+        """Bad files that no operator has seen: their rows are in no table, and nobody gave them up."""
         return self.quarantined[self.accepted_quarantined :]
 
     def is_loaded(self, file: StagedFile) -> bool:
-        """Whether the marks cover a file (or it was quarantined, which moves the mark too)."""
+        """Whether the marks cover a file. Quarantine moves the mark too."""
         return self.marks.get(mark_key(file), 0) >= file.until
 
 
@@ -124,8 +125,8 @@ class TableState:
 class TableRegistry:
     """`tables/_tables.json`: which table states exist (L6), and the uuid of each.
 
-    The uuid is chosen here, before the state is created: a late create can then revive no state under another one,
-    whose job ids would not collide with those that ran.
+    The registry chooses the uuid before the state is created. Otherwise a late create could revive a state with another
+    uuid, whose job ids would not collide with those of jobs that ran.
     """
 
     active: Mapping[str, str] = field(default_factory=dict)
@@ -144,7 +145,7 @@ class TableRegistry:
         return dataclasses.replace(self, creating={**self.creating, str(table): uuid})
 
     def activate(self, table: TableReference) -> TableRegistry:
-        """Note that a table's state exists: from now on a missing object is an error."""
+        """Note that a table's state exists. From now on a missing object is an error."""
         if str(table) in self.active:
             return self
         creating = dict(self.creating)
@@ -153,7 +154,7 @@ class TableRegistry:
 
 
 def mark_key(file: StagedFile) -> str:
-    """The key of a file's mark: topic, partition, epoch, schema id. '/' is in no topic name."""
+    """The key of a file's mark: topic, partition, epoch, schema id. No topic name has a '/'."""
     name = file.name
     return f"{name.topic_partition.topic}/{name.topic_partition.partition}/{name.epoch}/{name.schema_id}"
 
@@ -165,35 +166,35 @@ def rows_key(file: StagedFile) -> str:
 
 
 def begin_job(state: TableState, files: tuple[StagedFile, ...], project: str, location: str) -> TableState:
-    """Enter a batch as the flight under a fresh job id (L2)."""
+    """Enter a batch as the job in flight, under a fresh id (L2)."""
     return _under_new_id(state, JobInFlight("", project, location, files))
 
 
 def count_failure(state: TableState) -> TableState:
-    """Count the flight's job as failed, in the swap that says what becomes of its files (L5)."""
+    """Count the job in flight as failed, in the swap that decides about its files (L5)."""
     return dataclasses.replace(state, ended=state.ended.with_failure())
 
 
 def count_success(state: TableState, in_flight: JobInFlight, now_ms: int) -> TableState:
-    """Count what a flight loaded and set aside, in the swap that records it (L4)."""
+    """Count the files that a job loaded and quarantined, in the swap that records it (L4)."""
     return dataclasses.replace(
         state, ended=state.ended.with_success(in_flight.files, len(in_flight.quarantined), now_ms)
     )
 
 
 def count_job(state: TableState, now_ms: int) -> TableState:
-    """Count the flight's job against the daily quota, in the swap that enters it (L2)."""
+    """Count the job in flight against the daily quota, in the swap that enters it (L2)."""
     return dataclasses.replace(state, jobs=state.jobs.add(now_ms))
 
 
 def retry(state: TableState) -> TableState:
-    """After a transient job error: the same files under a new id (L5)."""
+    """The same files under a new id, after a transient job error (L5)."""
     assert state.in_flight is not None
     return dataclasses.replace(_under_new_id(state, state.in_flight), failures=state.failures + 1)
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
-    """After bisection: the flight without its bad files, under a new id; nothing left means it has landed (L5)."""
+    """After bisection: the job without its bad files, under a new id. If no file is left, record it (L5)."""
     assert state.in_flight is not None
     paths = {q.file.path for q in bad}
     good = tuple(f for f in state.in_flight.files if f.path not in paths)
@@ -212,7 +213,7 @@ def _under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
 
 
 def record_success(state: TableState, output_rows: int) -> TableState:
-    """Record a successful flight: marks, rows, hours and quarantine move in one swap (L4)."""
+    """Record the job in flight as loaded: marks, rows, hours and quarantine change in one swap (L4)."""
     in_flight = state.in_flight
     assert in_flight is not None
     marks, rows = dict(state.marks), dict(state.rows)
@@ -237,32 +238,32 @@ def record_success(state: TableState, output_rows: int) -> TableState:
 
 
 def park(state: TableState, reason: str, error: str, now_ms: int = 0) -> TableState:
-    """Stop loading a table until `kbq resume --table`, or until it is tried again; ``now_ms`` is the store's time.
+    """Stop loading a table until `kbq resume --table` or an automatic try; ``now_ms`` is the store's time.
 
-    A flight stays: its id may have run (L3).
+    A job in flight stays: its id may have run (L3).
     """
     tries = state.restarting.tries + 1 if state.restarting else 0
     return dataclasses.replace(state, parked=Parked(reason, error, tries, now_ms), restarting=None)
 
 
 def restart(state: TableState) -> TableState:
-    """Try a parked table again. Its failures stay: one more job decides, not a run's worth of them."""
+    """Try a parked table again. Its failures stay, so that a single job decides."""
     return dataclasses.replace(state, parked=None, restarting=state.parked)
 
 
 def end_restart(state: TableState) -> TableState:
-    """Forget why the table was parked: nothing of what failed is left."""
+    """Forget why the table was parked: no file that failed is left."""
     return dataclasses.replace(state, restarting=None)
 
 
 def burn(state: TableState) -> TableState:
-    """Mark the flight's id as one to give up (L3)."""
+    """Mark the id of the job in flight as one to give up (L3)."""
     assert state.in_flight is not None
     return dataclasses.replace(state, in_flight=dataclasses.replace(state.in_flight, burning=True))
 
 
 def give_up(state: TableState) -> TableState:
-    """Drop a flight whose id can no longer be inserted: its files are pending again."""
+    """Drop a job whose id can no longer be inserted. Its files are pending again."""
     return dataclasses.replace(state, in_flight=None)
 
 
@@ -276,5 +277,5 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
 
 
 def unpark(state: TableState) -> TableState:
-    """Let a parked table go on."""
+    """Resume a parked table."""
     return dataclasses.replace(state, parked=None, restarting=None, failures=0)

@@ -1,7 +1,8 @@
 """Topic-partitions and half-open ranges of offsets.
 
 A range counts *positions*: each may have a record, a control record, an aborted record or nothing (compaction). Row
-counts are never offset arithmetic (PROTOCOL, Objects)."""
+counts are never offset arithmetic (PROTOCOL, Objects).
+"""
 
 from __future__ import annotations
 

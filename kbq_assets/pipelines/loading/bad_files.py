@@ -1,4 +1,4 @@
-"""Which files of a failed job are bad: halves are loaded into a scratch table (PROTOCOL L5)."""
+"""Find the bad files of a failed job by loading halves into a scratch table (PROTOCOL L5)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kbq_assets.core.loading.table_state import QuarantinedFile
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.ports.warehouse import JobError, LoadJob, Warehouse
 
-#: A batch with more bad files than this is not a matter of single files: the search ends, the table is parked.
+#: With more bad files than this single files are not the cause: the search ends, and the table is parked.
 MAX_BAD_FILES: Final = 20
-#: A probe that fails for passing reasons says nothing about its files; it is made this often.
+#: Tries of a probe. A transient error proves nothing about its files.
 _TRIES: Final = 3
 
 
@@ -21,9 +21,9 @@ def find_bad_files(
     files: tuple[StagedFile, ...],
     job_of: Callable[[tuple[StagedFile, ...]], LoadJob],
 ) -> list[QuarantinedFile]:
-    """Name the files that do not load, with their errors; one more than `MAX_BAD_FILES` at most.
+    """The files that do not load, with their errors; at most one more than `MAX_BAD_FILES`.
 
-    Some two probes per halving and bad file. Raises Unavailable when the warehouse gives no verdict.
+    Takes about two probes per halving and bad file. Raises Unavailable if the warehouse gives no verdict.
     """
     bad: list[QuarantinedFile] = []
     stack = [files]
@@ -46,6 +46,6 @@ def _verdict(warehouse: Warehouse, job: LoadJob) -> JobError | None:
         if error is None or not error.transient:
             return error
     raise Unavailable(
-        f"job {job.job_id} failed, and its files could not be tried one by one: {error and error.message}",
+        f"job {job.job_id} failed, and its files could not be probed one by one: {error and error.message}",
         next_step="the next load tries again",
     )

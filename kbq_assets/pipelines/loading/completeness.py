@@ -1,7 +1,7 @@
-"""Which hours of tables are complete: judged after a load, from what it has read (core/loading/completeness.py).
+"""Which hours of tables are complete, judged after a load from its last view (core/loading/completeness.py).
 
-Nothing is asked of broker or warehouse. In a view states are read first, then commits, then backlogs, so whatever was
-committed when a watermark was read is loaded by the state's marks, or among the files that wait (PROTOCOL L1).
+No call to broker or warehouse is made. A view reads states, then commits, then backlogs. So everything that was
+committed when a watermark was read is either covered by the state's marks or among the waiting files (PROTOCOL L1).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError
 from kbq_assets.core.loading import batches, completeness
-from kbq_assets.core.loading.completeness import Feeder, TableHours, Verdict
+from kbq_assets.core.loading.completeness import SourcePartition, TableHours, Verdict
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD, TableReference, commit_path
@@ -31,15 +31,15 @@ Verdicts = Mapping[TableReference, Verdict]
 
 
 def judge_tables(view: LoadView, options: TopicOptions) -> Verdicts:
-    """How far each table is complete, and what holds it back. ``options`` are those of the topics that are extracted
-    now; the others are not waited for."""
+    """How far each table is complete, and what holds it back. Only topics in ``options`` are extracted now and waited
+    for."""
     slowest = _slowest(view, options(list(view.topics.topics)))
     return {table: _judge(view, table, slowest) for table in view.tables}
 
 
 @dataclass(frozen=True)
 class TableCompleteness:
-    """A table as people look at it: how far it is complete, and its hours."""
+    """A table for people: how far it is complete, and its hours."""
 
     verdict: Verdict
     hours: TableHours
@@ -51,7 +51,7 @@ class TableCompleteness:
 
 
 def standings(view: LoadView, options: TopicOptions) -> tuple[TableCompleteness, ...]:
-    """Every table, in order. What is complete is what the last load found; the verdict says what is next."""
+    """Every table, in order. The last load decided what is complete; the verdict shows what is next."""
     verdicts = judge_tables(view, options)
     return tuple(TableCompleteness(verdicts[table], _hours_of(view, table)) for table in view.tables)
 
@@ -63,8 +63,9 @@ def known_hours(cache: StateCache) -> Mapping[TableReference, TableHours]:
 
 
 def advance_tables(store: ObjectStore, view: LoadView, options: TopicOptions) -> Verdicts:
-    """Judge a view, and note in the tables' states what is complete now. A state that has changed since the view is
-    left to the next run."""
+    """Judge a view, and write what is complete now to the tables' states. If a state has changed since the view,
+    leave it
+    to the next run."""
     verdicts = judge_tables(view, options)
     moved = [
         (found, verdict.until)
@@ -88,7 +89,7 @@ def _hours_of(view: LoadView, table: TableReference) -> TableHours:
     return found.value.hours if isinstance(found, Versioned) else TableHours()
 
 
-def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder]) -> Verdict:
+def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, SourcePartition]) -> Verdict:
     try:
         current = view.state_of(table)
         files = [] if current.parked else list(view.files(table))
@@ -99,27 +100,28 @@ def _judge(view: LoadView, table: TableReference, slowest: Mapping[str, Feeder])
     topics = {key.partition("/")[0] for key in current.rows}
     topics.update(file.name.topic_partition.topic for file in waiting)
     topics.update(bad.file.name.topic_partition.topic for bad in current.quarantined)
-    feeders = [slowest[topic] for topic in topics if topic in slowest]
+    partitions = [slowest[topic] for topic in topics if topic in slowest]
     blocked = _blocked(table, current)
-    verdict = completeness.judge(table, current.hours, feeders, waiting, blocked, _refused(current))
+    verdict = completeness.judge(table, current.hours, partitions, waiting, blocked, _refused(current))
     return _with_block(verdict, view, current, topics)
 
 
 def _blocked(table: TableReference, current: TableState) -> str:
-    """Why nothing can be told of a table, "" where something can. Of which hours rows are missing that a job did not
-    load (L4) is not known."""
+    """Why a table cannot be judged, "" if it can. If a job loaded fewer rows than it should (L4), their hours are
+    unknown."""
     if current.parked:
         return f"parked: {current.parked.reason}"
     if not current.new_mismatches:
         return ""
     job = current.new_mismatches[0]
     counts = f"{job.actual} rows of files with {job.expected}"
-    return f"job {job.job_id} loaded {counts}; to go on all the same: kbq resume --table {table}"
+    return f"job {job.job_id} loaded {counts}; to continue anyway: kbq resume --table {table}"
 
 
 def _refused(current: TableState) -> list[StagedFile]:
-    """Files that no load job accepts, until an operator has seen them: the marks pass them, and their rows are in no
-    table. Those of a flight are set aside when it lands."""
+    """Bad files that no operator has seen: the marks are beyond them, and their rows are in no table. Those of the
+    job in
+    flight count already."""
     in_flight = current.in_flight.quarantined if current.in_flight else ()
     return [bad.file for bad in (*current.new_quarantined, *in_flight)]
 
@@ -134,36 +136,36 @@ def _with_block(verdict: Verdict, view: LoadView, current: TableState, topics: C
     return dataclasses.replace(verdict, why=why)
 
 
-def _slowest(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, Feeder]:
-    """The slowest partition of each topic that is extracted and judged."""
+def _slowest(view: LoadView, options: Mapping[str, TopicSettings]) -> dict[str, SourcePartition]:
+    """The slowest partition of each topic that is extracted and has complete hours."""
     found = {}
     for topic, settings in options.items():
         if settings.checks.complete_after_seconds > 0:
-            feeder = completeness.slowest_of(
-                _feeders(view, topic, settings.checks.complete_after_seconds * 1000)
+            partition = completeness.slowest_of(
+                _source_partitions(view, topic, settings.checks.complete_after_seconds * 1000)
             )
-            if feeder is not None:
-                found[topic] = feeder
+            if partition is not None:
+                found[topic] = partition
     return found
 
 
-def _feeders(view: LoadView, topic: str, safety_ms: int) -> Iterator[Feeder]:
+def _source_partitions(view: LoadView, topic: str, safety_ms: int) -> Iterator[SourcePartition]:
     entry = view.topics.topics.get(topic, TopicEntry())
     for shard in (*entry.active, *entry.creating):
         found = view.commit_objects[commit_path(topic, shard)]
         if isinstance(found, Versioned):
             yield from _partitions(found, safety_ms)
         else:
-            # Which partitions it has is not known: nothing is complete without it.
+            # Its partitions are unknown, so nothing is complete without it.
             tp = TopicPartition(topic, shard * PARTITIONS_PER_SHARD)
             why = "its commit is being created" if isinstance(found, NotFound) else found.message
-            yield Feeder(tp, safety_ms=safety_ms, problem=why)
+            yield SourcePartition(tp, safety_ms=safety_ms, problem=why)
 
 
-def _partitions(commit: Versioned[Commit], safety_ms: int) -> Iterator[Feeder]:
+def _partitions(commit: Versioned[Commit], safety_ms: int) -> Iterator[SourcePartition]:
     for number, partition in commit.value.partitions.items():
         problem = f"it is stopped: {partition.stop.reason}" if partition.stop else ""
-        yield Feeder(
+        yield SourcePartition(
             commit.value.topic_partition(number),
             partition.watermark,
             safety_ms,

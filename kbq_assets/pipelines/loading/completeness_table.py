@@ -1,10 +1,10 @@
-"""The table `_kbq_completeness` of each dataset: all known hours of its tables, replaced by one load job now and then.
+"""The table `_kbq_completeness` of each dataset: all known hours of its tables, replaced by one load job at a time.
 
-    claim    the rows as a file, then a swap that names it and the next job id: of two loaders one goes on
+    claim    write the rows to a file, then swap in its name and the next job id: one of two loaders wins
     submit   a load job that replaces the table's rows; the id runs once
-    settle   the next run gets the job, and deletes the file. A job that failed is made anew, from newer rows
+    settle   the next run gets the job, and deletes the file. A failed job is repeated with newer rows
 
-Nothing depends on the table but its readers: whatever fails is left to the next run.
+Only readers depend on the table, so the next run retries whatever fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.warehouse import LoadJob
 
-#: A dataset's table is written no more often. BigQuery allows 1,500 jobs per table and day, failed ones included.
+#: Least time between two writes of a dataset's table. BigQuery allows 1,500 jobs per table and day, failed ones
+#: included.
 PAUSE_MS: Final = 600_000
 _LABELS: Final = {"kbq": "v1"}
 _LOGGER: Final = logging.getLogger("kbq.completeness")
@@ -38,17 +39,18 @@ _Tables: TypeAlias = list[tuple[TableReference, Versioned[TableState]]]
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """`completeness/<dataset>.json`: the last job of a dataset's table. ``path`` is its file, "" once it has ended;
-    ``digest`` of the states it was made from, "" where the job failed. ``at_ms`` is when it was claimed, by the store's
-    time."""
+class HoursTableState:
+    """`completeness/<dataset>.json`: the last job of a dataset's table."""
 
     uuid: str
     sequence: int = 0
     project: str = ""
     location: str = ""
+    #: the job's file, "" once the job has ended
     path: str = ""
+    #: of the states that the rows come from, "" if the job failed
     digest: str = ""
+    #: when the job was claimed, by the store's time
     at_ms: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,7 +61,7 @@ class Snapshot:
 
 
 def publish_hours(ports: LoadPorts, view: LoadView) -> None:
-    """Write what has changed, dataset by dataset. What one raises is logged, and stops no other."""
+    """Write the changed hours of each dataset. An error is logged, and does not stop the other datasets."""
     for dataset, tables in _datasets(view).items():
         try:
             _publish(ports, dataset, tables)
@@ -80,7 +82,7 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables) -> None:
     current = _read(ports, dataset)
     if current.value.path:
         current = _settled(ports, dataset, current)
-    # Generations instead of the rows themselves, which take a second to write for a thousand tables.
+    # Hash generations, not rows: the rows of a thousand tables take a second to write.
     named = " ".join(f"{table} {found.generation}" for table, found in tables)
     digest = hashlib.sha256(named.encode()).hexdigest()
     if current.value.path or digest == current.value.digest:
@@ -92,26 +94,26 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables) -> None:
 
     data = hour_file(row for table, found in tables for row in hour_rows(table, found.value.hours))
     if (claimed := _claim(ports, dataset, current, data, digest, now_ms)) is not None:
-        _mend_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
+        _fix_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
         _submit(ports, dataset, claimed.value)
         _settled(ports, dataset, _read(ports, dataset))
 
 
-def _read(ports: LoadPorts, dataset: str) -> Versioned[Snapshot]:
+def _read(ports: LoadPorts, dataset: str) -> Versioned[HoursTableState]:
     path = f"{COMPLETENESS}{dataset}.json"
-    found = state.find(ports.store, Snapshot, path)
+    found = state.find(ports.store, HoursTableState, path)
     if found is None:
-        state.create(ports.store, path, Snapshot(ports.new_uuid()))
-        found = state.read(ports.store, Snapshot, path)
+        state.create(ports.store, path, HoursTableState(ports.new_uuid()))
+        found = state.read(ports.store, HoursTableState, path)
     return found
 
 
 def _claim(
-    ports: LoadPorts, dataset: str, current: Versioned[Snapshot], data: bytes, digest: str, now_ms: int
-) -> Versioned[Snapshot] | None:
-    """Name the next job and its file. None where somebody else was faster."""
+    ports: LoadPorts, dataset: str, current: Versioned[HoursTableState], data: bytes, digest: str, now_ms: int
+) -> Versioned[HoursTableState] | None:
+    """Claim the next job with its file; None if another loader was faster."""
     warehouse, before = ports.warehouse, current.value
-    # A name of this attempt alone: another's file, left by a crash or written now, has other rows.
+    # The name is unique to this attempt: a file of another attempt has other rows.
     path = f"{COMPLETENESS}{dataset}/{before.sequence + 1}-{ports.new_uuid()}.avro"
     ports.store.create(path, data)
     wanted = dataclasses.replace(
@@ -130,7 +132,7 @@ def _claim(
         return None
 
 
-def _mend_table(ports: LoadPorts, table: TableReference) -> None:
+def _fix_table(ports: LoadPorts, table: TableReference) -> None:
     change = plan_table_change(HOUR_SCHEMA, ports.warehouse.columns(table))
     if change.create:
         ports.warehouse.create_table(table, change.columns, TableOptions(labels=_LABELS))
@@ -138,13 +140,13 @@ def _mend_table(ports: LoadPorts, table: TableReference) -> None:
         ports.warehouse.update_columns(table, change.columns)
 
 
-def _submit(ports: LoadPorts, dataset: str, told: Snapshot) -> None:
+def _submit(ports: LoadPorts, dataset: str, last: HoursTableState) -> None:
     job = LoadJob(
-        told.job_id,
-        told.project,
-        told.location,
+        last.job_id,
+        last.project,
+        last.location,
         TableReference(dataset, COMPLETENESS_TABLE),
-        (ports.store.uri(told.path),),
+        (ports.store.uri(last.path),),
         HOUR_SCHEMA,
         _LABELS,
         replace=True,
@@ -153,19 +155,21 @@ def _submit(ports: LoadPorts, dataset: str, told: Snapshot) -> None:
         ports.warehouse.insert_job(job)
 
 
-def _settled(ports: LoadPorts, dataset: str, current: Versioned[Snapshot]) -> Versioned[Snapshot]:
-    """Get the last job: the state is as before while it runs, and without a path once it has ended."""
-    told = current.value
-    job = ports.warehouse.get_job(told.job_id, told.project, told.location) if told.path else None
-    if told.path and job is None:
-        _mend_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
-        _submit(ports, dataset, told)  # not started: the same id again
+def _settled(
+    ports: LoadPorts, dataset: str, current: Versioned[HoursTableState]
+) -> Versioned[HoursTableState]:
+    """The state of the last job: unchanged while it runs, without a path once it has ended."""
+    last = current.value
+    job = ports.warehouse.get_job(last.job_id, last.project, last.location) if last.path else None
+    if last.path and job is None:
+        _fix_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
+        _submit(ports, dataset, last)  # not started: submit the same id again
     if job is None or job.state != "DONE":
         return current
     if job.error is not None:
-        _LOGGER.warning("%s.%s: job %s: %s", dataset, COMPLETENESS_TABLE, told.job_id, job.error.message)
-    ended = dataclasses.replace(told, path="", digest="" if job.error else told.digest)
-    entries = ports.store.list(f"{COMPLETENESS}{dataset}/")  # those of crashes, too
+        _LOGGER.warning("%s.%s: job %s: %s", dataset, COMPLETENESS_TABLE, last.job_id, job.error.message)
+    ended = dataclasses.replace(last, path="", digest="" if job.error else last.digest)
+    entries = ports.store.list(f"{COMPLETENESS}{dataset}/")  # also those that crashes left
     ports.store.delete_many([entry.path for entry in entries])
     with contextlib.suppress(PreconditionFailed, UnknownOutcome):
         state.swap(ports.store, current, ended)

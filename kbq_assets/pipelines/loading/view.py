@@ -1,17 +1,18 @@
-"""What a load cycle plans from: states, then commits, then backlogs, each as old as the next or older (PROTOCOL L1).
+"""The view of a load cycle: states, then commits, then backlogs, read in this order (PROTOCOL L1).
 
-A batch moves its table's mark beyond everything below, so nothing pending may be missing below a file that is seen:
+A batch moves its table's mark beyond everything below it. So if a view shows a file, it must show every pending file
+below:
 
-1. *States first.* The swap that enters a flight names the state's generation. If it succeeds, the table was neither
-   loaded nor parked since, so all files that left the commits after that moment were loaded or set aside before it.
-2. *Commits second.* What was pending when a commit was read is in it, or was in the backlog by then. Marks may be
-   older than the commits, never newer than the state that is swapped.
-3. *Backlogs last.* A file moved between the two reads is in both or in the second. One that is in the backlog alone
-   left its commit before that was read, and then the chunks before it had been created too; or it was published
-   later, and who set it aside saw the table parked later than the state, whose swap then fails. So a listing that is
-   no snapshot of a moment will do.
+1. *States first.* The swap that enters a job names the state's generation. If it succeeds, the table was neither loaded
+   nor parked since the view. So every file that left the commits after that read was loaded or moved before it.
+2. *Commits second.* A file that was pending when its commit was read is in the commit, or already in the backlog. Marks
+   may be older than the commits, but never newer than the state that is swapped.
+3. *Backlogs last.* A file that moved between the two reads is in both or in the second. A file that is only in the
+   backlog left its commit before the commit was read, and then all earlier chunks existed too. Or it was published
+   later, and extraction moved it because it saw the table parked, after the state was read: then the swap fails. So
+   the listing need not be a snapshot of one moment.
 
-Hence a view is planned from once per table, and only with the state it has: after a swap a table waits for the next.
+Hence each table plans at most once per view, with the view's own state. After a swap it waits for the next view.
 """
 
 from __future__ import annotations
@@ -47,49 +48,50 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LoadView:
-    """One read of everything that loading looks at.
-
-    ``states`` are those of registered tables, or why one cannot be used (L6); a table that is being created may have
-    none yet. ``committed`` are the commits' files per table, loaded or not. ``backlog`` are listed chunks.
-    ``topics`` and ``commit_objects`` are what commits there are, by path: each, or why it cannot be used (E1).
-    ``holds`` are the topics whose files wait, and why (L9).
-    """
+    """One read of all state that a load needs."""
 
     cache: StateCache = field(repr=False)
     registry: TableRegistry
+    #: of registered tables, or why one cannot be used (L6); a table that is being created may have none yet
     states: Mapping[TableReference, Versioned[TableState] | KbqError]
+    #: the readable commits
     commits: tuple[Commit, ...]
+    #: the commits' files per table, loaded or not
     committed: Mapping[TableReference, list[StagedFile]]
+    #: paths of files that resets gave up
     given_up: frozenset[str]
+    #: listed chunks per table
     backlog: Mapping[str, Mapping[str, ObjectEntry]]
     topics: TopicRegistry = field(default_factory=TopicRegistry)
+    #: every registered commit by path, or why it cannot be used (E1)
     commit_objects: Mapping[str, Versioned[Commit] | KbqError] = field(default_factory=dict)
+    #: topics whose files wait, and why (L9)
     blocks: Mapping[str, LoadBlock] = field(default_factory=dict)
 
     @property
     def tables(self) -> list[TableReference]:
-        """Tables with files in commits, and all tables ever loaded: any may have a flight or a backlog."""
+        """Tables with files in commits, and all tables ever loaded: each may have a job in flight or a backlog."""
         return sorted({*self.committed, *self.registry.tables})
 
     def commit_paths(self, topic: str) -> list[str]:
-        """The commit objects that a topic has, by the registry."""
+        """Paths of a topic's registered commits."""
         entry = self.topics.topics.get(topic, TopicEntry())
         return [commit_path(topic, shard) for shard in (*entry.active, *entry.creating)]
 
     def state_of(self, table: TableReference) -> TableState:
-        """A table's state, a fresh one where there is none. Raises what makes it unusable."""
+        """A table's state, or a fresh one if it has none. Raises the error of an unusable state."""
         found = self.states.get(table)
         if isinstance(found, KbqError):
             raise found
         return found.value if found else TableState("")
 
     def chunks(self, table: TableReference) -> list[Versioned[BacklogChunk]]:
-        """A table's backlog chunks, read now; those that are gone are loaded. Raises Unavailable, CorruptState."""
+        """A table's backlog chunks, read now; a chunk that is gone is loaded. Raises Unavailable, CorruptState."""
         listed = self.backlog.get(str(table), {})
         return _present(self.cache.read(BacklogChunk, listed, listed), NotFound)
 
     def files(self, table: TableReference) -> list[StagedFile]:
-        """A table's files, of commits and backlog; one may be in both."""
+        """A table's files, from commits and backlog; one may be in both."""
         waiting = (file for chunk in self.chunks(table) for file in chunk.value.files)
         return [*self.committed.get(table, ()), *waiting]
 
@@ -122,7 +124,7 @@ def read_states(
 ) -> tuple[TableRegistry, dict[TableReference, Versioned[TableState] | KbqError]]:
     """The registered tables and their states, or why one cannot be used (L6)."""
     listed = cache.listing(TABLES)
-    # The registry before the states: a table that is active by then has one.
+    # Read the registry before the states: a table that is active by then has a state.
     registry = _registry(cache, TableRegistry, TABLE_REGISTRY, listed) or state.table_registry(cache.store)
     tables = registry.tables
     paths = [table_state_path(table) for table in tables]
@@ -138,7 +140,7 @@ def read_states(
 
 
 def missing_state(table: TableReference) -> MissingState:
-    """The error of a table whose registered state is not there (L6)."""
+    """The error of a table whose registered state does not exist (L6)."""
     return MissingState(
         f"{table_state_path(table)} is registered but missing", next_step="restore it from a backup (L6)"
     )
@@ -155,7 +157,7 @@ def _read_commits(
 
 
 def _registry(cache: StateCache, cls: type[T], path: str, listed: Mapping[str, ObjectEntry]) -> T | None:
-    """A listed registry; None where there is none, which may be well or not."""
+    """A listed registry; None if it is not listed, which the caller must judge."""
     return _present(cache.read(cls, [path], listed))[0].value if path in listed else None
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.core.loading import completeness
-from kbq_assets.core.loading.completeness import HOUR_MS, KEPT_HOURS, Feeder, HourRow, TableHours
+from kbq_assets.core.loading.completeness import HOUR_MS, KEPT_HOURS, HourRow, SourcePartition, TableHours
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
@@ -31,10 +31,10 @@ def _file(*, first: int = 0, newest_ms: int = 0, **hours: int) -> StagedFile:
     return dataclasses.replace(file, event_hours=listed, newest_event_ms=newest_ms)
 
 
-def _feeder(until: int, partition: int = 0, problem: str = "") -> Feeder:
+def _partition(until: int, partition: int = 0, problem: str = "") -> SourcePartition:
     """A partition that has passed an hour by a minute."""
     passed = until * HOUR_MS + SAFETY + 60_000
-    return Feeder(TopicPartition("t", partition), Watermark(passed), SAFETY, passed, problem)
+    return SourcePartition(TopicPartition("t", partition), Watermark(passed), SAFETY, passed, problem)
 
 
 # How far a partition is ----------------------------------------------------------------------------------------------
@@ -116,28 +116,30 @@ def test_a_reset_forgets_how_far_a_partition_was() -> None:
 
 
 def test_the_slowest_partition_holds_a_table_back() -> None:
-    slow = completeness.slowest_of([_feeder(8, 1), _feeder(5, 2), _feeder(6, 3)])
+    slow = completeness.slowest_of([_partition(8, 1), _partition(5, 2), _partition(6, 3)])
     assert slow is not None
-    verdict = completeness.judge(TABLE, TableHours(until=3), [_feeder(9), slow], [])
+    verdict = completeness.judge(TABLE, TableHours(until=3), [_partition(9), slow], [])
     assert (verdict.until, verdict.held_by) == (5, "t[2]")
     assert verdict.why == "t[2] has passed 1970-01-01 05:16"
 
 
 def test_a_partition_a_second_short_of_the_threshold_holds_the_hour() -> None:
-    feeder = Feeder(TP, Watermark(5 * HOUR_MS + SAFETY - 1000), SAFETY)
-    assert feeder.until == 4
+    partition = SourcePartition(TP, Watermark(5 * HOUR_MS + SAFETY - 1000), SAFETY)
+    assert partition.until == 4
 
 
 def test_of_equally_slow_partitions_the_one_with_a_problem_is_named() -> None:
     verdict = completeness.judge(
-        TABLE, TableHours(), [_feeder(5, 1), _feeder(5, 2, "it is stopped: bad_record")], []
+        TABLE, TableHours(), [_partition(5, 1), _partition(5, 2, "it is stopped: bad_record")], []
     )
     assert verdict.why.startswith("t[2] has passed 1970-01-01 05:16: it is stopped: bad_record")
 
 
 def test_a_partition_that_was_never_read_holds_everything() -> None:
-    verdict = completeness.judge(TABLE, TableHours(), [_feeder(5), Feeder(TopicPartition("t", 1))], [])
-    assert (verdict.until, verdict.why) == (0, "t[1] was not read to its end yet")
+    verdict = completeness.judge(
+        TABLE, TableHours(), [_partition(5), SourcePartition(TopicPartition("t", 1))], []
+    )
+    assert (verdict.until, verdict.why) == (0, "t[1] is not read to its end yet")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_a_partition_that_was_never_read_holds_everything() -> None:
     ],
 )  # fmt: skip
 def test_files_that_are_not_loaded_hold_their_hours(file: StagedFile, until: int) -> None:
-    verdict = completeness.judge(TABLE, TableHours(until=3), [_feeder(8)], [file])
+    verdict = completeness.judge(TABLE, TableHours(until=3), [_partition(8)], [file])
     assert (verdict.until, verdict.held_by) == (until, "t[0]" if until == 8 else "staged files")
 
 
@@ -171,23 +173,25 @@ def test_files_that_are_not_loaded_hold_their_hours(file: StagedFile, until: int
 def test_files_that_no_job_accepts_hold_their_hours(
     refused: list[StagedFile], waiting: list[StagedFile], until: int, held_by: str
 ) -> None:
-    verdict = completeness.judge(TABLE, TableHours(until=3), [_feeder(8)], waiting, refused=refused)
+    verdict = completeness.judge(TABLE, TableHours(until=3), [_partition(8)], waiting, refused=refused)
     assert (verdict.until, verdict.held_by) == (until, held_by)
     assert ("kbq resume --table d.t" in verdict.why) == (held_by == "quarantined files")
 
 
-@pytest.mark.parametrize("feeders", [[], [_feeder(9)]])
-def test_a_parked_table_and_one_that_nothing_feeds_stay_where_they_are(feeders: list[Feeder]) -> None:
+@pytest.mark.parametrize("partitions", [[], [_partition(9)]])
+def test_a_parked_table_and_one_that_nothing_feeds_stay_where_they_are(
+    partitions: list[SourcePartition],
+) -> None:
     verdict = completeness.judge(
-        TABLE, TableHours(until=3), feeders, [], "parked: load_failed" if feeders else ""
+        TABLE, TableHours(until=3), partitions, [], "parked: load_failed" if partitions else ""
     )
     assert verdict.until == 3
-    assert verdict.why == ("parked: load_failed" if feeders else "nothing that is extracted feeds it")
+    assert verdict.why == ("parked: load_failed" if partitions else "no extracted topic has records for it")
 
 
 def test_what_is_complete_stays_complete() -> None:
     hours = completeness.advance(TableHours(until=8), 9, 100)
-    assert completeness.judge(TABLE, hours, [_feeder(2)], [_file(h1=1)]).until == 9
+    assert completeness.judge(TABLE, hours, [_partition(2)], [_file(h1=1)]).until == 9
     assert completeness.advance(hours, 4, 200) == hours == completeness.advance(hours, 9, 200)
 
 
@@ -316,12 +320,12 @@ def test_a_table_that_stood_for_long_or_was_never_complete_lists_the_latest_hour
     st.integers(0, 40),
 )
 def test_no_hour_is_complete_that_a_partition_or_a_file_may_still_bring_rows_of(
-    partitions: list[int], waiting: list[int], before: int
+    passed: list[int], waiting: list[int], before: int
 ) -> None:
-    feeders = [_feeder(until, number) for number, until in enumerate(partitions)]
+    partitions = [_partition(until, number) for number, until in enumerate(passed)]
     files = [_file(**{f"h{hour}": 1}) for hour in waiting]
-    until = completeness.judge(TABLE, TableHours(until=before), feeders, files).until
-    assert until == max(before, min([*partitions, *(hour for hour in waiting if hour >= before)]))
+    until = completeness.judge(TABLE, TableHours(until=before), partitions, files).until
+    assert until == max(before, min([*passed, *(hour for hour in waiting if hour >= before)]))
 
 
 def test_no_topics_table_has_the_name_of_the_table_of_hours() -> None:

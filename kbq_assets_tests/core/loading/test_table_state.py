@@ -94,7 +94,7 @@ def test_a_file_of_more_dates_than_it_lists_is_loaded_alone() -> None:
 
 
 def test_a_file_that_a_mark_cuts_in_two_is_never_loaded() -> None:
-    with pytest.raises(StateError, match="both sides"):
+    with pytest.raises(StateError, match="below and above"):
         _plan([staged_file(3, 9)], _loaded(FRESH, [staged_file(0, 5)]))
 
 

@@ -218,7 +218,7 @@ def test_rows_in_quarantine_hold_their_hour_until_an_operator_gives_them_up() ->
     assert (bench.until(), verdict.held_by) == (0, "quarantined files")
     assert verdict.why == (
         "1 files are in quarantine, the first with rows of 2023-11-14 23:00; "
-        "to go on without them: kbq resume --table d.A"
+        "to continue without them: kbq resume --table d.A"
     )
     proposal = operate.propose_resume_table(bench.store, A)
     assert ["1 rows that no load job accepts" in line for line in proposal.lines] == [True]
@@ -265,7 +265,7 @@ def test_a_new_partition_holds_its_topic_until_it_is_read() -> None:
     bench.record(20, partition=1)
     bench.at(200)
     bench.faults = Script("close", outcome=Outcome.UNAVAILABLE)
-    assert bench.run().why == "shop.events[1] was not read to its end yet"
+    assert bench.run().why == "shop.events[1] is not read to its end yet"
     assert bench.until() == 0
     bench.run()
     bench.at(216)
@@ -304,7 +304,7 @@ def test_what_a_reset_reads_again_is_late_and_nothing_goes_back() -> None:
     bench.at(200)
     bench.run()
     operate.propose_reset(bench.store, bench.kafka, TOPIC).apply()
-    assert bench.load().verdicts[A].why == "shop.events[0] was not read to its end yet"
+    assert bench.load().verdicts[A].why == "shop.events[0] is not read to its end yet"
     bench.run()
     assert (bench.until(), bench.hours().late_rows) == (3, 1)
 
@@ -314,7 +314,7 @@ def test_a_topic_that_is_extracted_no_more_or_not_judged_is_not_waited_for() -> 
     bench.record(16)
     bench.run()
     view = read_view(StateCache(bench.store))
-    assert judge_tables(view, lambda topics: {})[A].why == "nothing that is extracted feeds it"
+    assert judge_tables(view, lambda topics: {})[A].why == "no extracted topic has records for it"
     off = dict.fromkeys([TOPIC], TopicSettings.of(complete_after_seconds=0))
     assert judge_tables(view, lambda topics: off)[A].held_by == "nobody"
     assert judge_tables(view, default_options)[A].held_by == "shop.events[0]"
