@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kbq_assets.core.catalog.shape import json_schema
+from kbq_assets.core.catalog.validation import json_schema
 from kbq_assets.core.config.settings import VARIABLES
 from kbq_assets.core.topics.declaration import Option
 from kbq_assets.core.topics.topic_settings import OPTIONS

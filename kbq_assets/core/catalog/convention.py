@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kbq_assets.core.catalog.access import AccessRules, check_access, parse_access
 from kbq_assets.core.catalog.fields import PII_LEVELS, ROOT
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
-from kbq_assets.core.catalog.shape import check_shape
+from kbq_assets.core.catalog.validation import check_fields
 
 if TYPE_CHECKING:
     from kbq_assets.core.catalog.entries import EntryPlace
@@ -82,7 +82,7 @@ class Convention:
 
 def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProblem]]:
     """The convention of `catalog.yaml`, and what is wrong with it."""
-    problems = list(check_shape(root, ROOT))
+    problems = list(check_fields(root, ROOT))
     if problems:
         return Convention(), problems
     said = root.plain() or {}

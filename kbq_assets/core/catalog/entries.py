@@ -11,7 +11,7 @@ from typing import Any, Final
 from kbq_assets.core.catalog.convention import Convention, parse_convention
 from kbq_assets.core.catalog.fields import ENTRY, PII_LEVELS, options_of
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit
-from kbq_assets.core.catalog.shape import check_shape
+from kbq_assets.core.catalog.validation import check_fields
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.topics.business_time import option_text
@@ -129,7 +129,7 @@ def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProble
     if stem == ROOT_FILE and "/" not in path:
         return
     if stem == "defaults" or stem.startswith("defaults."):
-        yield from check_shape(document, ENTRY)
+        yield from check_fields(document, ENTRY)
     else:
         hint = "topic.yaml, defaults.yaml, defaults.<env>.yaml"
         yield CatalogProblem(path, 1, "", "the file is none of the catalogue's", hint)
@@ -153,9 +153,9 @@ def _entry(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry | None:
-    wrong = list(check_shape(own, ENTRY))
+    wrong = list(check_fields(own, ENTRY))
     document = _inherited(place, own, documents)
-    wrong += [] if wrong else check_shape(document, ENTRY)
+    wrong += [] if wrong else check_fields(document, ENTRY)
     if not wrong:
         wrong += convention.check_entry(place, document)
     if wrong:

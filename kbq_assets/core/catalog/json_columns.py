@@ -8,7 +8,7 @@ from typing import Any
 
 from kbq_assets.core.catalog.fields import PII_LEVELS
 from kbq_assets.core.topics.json.declared import declared, parts, tagged
-from kbq_assets.core.topics.json.inference import Shape, TopicShape, avro_schema
+from kbq_assets.core.topics.json.inference import InferredSchema, InferredType, avro_schema
 from kbq_assets.core.topics.personal import Decision, undecided
 
 
@@ -18,10 +18,10 @@ def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
         schema = json.loads(text)
     except ValueError:
         return ""  # `kbq catalog validate` says why
-    shape = TopicShape().grown_by(declared(schema))
-    made = avro_schema(shape, event_time=False)
+    inferred = InferredSchema().grown_by(declared(schema))
+    made = avro_schema(inferred, event_time=False)
     high = tagged(schema)
-    _Words(schema, high).tell(made, shape.root, [schema], "")
+    _Words(schema, high).tell(made, inferred.root, [schema], "")
     # A value of another type than its column's is in the side column, which is the last.
     if undecided(high, [decision for decision in decisions if decision.action != "keep"]):
         made["fields"][-1]["pii"] = "HIGH"
@@ -36,33 +36,33 @@ class _Words:
         self._root = root
         self._high = tuple(high)
 
-    def tell(self, made: Any, shape: Shape, schemas: Iterable[Any], place: str) -> None:
+    def tell(self, made: Any, inferred: InferredType, schemas: Iterable[Any], place: str) -> None:
         """Write the words into the fields of a type, which ``schemas`` are of."""
         said = self._parts(schemas)
-        if shape.kind == "LIST" and shape.item is not None:
-            self.tell(made["items"], shape.item, [part.get("items") for part in said], place)
-        if shape.kind != "RECORD":
+        if inferred.kind == "LIST" and inferred.item is not None:
+            self.tell(made["items"], inferred.item, [part.get("items") for part in said], place)
+        if inferred.kind != "RECORD":
             return
-        for field, column in zip(made["fields"], shape.fields, strict=False):  # ours come after them
+        for field, column in zip(made["fields"], inferred.fields, strict=False):  # ours come after them
             path = f"{place}.{column.key}".lstrip(".")
             inner = [properties.get(column.key) for properties in map(_properties, said)]
-            field.update(self._told(column.shape, self._parts(inner), path))
+            field.update(self._told(column.inferred, self._parts(inner), path))
             type_ = field["type"]
-            self.tell(type_[1] if isinstance(type_, list) else type_, column.shape, inner, path)
+            self.tell(type_[1] if isinstance(type_, list) else type_, column.inferred, inner, path)
 
     def _parts(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
         return [part for schema in schemas for part in parts(schema, self._root)]
 
-    def _told(self, shape: Shape, said: Iterable[Mapping[str, Any]], path: str) -> dict[str, str]:
+    def _told(self, inferred: InferredType, said: Iterable[Mapping[str, Any]], path: str) -> dict[str, str]:
         texts = [str(part["description"]) for part in said if part.get("description")]
         levels = [str(part["pii"]).upper() for part in said if part.get("pii")]
-        levels += ["HIGH"] if self._is_high(shape, path) else []
+        levels += ["HIGH"] if self._is_high(inferred, path) else []
         told = {"doc": texts[0]} if texts else {}
         return told | ({"pii": max(levels, key=_rank)} if levels else {})
 
-    def _is_high(self, shape: Shape, path: str) -> bool:
+    def _is_high(self, inferred: InferredType, path: str) -> bool:
         """Whether a field is tagged; what is in one without columns of its own, is the field's."""
-        is_record = "RECORD" in (shape.kind, shape.item.kind if shape.item else "")
+        is_record = "RECORD" in (inferred.kind, inferred.item.kind if inferred.item else "")
         inside = () if is_record else (f"{path}.",)
         return any(high == path or high.startswith(inside) for high in self._high)
 

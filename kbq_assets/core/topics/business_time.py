@@ -1,9 +1,9 @@
-"""When something happened: which field of a record says so, and what it says; always UTC.
+"""The business time: the field of a record that holds it, and its value, always in UTC.
 
 Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970: as the topic says, or by their size. Each
-unit begins in March 1973 (10^8 seconds), so that 20250131 and a duration are no times. Texts are RFC 3339, ISO 8601's
-basic format, a date alone (its midnight), or such numbers; a time without a zone is UTC. What lies outside the years 1
-to 9999 is no time. wire/records/event_time.py says the same of bytes.
+unit begins in March 1973 (10^8 seconds), so 20250131 and durations are not times. Texts are RFC 3339, ISO 8601's basic
+format, a date alone (its midnight), or such numbers; a time without a zone is UTC. Times outside the years 1 to 9999 do
+not count. wire/records/event_time.py does the same with bytes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kbq_assets.core.topics.json.numbers import Number
 
 #: The option's value that leaves the choice of a field to its name and type.
 AUTO: Final = "auto"
-#: Names of fields that `auto` takes for times, the surest first.
+#: Field names that `auto` takes for times, the surest first.
 CANDIDATES: Final = (
     "event_time", "event_timestamp", "occurred_at", "created_at", "timestamp", "time", "ts", "date",
 )  # fmt: skip
 #: Endings of further such names.
 ENDINGS: Final = ("_at", "_time", "_date")
-#: What a topic may say about plain numbers, and how the wire layer numbers it: 0 judges by size.
+#: Formats of plain numbers, as the wire layer numbers them; 0 judges by size.
 FORMATS: Final[Mapping[str, int]] = {
     "": 0, "epoch_s": 1, "epoch_ms": 2, "epoch_us": 3, "epoch_ns": 4, "rfc3339": 5,
 }  # fmt: skip
@@ -49,7 +49,7 @@ _MOMENT: Final = re.compile(
 
 @dataclass(frozen=True)
 class BusinessTime:
-    """What the option `event_date` says. ``candidates`` are dotted paths, the first that is there counts; none: `auto`.
+    """The option `event_date`. ``candidates`` are dotted paths, the first one in a schema counts; none: `auto`.
     ``format`` is of `FORMATS`."""
 
     candidates: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class BusinessTime:
         return not self.candidates
 
     def of_document(self, document: object) -> int | None:
-        """Microseconds since 1970 of a JSON document: of the first candidate that tells a time; None for none."""
+        """Microseconds since 1970 of the first candidate in a JSON document with a time; None if there is none."""
         if not isinstance(document, dict):
             return None
         paths = ((key,) for key in candidate_keys(document)) if self.is_automatic else self._paths
@@ -75,7 +75,7 @@ class BusinessTime:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The field that a schema's records tell their business time in, and why it is this one."""
+    """The field of a schema that holds the business time, and why it is this one."""
 
     path: str
     why: str
@@ -101,7 +101,7 @@ def parse_business_time(option: str) -> BusinessTime | None:
 
 
 def option_text(said: Mapping[str, Any]) -> str:
-    """The option as a catalogue writes it in several keys: ``field`` and ``candidates`` after it, ``format``."""
+    """The option from a catalog's keys: ``field``, then ``candidates``, and ``format``."""
     paths = [said["field"]] if "field" in said else []
     text = "|".join([*paths, *said.get("candidates", ())]) or AUTO
     return f"{text}:{said['format']}" if "format" in said else text
@@ -138,7 +138,7 @@ def name_rank(name: str) -> int | None:
 
 
 def epoch_micros(value: object, format_: str = "") -> int | None:
-    """Microseconds since 1970 of a JSON value, None for what is no time."""
+    """Microseconds since 1970 of a JSON value, None if it is not a time."""
     if isinstance(value, bool):
         return None
     if isinstance(value, Number):

@@ -215,7 +215,7 @@ def site(
 @catalog.command()
 def schema() -> None:
     """Print the JSON Schema of entries, for editors that complete and check as one types."""
-    from kbq_assets.core.catalog.shape import json_schema
+    from kbq_assets.core.catalog.validation import json_schema
 
     echo_json(json_schema())
 

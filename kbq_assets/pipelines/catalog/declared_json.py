@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, CatalogProblem
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name, undeclared
-from kbq_assets.core.topics.json.inference import TopicShape
+from kbq_assets.core.topics.json.inference import InferredSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
 
 #: The settings travel with each task.
@@ -97,8 +97,8 @@ def compact(schema: Any) -> str:
     return json.dumps(whole, separators=(",", ":"))
 
 
-def _columns(schema: Any) -> TopicShape:
-    return TopicShape().grown_by(declared(schema))
+def _columns(schema: Any) -> InferredSchema:
+    return InferredSchema().grown_by(declared(schema))
 
 
 def _pruned(schema: Any) -> Any:

@@ -1,4 +1,4 @@
-"""JSON documents as Avro records of a shape's columns, what fits none of them in the side column.
+"""JSON documents as Avro records by an inferred schema; values that fit no column are in the side column.
 
 Python objects per value: some 30,000 documents a second and core, where Avro passes through as it is.
 """
@@ -11,7 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.topics.business_time import BusinessTime
-from kbq_assets.core.topics.json.inference import MAX_EXACT, MAX_INT64, MIN_INT64, Shape, TopicShape
+from kbq_assets.core.topics.json.inference import (
+    MAX_EXACT,
+    MAX_INT64,
+    MIN_INT64,
+    InferredSchema,
+    InferredType,
+)
 from kbq_assets.core.topics.json.numbers import all_storable, parse_fraction, storable
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 
@@ -26,11 +32,11 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class RowEncoder:
-    """Encodes documents under one version of a shape."""
+    """Encodes documents by one version of an inferred schema."""
 
-    def __init__(self, shape: TopicShape) -> None:
-        self._record = _record(shape.root)
-        self._empty = b"".join(_absent(each.shape) for each in shape.root.fields)
+    def __init__(self, inferred: InferredSchema) -> None:
+        self._record = _record(inferred.root)
+        self._empty = b"".join(_absent(each.inferred) for each in inferred.root.fields)
 
     def encode(self, document: object) -> tuple[bytes, bool]:
         """A document's columns and the side column; and whether all of it is in its columns."""
@@ -76,25 +82,30 @@ def _json(value: object) -> bytes:
     return _SOME + encode_bytes(text_of(value).encode())
 
 
-def _absent(shape: Shape) -> bytes:
-    return _NO_ITEMS if shape.kind == "LIST" else _NULL
+def _absent(inferred: InferredType) -> bytes:
+    return _NO_ITEMS if inferred.kind == "LIST" else _NULL
 
 
-def _encoder(shape: Shape) -> Encode:
-    if shape.kind == "RECORD":
-        return _record(shape)
-    if shape.kind == "LIST":
-        assert shape.item is not None
-        return _list(shape.item)
-    return _SCALARS[shape.kind]
+def _encoder(inferred: InferredType) -> Encode:
+    if inferred.kind == "RECORD":
+        return _record(inferred)
+    if inferred.kind == "LIST":
+        assert inferred.item is not None
+        return _list(inferred.item)
+    return _SCALARS[inferred.kind]
 
 
-def _record(shape: Shape) -> Encode:
+def _record(inferred: InferredType) -> Encode:
     columns = [
-        (each.key, _encoder(each.shape), _absent(each.shape), b"" if each.shape.kind == "LIST" else _SOME)
-        for each in shape.fields
+        (
+            each.key,
+            _encoder(each.inferred),
+            _absent(each.inferred),
+            b"" if each.inferred.kind == "LIST" else _SOME,
+        )
+        for each in inferred.fields
     ]
-    known = frozenset(each.key for each in shape.fields)
+    known = frozenset(each.key for each in inferred.fields)
 
     def encode(value: Any) -> tuple[bytes | None, Any]:
         if not isinstance(value, dict):
@@ -128,7 +139,7 @@ def _record(shape: Shape) -> Encode:
     return encode
 
 
-def _list(item: Shape) -> Encode:
+def _list(item: InferredType) -> Encode:
     inner = _encoder(item)
 
     def encode(value: Any) -> tuple[bytes | None, Any]:

@@ -1,6 +1,6 @@
-"""JSON topics as tables with columns: documents become Avro records, under the versions of a shape that only grows.
+"""JSON topics as tables with columns: documents become Avro records, by versions of an inferred schema that only grows.
 
-A version stands in the place of a schema id, so that everything behind sees Avro. A shape grows by compare-and-swap
+A version takes the place of a schema id, so later stages see Avro only. An inferred schema grows by compare-and-swap
 *before* anything is staged under its next version: two tasks that find new fields at once add both, and a zombie's
 version is one that others had to know. What a task does not know yet waits in the side column; nothing is lost
 by using an old version.
@@ -20,7 +20,7 @@ from kbq_assets.core.errors import NotFound, PreconditionFailed, UnknownOutcome,
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name
-from kbq_assets.core.topics.json.inference import EVENT_TIME, SHAPES, TopicShape, avro_schema
+from kbq_assets.core.topics.json.inference import EVENT_TIME, SHAPES, InferredSchema, avro_schema
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
@@ -37,9 +37,9 @@ from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_i
 
 @dataclass(frozen=True)
 class _Version:
-    """A version as a task uses it. ``generation`` is that of the shape's object, None where there is none yet."""
+    """A version as a task uses it. ``generation`` is that of the stored schema, None if there is none yet."""
 
-    shape: TopicShape
+    inferred: InferredSchema
     rows: RowEncoder
     generation: int | None
 
@@ -69,12 +69,12 @@ class JsonColumns:
         self._business_time = settings.records.event_date
         self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
         self._store = store
-        self._versions: dict[int, TopicShape] = {}
+        self._versions: dict[int, InferredSchema] = {}
         self._current = self._read()
         self._is_closed = schema is not None
         if schema is not None:
             seen = declared(schema)
-            self._grow(lambda shape: shape.grown_by(seen))
+            self._grow(lambda inferred: inferred.grown_by(seen))
 
     @property
     def business_time(self) -> BusinessTime | None:
@@ -112,7 +112,11 @@ class JsonColumns:
             values[row] = self._framed(encoded, document)
             if not whole:
                 leftover[row] = document
-        if leftover and not self._is_closed and self._grow(lambda shape: shape.grown(leftover.values())):
+        if (
+            leftover
+            and not self._is_closed
+            and self._grow(lambda inferred: inferred.grown(leftover.values()))
+        ):
             for row, document in leftover.items():
                 values[row] = self._framed(self._current.rows.encode(document)[0], document)
         made = with_values(chunk, values)
@@ -174,7 +178,7 @@ class JsonColumns:
         if self._privacy is not None:
             self._privacy.declare(schema)
         seen = declared(schema)
-        self._grow(lambda shape: shape.grown_by(seen))
+        self._grow(lambda inferred: inferred.grown_by(seen))
         return b""
 
     def _refuse_any_name(self, schema: Any) -> None:
@@ -186,22 +190,22 @@ class JsonColumns:
 
     def _framed(self, encoded: bytes, document: object) -> bytes:
         time = event_time(document, self._business_time) if self._business_time else b""
-        return framed(self._current.shape.version, encoded + time)
+        return framed(self._current.inferred.version, encoded + time)
 
-    def _grow(self, grow: Callable[[TopicShape], TopicShape]) -> bool:
+    def _grow(self, grow: Callable[[InferredSchema], InferredSchema]) -> bool:
         """Add columns for what had none; whether there are more now."""
-        before = self._current.shape.version
+        before = self._current.inferred.version
         while True:
-            grown = grow(self._current.shape)
-            if grown == self._current.shape:
-                return self._current.shape.version > before
+            grown = grow(self._current.inferred)
+            if grown == self._current.inferred:
+                return self._current.inferred.version > before
             try:
                 self._current = self._used(grown, self._write(grown))
             except (PreconditionFailed, UnknownOutcome):
                 self._current = self._read()  # somebody was faster, or we were: look again
 
-    def _write(self, shape: TopicShape) -> int:
-        data, generation = codec.dumps(shape), self._current.generation
+    def _write(self, inferred: InferredSchema) -> int:
+        data, generation = codec.dumps(inferred), self._current.generation
         if generation is None:
             return self._store.create(self._path, data)
         return self._store.swap(self._path, data, generation)
@@ -210,9 +214,9 @@ class JsonColumns:
         try:
             found = self._store.get(self._path)
         except NotFound:
-            return self._used(TopicShape(), None)
-        return self._used(codec.loads(TopicShape, found.data, self._path), found.generation)
+            return self._used(InferredSchema(), None)
+        return self._used(codec.loads(InferredSchema, found.data, self._path), found.generation)
 
-    def _used(self, shape: TopicShape, generation: int | None) -> _Version:
-        self._versions[shape.version] = shape
-        return _Version(shape, RowEncoder(shape), generation)
+    def _used(self, inferred: InferredSchema, generation: int | None) -> _Version:
+        self._versions[inferred.version] = inferred
+        return _Version(inferred, RowEncoder(inferred), generation)

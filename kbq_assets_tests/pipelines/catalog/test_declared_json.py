@@ -11,7 +11,7 @@ import pytest
 from kbq_assets.adapters.catalog_files import CatalogFolder
 from kbq_assets.core.catalog import Catalog
 from kbq_assets.core.topics.json.declared import declared, tagged
-from kbq_assets.core.topics.json.inference import REST, TopicShape
+from kbq_assets.core.topics.json.inference import REST, InferredSchema
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.pipelines.catalog.declared_json import compact
 from kbq_assets.pipelines.catalog.reader import read_catalog
@@ -50,7 +50,9 @@ def test_what_tells_neither_types_nor_tags_does_not_travel() -> None:
     text = compact(SCHEMA)
     assert "its number" not in text and "An order" not in text
     assert tagged(json.loads(text)) == ["home.street"]
-    assert TopicShape().grown_by(declared(json.loads(text))) == TopicShape().grown_by(declared(SCHEMA))
+    assert InferredSchema().grown_by(declared(json.loads(text))) == InferredSchema().grown_by(
+        declared(SCHEMA)
+    )
     elsewhere = {"x-types": {"a": {"type": "string"}}, "properties": {"a": {"$ref": "#/x-types/a"}}}
     assert json.loads(compact(elsewhere)) == elsewhere
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.core.topics.business_time import BusinessTime
-from kbq_assets.core.topics.json.inference import REST, Shape, TopicShape, avro_schema
+from kbq_assets.core.topics.json.inference import REST, InferredSchema, InferredType, avro_schema
 from kbq_assets.wire.json.rows import RepeatedKey, RowEncoder, event_time, parse
 from kbq_assets_tests.core.topics.json.test_numbers import FRACTIONS
 
@@ -100,25 +100,25 @@ def decoded(text: str) -> Any:
     return json.loads(text, parse_float=number, parse_int=number, parse_constant=constant)
 
 
-def row_of(shape: TopicShape, document: object) -> dict[str, Any]:
+def row_of(inferred: InferredSchema, document: object) -> dict[str, Any]:
     """What a table's row holds of a document."""
-    schema = fastavro.parse_schema(avro_schema(shape, event_time=False))
-    data = io.BytesIO(RowEncoder(shape).encode(document)[0])
+    schema = fastavro.parse_schema(avro_schema(inferred, event_time=False))
+    data = io.BytesIO(RowEncoder(inferred).encode(document)[0])
     row = fastavro.schemaless_reader(data, schema, None)
     assert not data.read()
     assert isinstance(row, dict)
     return row
 
 
-def restored(shape: Shape, value: Any) -> Any:
+def restored(inferred: InferredType, value: Any) -> Any:
     """A column's value as the document had it."""
-    if shape.kind == "RECORD":
-        pairs = ((each, value[each.column]) for each in shape.fields)
-        return {each.key: restored(each.shape, inner) for each, inner in pairs if inner not in (None, [])}
-    if shape.kind == "LIST":
-        assert shape.item is not None
-        return [restored(shape.item, inner) for inner in value]
-    return decoded(value) if shape.kind == "JSON" else value
+    if inferred.kind == "RECORD":
+        pairs = ((each, value[each.column]) for each in inferred.fields)
+        return {each.key: restored(each.inferred, inner) for each, inner in pairs if inner not in (None, [])}
+    if inferred.kind == "LIST":
+        assert inferred.item is not None
+        return [restored(inferred.item, inner) for inner in value]
+    return decoded(value) if inferred.kind == "JSON" else value
 
 
 def joined(columns: Any, rest: Any) -> Any:
@@ -135,15 +135,15 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def document_of(shape: TopicShape, row: dict[str, Any]) -> Any:
-    columns = restored(shape.root, row)
+def document_of(inferred: InferredSchema, row: dict[str, Any]) -> Any:
+    columns = restored(inferred.root, row)
     return columns if row[REST] is None else joined(columns, decoded(row[REST]))
 
 
 @given(st.lists(DOCUMENTS, max_size=4), st.lists(DOCUMENTS, max_size=4))
 def test_nothing_of_a_document_is_lost_under_any_version(known: list[Any], later: list[Any]) -> None:
-    shape = TopicShape().grown(parse(written(document)) for document in known)
-    for version in (shape, shape.grown(parse(written(document)) for document in later)):
+    inferred = InferredSchema().grown(parse(written(document)) for document in known)
+    for version in (inferred, inferred.grown(parse(written(document)) for document in later)):
         for document in [*known, *later]:
             found = without_nulls(document_of(version, row_of(version, parse(written(document)))))
             assert is_same(found, without_nulls(document)), (found, document)
@@ -152,36 +152,36 @@ def test_nothing_of_a_document_is_lost_under_any_version(known: list[Any], later
 @given(st.lists(DOCUMENTS, min_size=1, max_size=5))
 def test_growing_by_documents_that_fit_changes_nothing(drawn: list[Any]) -> None:
     documents = [parse(written(document)) for document in drawn]
-    shape = TopicShape().grown(documents)
-    encoder = RowEncoder(shape)
+    inferred = InferredSchema().grown(documents)
+    encoder = RowEncoder(inferred)
     whole = [document for document in documents if encoder.encode(document)[1]]
-    assert shape.grown(whole) is shape
+    assert inferred.grown(whole) is inferred
 
 
 def test_what_fits_no_column_is_in_the_side_column_at_its_place() -> None:
-    shape = TopicShape().grown([{"a": 1, "r": {"x": 1, "l": [1]}}])
-    row = row_of(shape, {"a": "one", "new": True, "r": {"x": 1.5, "l": [1, "two"], "more": None}})
+    inferred = InferredSchema().grown([{"a": 1, "r": {"x": 1, "l": [1]}}])
+    row = row_of(inferred, {"a": "one", "new": True, "r": {"x": 1.5, "l": [1, "two"], "more": None}})
     assert row["a"] is None
     assert json.loads(row[REST]) == {"a": "one", "r": {"x": 1.5, "l": [1, "two"]}, "new": True}
-    assert row_of(shape, {"a": 1})[REST] is None
+    assert row_of(inferred, {"a": 1})[REST] is None
 
 
 def test_a_float_that_cannot_hold_a_whole_number_does_not_get_it() -> None:
-    shape = TopicShape().grown([{"a": 1.5}])
-    assert row_of(shape, {"a": 2**53})["a"] == 2.0**53
-    assert json.loads(row_of(shape, {"a": 2**53 + 1})[REST]) == {"a": 2**53 + 1}
+    inferred = InferredSchema().grown([{"a": 1.5}])
+    assert row_of(inferred, {"a": 2**53})["a"] == 2.0**53
+    assert json.loads(row_of(inferred, {"a": 2**53 + 1})[REST]) == {"a": 2**53 + 1}
 
 
 def test_a_float_takes_a_decimal_that_it_stands_for_and_no_other() -> None:
-    shape = TopicShape().grown([{"a": 1.5}])
-    assert row_of(shape, parse('{"a": 1.10}'))["a"] == 1.1
-    row = row_of(shape, parse('{"a": 1234567890123456.789, "b": [1e400, 0.1]}'))
+    inferred = InferredSchema().grown([{"a": 1.5}])
+    assert row_of(inferred, parse('{"a": 1.10}'))["a"] == 1.1
+    row = row_of(inferred, parse('{"a": 1234567890123456.789, "b": [1e400, 0.1]}'))
     assert (row["a"], row[REST]) == (None, '{"a":"1234567890123456.789","b":["1e400",0.1]}')
 
 
 def test_a_document_that_stays_whole_is_json_that_a_table_takes() -> None:
-    data = io.BytesIO(RowEncoder(TopicShape()).raw('{"a": 1.10, "a": 1e400}'))
-    schema = fastavro.parse_schema(avro_schema(TopicShape(), event_time=False))
+    data = io.BytesIO(RowEncoder(InferredSchema()).raw('{"a": 1.10, "a": 1e400}'))
+    schema = fastavro.parse_schema(avro_schema(InferredSchema(), event_time=False))
     assert fastavro.schemaless_reader(data, schema, None) == {REST: '{"a": 1.10, "a": "1e400"}'}
 
 

@@ -12,7 +12,7 @@ import pytest
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.topics.json.inference import REST, TopicShape
+from kbq_assets.core.topics.json.inference import REST, InferredSchema
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.worker.json.columns import JsonColumns
@@ -53,8 +53,8 @@ def records_of(bench: Bench, files: list[StagedFile]) -> list[dict[str, Any]]:
     return [row for reader in readers for row in reader if isinstance(row, dict)]
 
 
-def shape(bench: Bench) -> TopicShape:
-    return codec.loads(TopicShape, bench.store.get(PATH).data, PATH)
+def inferred(bench: Bench) -> InferredSchema:
+    return codec.loads(InferredSchema, bench.store.get(PATH).data, PATH)
 
 
 def test_fields_are_columns_and_what_fits_none_is_beside_them() -> None:
@@ -72,7 +72,7 @@ def test_a_version_is_a_schema_id_and_columns_are_only_added() -> None:
     bench.extract()
     produce(bench, {"a": 3}, {"a": 4, "b": "x"}, {"a": 5})
     bench.extract()
-    assert shape(bench).version == 3
+    assert inferred(bench).version == 3
     assert [(f.name.schema_id, f.rows) for f in staged(bench)] == [(2, 2), (2, 1), (3, 2)]
     bench.load()
     assert bench.reconcile().accounted
@@ -128,7 +128,7 @@ def test_two_tasks_that_find_fields_at_once_add_both() -> None:
     one, other = JsonColumns("t", SETTINGS, store), JsonColumns("t", SETTINGS, store)
     one.translate(chunk_of({"a": 1}))
     other.translate(chunk_of({"b": 1}))
-    stored = codec.loads(TopicShape, store.get("shapes/t.json").data, "x")
+    stored = codec.loads(InferredSchema, store.get("shapes/t.json").data, "x")
     assert [each.key for each in stored.root.fields] == ["a", "b"]
     assert stored.version == 3
     assert json.loads(other.schema(3).schema)["fields"][0]["name"] == "a"
@@ -145,7 +145,7 @@ def test_a_write_without_an_answer_is_looked_at_again(outcome: Outcome) -> None:
     store = FaultyMemoryStore(faults)
     columns = JsonColumns("t", SETTINGS, store.view("task"))
     columns.translate(chunk_of({"a": 1}))
-    stored = codec.loads(TopicShape, store.get("shapes/t.json").data, "x")
+    stored = codec.loads(InferredSchema, store.get("shapes/t.json").data, "x")
     assert (stored.version, [each.key for each in stored.root.fields]) == (2, ["a"])
 
 

@@ -1,6 +1,6 @@
-"""Columns that a JSON Schema declares, before a value is seen: drafts 4 to 2020-12, as far as they tell types.
+"""Columns that a JSON Schema declares, before a value is seen: drafts 4 to 2020-12, as far as they declare types.
 
-What it leaves open (no type, alternatives of several types, patterns) is decided by values, as without a schema.
+Values decide what it leaves open (no type, alternatives of several types, patterns), as without a schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 def declared(schema: Any) -> Seen:
-    """What values of a schema will be, as if they had been seen."""
+    """The values that a schema declares, as if they had been seen."""
     seen = Seen()
     _declare(seen, schema, schema, 1)
     return seen
@@ -44,7 +44,7 @@ def _declare(seen: Seen, schema: Any, root: Any, level: int, *, tests: bool = Fa
 
 
 def tagged(schema: Any) -> list[str]:
-    """Dotted paths of fields that are tagged ``"pii": "HIGH"``."""
+    """Dotted paths of fields with the tag ``"pii": "HIGH"``."""
     return list(dict.fromkeys(_tagged(schema, schema, "", 1)))
 
 
@@ -63,7 +63,7 @@ def _tagged(schema: Any, root: Any, place: str, level: int) -> Iterable[str]:
 
 
 def _pathless(schema: Mapping[str, Any]) -> list[Any]:
-    """What no decision's path leads to, such as keys by a pattern: a tag there is the whole field's."""
+    """Subschemas without a field path (e.g. patternProperties); a tag there applies to the whole field."""
     return [
         _sequence(schema.get("items")),
         *(inner for key, inner in schema.items() if key not in _NOT_PATHLESS),
@@ -79,7 +79,7 @@ _NOT_PATHLESS: Final = frozenset(
 
 
 def tags_any_name(schema: Any) -> bool:
-    """Whether fields of a document that have no name in the schema are tagged: no decision's path leads to them."""
+    """Whether the schema tags fields that it does not name: no decision can name them either."""
     return any(
         _has_tag([part.get(key) for key in _ANY_NAME], schema, set())
         for part in parts(schema, schema, tests=True)
@@ -90,7 +90,7 @@ _ANY_NAME: Final = ("additionalProperties", "patternProperties", "unevaluatedPro
 
 
 def _has_tag(value: Any, root: Any, followed: set[str]) -> bool:
-    """Whether there is a tag in a schema, at any depth. ``followed`` are references that led to none."""
+    """Whether a schema has a tag at any depth. ``followed`` are references without one."""
     if isinstance(value, list):
         return any(_has_tag(each, root, followed) for each in value)
     if not isinstance(value, Mapping):
@@ -104,8 +104,7 @@ def _has_tag(value: Any, root: Any, followed: set[str]) -> bool:
 
 
 def has_tag(text: str) -> bool:
-    """Whether a schema says anywhere that something is personal: a JSON Schema, or an Avro schema. Protobuf has no
-    tags."""
+    """Whether a JSON Schema or an Avro schema tags anything as personal. Protobuf has no tags."""
     try:
         left = [json.loads(text)]
     except ValueError:
@@ -126,7 +125,7 @@ def _is_high(schema: Mapping[str, Any]) -> bool:
 
 
 def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
-    """Which of these dotted paths lead to nothing: an object has properties, and not this one."""
+    """The dotted paths that lead nowhere: an object declares properties, but not this one."""
     seen = Seen()
     _declare(seen, schema, schema, 1, tests=True)
     return [path for path in paths if not _leads(seen, path.split("."))]
@@ -141,8 +140,8 @@ def _leads(seen: Seen, names: list[str]) -> bool:
 
 
 def parts(schema: Any, root: Any, *, tests: bool = False) -> Iterable[Mapping[str, Any]]:
-    """A schema, and those of the document ``root`` that it is made of: references, all of, alternatives, and what holds
-    on a condition. With ``tests``, conditions too: they name fields, whose types they do not tell."""
+    """A schema and its parts in the document ``root``: references, all of, alternatives, and conditional parts. With
+    ``tests``, conditions too: they name fields without their types."""
     return _parts(schema, root, tests, 0) if isinstance(schema, Mapping) else ()
 
 
@@ -174,7 +173,7 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _at(root: Any, reference: str) -> Any:
-    """What ``#/definitions/Address`` points to; None for other documents."""
+    """The schema at ``#/definitions/Address``; None for other documents."""
     if not reference.startswith("#"):
         return None
     found = root

@@ -1,8 +1,8 @@
-"""Numbers of JSON documents, none of whose digits is lost.
+"""Numbers of JSON documents, without the loss of a digit.
 
-A float takes a number that it may have been written from, with so many digits: 0.1, 1.50, 0.10000000000000001. It does
-not stand for 1234567890123456.789, and 1e400 is none. BigQuery's JSON has 64-bit whole numbers and floats too: it
-rounds what is not the shortest text of one, or refuses the file that it is in. In JSON columns these are texts.
+A float holds a number if some program writes the float with these digits: 0.1, 1.50, 0.10000000000000001. It does not
+hold 1234567890123456.789 or 1e400. BigQuery's JSON has 64-bit whole numbers and floats too: it rounds other numbers, or
+refuses their file. In JSON columns these are texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
-#: So many characters, one of which is a point or an e, are 15 digits at most: every float within the bounds holds them.
+#: So many characters, with a point or an e, are 15 digits at most: every float within the bounds holds them.
 _SURE: Final = 16
 _LEAST, _MOST = 1e-300, 1e300
 _MIN, _END = -(2**63), 2**64
@@ -23,13 +23,13 @@ _MANY_DIGITS: Final = re.compile(r"[0-9]{19}")
 
 
 class Number(str):
-    """A number of a document as it is written: a float would round it."""
+    """A number as the document writes it: a float would round it."""
 
     __slots__ = ()
 
 
 def parse_fraction(text: str) -> float | Number:
-    """A number with a point or an exponent, for JSON's decoder: a float where one stands for it."""
+    """A number with a point or an exponent, for JSON's decoder: a float if it holds the number."""
     found = float(text)
     if _is_shortest(found, text) or _is_written_from(found, text):
         return found
@@ -37,7 +37,7 @@ def parse_fraction(text: str) -> float | Number:
 
 
 def _is_shortest(found: float, text: str) -> bool:
-    """Whether the shortest decimal that means the float is this one."""
+    """Whether this is the shortest decimal of the float."""
     if len(text) <= _SURE and _LEAST < abs(found) < _MOST:
         return True
     written = repr(found)
@@ -49,7 +49,7 @@ def _is_shortest(found: float, text: str) -> bool:
 
 
 def _is_written_from(found: float, text: str) -> bool:
-    """Whether the float, written with as many digits, is this decimal: some programs always write 17."""
+    """Whether the float, written with as many digits, is this decimal: some programs always write 17 digits."""
     if not found or not math.isfinite(found):
         return False
     given = Decimal(text)
@@ -58,13 +58,12 @@ def _is_written_from(found: float, text: str) -> bool:
 
 
 def storable(text: str) -> str:
-    """JSON as a column takes it that is known to have no fractions but floats': whole numbers of more than 64 bits as
-    texts."""
+    """JSON for a JSON column, with whole numbers of more than 64 bits as texts. All its fractions must be floats'."""
     return all_storable(text) if _MANY_DIGITS.search(text) else text
 
 
 def all_storable(text: str) -> str:
-    """JSON as a column takes it: numbers of more digits than it holds as texts."""
+    """JSON for a JSON column, with numbers of more digits than it holds as texts."""
     return _STRING_OR_NUMBER.sub(_as_stored, text)
 
 

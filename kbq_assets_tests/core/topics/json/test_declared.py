@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kbq_assets.core.topics.json.declared import declared
-from kbq_assets.core.topics.json.inference import TopicShape
+from kbq_assets.core.topics.json.inference import InferredSchema
 from kbq_assets_tests.core.topics.json.test_inference import kinds
 
 
 def columns(schema: Any) -> Any:
-    return kinds(TopicShape().grown_by(declared(schema)).root)
+    return kinds(InferredSchema().grown_by(declared(schema)).root)
 
 
 def of(field: Any) -> Any:

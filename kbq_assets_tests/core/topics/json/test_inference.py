@@ -13,24 +13,24 @@ from kbq_assets.core.topics.json.inference import (
     MAX_FIELDS_AT_ONCE,
     MAX_LEVELS,
     MOST_COLUMNS,
-    Shape,
-    TopicShape,
+    InferredSchema,
+    InferredType,
     avro_schema,
 )
 from kbq_assets.core.topics.json.numbers import Number
 
-FIRST = TopicShape()
+FIRST = InferredSchema()
 
 
-def kinds(shape: Shape) -> dict[str, Any]:
+def kinds(inferred: InferredType) -> dict[str, Any]:
     """Column names and their types, for comparing."""
-    return {each.column: kind(each.shape) for each in shape.fields}
+    return {each.column: kind(each.inferred) for each in inferred.fields}
 
 
-def kind(shape: Shape) -> Any:
-    if shape.kind == "RECORD":
-        return kinds(shape)
-    return [kind(shape.item)] if shape.item is not None else shape.kind
+def kind(inferred: InferredType) -> Any:
+    if inferred.kind == "RECORD":
+        return kinds(inferred)
+    return [kind(inferred.item)] if inferred.item is not None else inferred.kind
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_documents_that_are_no_objects_have_no_columns() -> None:
 
 def test_names_are_columns_names_and_no_two_are_alike() -> None:
     keys = ["Date Egg", "date_egg", "1st", "_kafka_offset", "event_date", "_TABLE_x", "é", "", "a" * 500]
-    shape = FIRST.grown([dict.fromkeys(keys, 1)])
-    names = list(kinds(shape.root))
+    inferred = FIRST.grown([dict.fromkeys(keys, 1)])
+    names = list(kinds(inferred.root))
     assert names[:7] == [
         "Date_Egg", "date_egg_2", "field_1st", "field__kafka_offset", "field_event_date", "field__TABLE_x", "_",
     ]  # fmt: skip
     assert len({name.lower() for name in names}) == len(keys)
-    assert [each.key for each in shape.root.fields] == keys
+    assert [each.key for each in inferred.root.fields] == keys
 
 
 def test_a_map_in_disguise_and_what_is_too_deep_are_one_column() -> None:
@@ -99,22 +99,22 @@ def test_a_map_in_disguise_and_what_is_too_deep_are_one_column() -> None:
     deep: Any = 1
     for _ in range(MAX_LEVELS + 20):
         deep = {"d": deep}
-    shape, levels = FIRST.grown([deep]).root, 0
-    while shape.kind == "RECORD":
-        shape, levels = shape.fields[0].shape, levels + 1
-    assert (shape.kind, levels) == ("JSON", MAX_LEVELS - 1)
+    inferred, levels = FIRST.grown([deep]).root, 0
+    while inferred.kind == "RECORD":
+        inferred, levels = inferred.fields[0].inferred, levels + 1
+    assert (inferred.kind, levels) == ("JSON", MAX_LEVELS - 1)
 
 
 def test_there_are_never_more_columns_than_a_table_takes() -> None:
-    shape = FIRST
+    inferred = FIRST
     for start in range(0, MOST_COLUMNS + 1000, 250):
-        shape = shape.grown([{f"f{n}": n for n in range(start, start + 250)}])
-    assert MOST_COLUMNS - 250 < shape.root.columns <= MOST_COLUMNS
+        inferred = inferred.grown([{f"f{n}": n for n in range(start, start + 250)}])
+    assert MOST_COLUMNS - 250 < inferred.root.columns <= MOST_COLUMNS
 
 
 def test_every_version_is_a_schema_that_tables_take() -> None:
-    shape = FIRST.grown([{"a": 1, "r": {"x": [{"y": 1}]}, "j": [1, "a"], "s": "x", "b": True, "f": 1.5}])
-    schema = avro_schema(shape, event_time=True)
+    inferred = FIRST.grown([{"a": 1, "r": {"x": [{"y": 1}]}, "j": [1, "a"], "s": "x", "b": True, "f": 1.5}])
+    schema = avro_schema(inferred, event_time=True)
     columns = {column.name: (column.type, column.mode) for column in columns_of(json.dumps(schema))}
     assert columns == {
         "a": ("INT64", "NULLABLE"),
@@ -128,6 +128,8 @@ def test_every_version_is_a_schema_that_tables_take() -> None:
     }
 
 
-def test_a_shape_is_kept_as_it_is() -> None:
-    shape = FIRST.grown([{"z": 1, "a": {"b": [{"c": 1.5}]}}])
-    assert codec.loads(TopicShape, codec.dumps(shape), "shapes/t.json") == shape
+def test_an_inferred_schema_is_stored_under_the_keys_of_older_versions() -> None:
+    inferred = FIRST.grown([{"z": 1, "a": {"b": [{"c": 1.5}]}}])
+    stored = json.loads(codec.dumps(inferred))
+    assert stored["root"]["fields"][0] == {"key": "z", "column": "z", "shape": {"kind": "INT64"}}
+    assert codec.loads(InferredSchema, codec.dumps(inferred), "shapes/t.json") == inferred

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from kbq_assets.core.catalog.fields import ENTRY, Field
-from kbq_assets.core.catalog.shape import json_schema
+from kbq_assets.core.catalog.validation import json_schema
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "catalog.schema.json"
 

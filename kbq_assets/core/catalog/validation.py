@@ -13,7 +13,9 @@ from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 
 
-def check_shape(node: DocumentNode, fields: Mapping[str, Field], where: str = "") -> Iterator[CatalogProblem]:
+def check_fields(
+    node: DocumentNode, fields: Mapping[str, Field], where: str = ""
+) -> Iterator[CatalogProblem]:
     """Problems of a section."""
     if not isinstance(node.value, Mapping):
         yield _problem(node, where, f"expected keys, found {_described(node)}", ", ".join(fields))
@@ -29,7 +31,7 @@ def check_shape(node: DocumentNode, fields: Mapping[str, Field], where: str = ""
 
 def _check_value(node: DocumentNode, known: Field, where: str) -> Iterator[CatalogProblem]:
     if known.kind == "section" or (known.fields and isinstance(node.value, Mapping)):
-        yield from check_shape(node, known.fields, where)
+        yield from check_fields(node, known.fields, where)
     elif not _ACCEPTS[known.kind](node):
         yield _problem(node, where, f"expected {_EXPECTED[known.kind]}, found {_described(node)}")
     elif known.choices and node.value not in known.choices:
