@@ -1,4 +1,4 @@
-"""ACLs between librdkafka's words and the catalogue's."""
+"""ACLs, converted between librdkafka's terms and the catalog's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from kbq_assets.core.catalog.access import GROUP, TOPIC, Acl
 
-#: The package ships no types of these constructors.
+#: The package has no types for these constructors.
 _BINDING: Final[Any] = AclBinding
 _FILTER: Final[Any] = AclBindingFilter
 _RESOURCES: Final = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}
@@ -26,13 +26,13 @@ _EVERYWHERE: Final = "*"
 ANY_ACL: Final[Any] = _FILTER(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
-#: A rule that every authorizer refuses, since the cluster has another name: what else a broker answers is why there are
-#: no rules. librdkafka gives an empty list for both reasons below.
+#: A rule that every authorizer refuses, since the cluster has another name. Any other answer of a broker is the reason
+#: why there are no rules: librdkafka returns an empty list for both reasons below.
 IMPOSSIBLE: Final[Any] = _BINDING(
     ResourceType.BROKER, "no-such-cluster", ResourcePatternType.LITERAL, "User:nobody", _EVERYWHERE,
     AclOperation.DESCRIBE, AclPermissionType.ALLOW,
 )  # fmt: skip
-#: Answers of brokers that know, or tell, no ACLs.
+#: Answers of brokers that have no ACLs, or do not show them.
 NO_ACLS: Final[Mapping[int, str]] = {
     KafkaError.SECURITY_DISABLED: "the broker has no authorizer: everybody may do everything, no ACL can be added",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the credentials may not see and add ACLs (cluster: DESCRIBE, ALTER)",
@@ -40,7 +40,7 @@ NO_ACLS: Final[Mapping[int, str]] = {
 
 
 def binding(acl: Acl) -> Any:
-    """A rule as the broker gets it."""
+    """A rule in librdkafka's form."""
     pattern = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
     permission = AclPermissionType.ALLOW if acl.allowed else AclPermissionType.DENY
     return _BINDING(
@@ -50,7 +50,7 @@ def binding(acl: Acl) -> Any:
 
 
 def acl_of(found: Any) -> Acl | None:
-    """A rule of the broker; None for other resources, and for permission from some hosts alone."""
+    """A rule from the broker; None for other resources, and for rules limited to some hosts."""
     resource, allowed = _NAMES.get(found.restype), found.permission_type == AclPermissionType.ALLOW
     if resource is None or (allowed and found.host != _EVERYWHERE):
         return None

@@ -28,10 +28,10 @@ from kbq_assets.core.catalog.changes import AddPartitions, AlterConfig, Change, 
 from kbq_assets.core.errors import Refused
 
 _SECONDS: Final = 30.0
-#: The package ships no types of these constructors.
+#: The package has no types for these constructors.
 _RESOURCE: Final[Any] = ConfigResource
 _ENTRY: Final[Any] = ConfigEntry
-#: What a broker says of a change it will never make as it is.
+#: Errors of a change that the broker will never make as it is.
 _REFUSALS: Final = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -48,14 +48,14 @@ _REFUSALS: Final = frozenset(
 
 
 class KafkaTopicAdmin:
-    """Topics of a cluster."""
+    """The `TopicAdmin` port for one cluster."""
 
     def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._options = dict(options or {})
 
     def topics(self) -> Mapping[str, LiveTopic]:
-        """All topics with settings of their own. Raises Unavailable."""
+        """All topics with their own settings. Raises Unavailable."""
         try:
             found = self._admin.list_topics(timeout=_SECONDS).topics
         except KafkaException as error:
@@ -110,11 +110,11 @@ class KafkaTopicAdmin:
         self._await(change)
 
     def _await(self, change: Change) -> None:
-        """Wait until the brokers tell of a change: the controller knows it first."""
+        """Wait until the brokers show a change: the controller knows it first."""
         deadline = time.monotonic() + _SECONDS
         while not self._is_seen(change):
             if time.monotonic() > deadline:
-                raise unavailable(f"{change}: done, but not yet to be seen", self._bootstrap_servers)
+                raise unavailable(f"{change}: done, but not visible yet", self._bootstrap_servers)
             time.sleep(0.1)
 
     def _is_seen(self, change: Change) -> bool:
@@ -123,7 +123,7 @@ class KafkaTopicAdmin:
         return _shows(self._described([change.topic]).get(change.topic), change)
 
     def access(self) -> LiveAccess:
-        """All ACLs, or why they cannot be told. Raises Unavailable."""
+        """All ACLs, or why they cannot be read. Raises Unavailable."""
         try:
             found = self._admin.describe_acls(ANY_ACL, request_timeout=_SECONDS).result()
         except KafkaException as raised:
@@ -132,7 +132,7 @@ class KafkaTopicAdmin:
         return LiveAccess(acls, "" if found else self._why_empty())
 
     def _why_empty(self) -> str:
-        """Why there are no ACLs at all; "" where there simply are none."""
+        """Why there are no ACLs; "" if simply none exist."""
         [answer] = self._admin.create_acls([IMPOSSIBLE], request_timeout=_SECONDS).values()
         try:
             answer.result()
@@ -152,15 +152,15 @@ class KafkaTopicAdmin:
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
                 if error.code() == KafkaError.TOPIC_ALREADY_EXISTS and isinstance(change, CreateTopic):
-                    continue  # somebody was faster; the next plan compares it
+                    continue  # someone else was faster; the next plan compares the result
                 if error.code() in _REFUSALS:
                     raise Refused(
-                        f"{change}: {error.str()}", next_step="mend the entry, or the permission"
+                        f"{change}: {error.str()}", next_step="correct the entry, or the permission"
                     ) from raised
                 raise self._unavailable(str(change), raised) from raised
 
     def _all(self, futures: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-        """Answers; what disappeared meanwhile is left out."""
+        """Answers, without topics that disappeared meanwhile."""
         answers = {}
         for key, future in futures.items():
             try:

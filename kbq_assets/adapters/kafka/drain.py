@@ -1,6 +1,6 @@
 """Kernels that copy librdkafka's messages into chunks: no Python object per record.
 
-They read ``rd_kafka_message_t`` where the 64-bit ABI puts its fields, and call librdkafka's functions by address.
+They read ``rd_kafka_message_t`` at the offsets of the 64-bit ABI, and call librdkafka's functions by address.
 Messages are addresses in an int64 array.
 """
 
@@ -35,15 +35,15 @@ KEY: Final = 40
 OFFSET: Final = 56
 """Offset of the record's own ``offset``."""
 _LOW_32: Final = 0xFFFFFFFF
-#: Bytes of an encoded long, at most.
+#: Maximum bytes of an encoded long.
 _LONG: Final = 10
 
 
 @kernel
 def survey(messages: Any, from_index: int, count: int, until: int, size: int, kinds: Any, sums: Any) -> int:
-    """Say what each message is, and add to ``sums``: records, bytes of values, bytes of keys, events.
+    """Classify each message, and add to ``sums``: records, bytes of values, bytes of keys, events.
 
-    Ends behind the record with which the values have ``size`` bytes or more; returns the index behind it.
+    Stops after the record with which the values reach ``size`` bytes; returns the index after it.
     """
     for i in range(from_index, count):
         if sums[1] >= size > 0:
@@ -66,7 +66,7 @@ def survey(messages: Any, from_index: int, count: int, until: int, size: int, ki
 def copy_facts(
     messages: Any, count: int, kinds: Any, timestamp: int, scratch: int, offsets: Any, timestamps: Any
 ) -> None:
-    """Offsets and timestamps of the records; ``timestamp`` is ``rd_kafka_message_timestamp``."""
+    """Copy offsets and timestamps of the records; ``timestamp`` is ``rd_kafka_message_timestamp``."""
     row = 0
     for i in range(count):
         if kinds[i] == RECORD:
@@ -77,7 +77,7 @@ def copy_facts(
 
 @kernel
 def copy_spans(messages: Any, count: int, kinds: Any, at: int, buffer: Any, starts: Any, ends: Any) -> None:
-    """The values (``at`` is PAYLOAD) or keys (KEY) of the records."""
+    """Copy the values (``at`` is PAYLOAD) or keys (KEY) of the records."""
     row = position = 0
     for i in range(count):
         if kinds[i] != RECORD:
@@ -95,7 +95,7 @@ def copy_spans(messages: Any, count: int, kinds: Any, at: int, buffer: Any, star
 
 @kernel
 def headers_room(messages: Any, count: int, kinds: Any, functions: Any) -> int:
-    """Bytes that suffice for the encoded headers of all records, what replaces unreadable ones included.
+    """Bytes that suffice for the encoded headers of all records, including the replacement of unreadable ones.
 
     ``functions`` holds the addresses of ``rd_kafka_message_headers``, ``rd_kafka_header_cnt``,
     ``rd_kafka_header_get_all``, and of three words for their results.
@@ -123,7 +123,7 @@ def copy_headers(
     starts: Any,
     ends: Any,
 ) -> None:
-    """Avro arrays of the records' headers; ``unreadable`` where a name is not UTF-8."""
+    """Write the records' headers as Avro arrays; ``unreadable`` if a name is not UTF-8."""
     row = position = 0
     for i in range(count):
         if kinds[i] != RECORD:
@@ -139,7 +139,7 @@ def copy_headers(
 
 @kernel
 def destroy(messages: Any, count: int, function: int) -> None:
-    """Give the messages back: ``function`` is ``rd_kafka_message_destroy``."""
+    """Free the messages; ``function`` is ``rd_kafka_message_destroy``."""
     for i in range(count):
         call_native(function, (messages[i],))
 
@@ -168,7 +168,7 @@ def _encode_headers(message: int, functions: Any, buffer: Any, position: int) ->
 
 @kernel
 def _count_headers(message: int, functions: Any) -> tuple[int, int]:
-    """How many headers, and librdkafka's list of them; none where it cannot parse them."""
+    """The number of headers, and librdkafka's list of them; 0 if it cannot parse them."""
     if call_native(functions[0], (message, functions[3])) & _LOW_32 != 0:
         return 0, 0
     headers = read_long(functions[3])
@@ -194,7 +194,7 @@ def _length(text: int) -> int:
 
 @kernel
 def _put_long(buffer: Any, position: int, value: int) -> int:
-    """Encode a long that is not negative."""
+    """Encode a non-negative long."""
     rest = value << 1
     while rest >= 0x80:
         store_byte(buffer, position, (rest & 0x7F) | 0x80)
@@ -205,5 +205,5 @@ def _put_long(buffer: Any, position: int, value: int) -> int:
 
 
 def addresses(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """What kernels take for functions and places."""
+    """Addresses of functions and buffers, as the kernels expect them."""
     return np.array(values, np.int64)

@@ -13,7 +13,7 @@ UNKNOWN: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
-        100,  # UNKNOWN_TOPIC_ID, which the package has no name for
+        100,  # UNKNOWN_TOPIC_ID, for which the package has no name
     }
 )
 """The broker does not know the topic or partition."""
@@ -42,23 +42,23 @@ _GROUP: Final = frozenset(
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether waiting is of no use: the broker refuses the credentials."""
+    """Whether the broker refuses the credentials, so that waiting is useless."""
     return error.code() in _REFUSED or bool(error.fatal())
 
 
 def is_about_groups(error: KafkaError) -> bool:
-    """Whether it concerns the consumer group that librdkafka asks about and KBQ does not use."""
+    """Whether it concerns the consumer group, which librdkafka looks up and KBQ does not use."""
     return error.code() in _GROUP
 
 
 def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError:
-    """The error to raise for one that a consumer delivered while it read ``what``."""
+    """The error to raise for a consumer's error during the reading of ``what``."""
     code, text = error.code(), error.str()
     if code in UNKNOWN:
         return gone(what, text)
     if code in _OUT_OF_RANGE:
         return OffsetOutOfRange(
-            f"{what}: {text}", next_step="`kbq plan` states what is lost and the commands that go on"
+            f"{what}: {text}", next_step="`kbq plan` states what is lost and the commands that resume"
         )
     if code in _DAMAGED:
         return Unavailable(
@@ -69,12 +69,12 @@ def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError
 
 
 def gone(what: str, text: str) -> NotFound:
-    """A topic or partition that the broker does not know."""
-    return NotFound(f"{what}: {text}", next_step="`kbq plan` compares commits and broker anew")
+    """The error for a topic or partition that the broker does not know."""
+    return NotFound(f"{what}: {text}", next_step="`kbq plan` compares commits and broker again")
 
 
 def unavailable(what: str, bootstrap_servers: str, error: KafkaError | None = None) -> Unavailable:
-    """Kafka at ``bootstrap_servers`` does not give what was asked for."""
+    """The error for Kafka at ``bootstrap_servers`` that does not answer a request."""
     if error is not None and is_refusal(error):
         step = "check the credentials, the security options (KBQ_KAFKA_…) and the rights on topic and cluster"
     else:

@@ -1,8 +1,8 @@
-"""librdkafka's consumer by its C interface: the very library inside confluent-kafka's wheel.
+"""librdkafka's consumer by its C interface, from the library inside confluent-kafka's wheel.
 
 confluent-kafka makes a Python object of every record, which costs more than all the rest of an extraction. Here
-messages are copied by kernels, straight into a chunk's arrays. Where the library cannot be found, or is not the one
-confluent-kafka uses, `library` is None and the objects are used.
+kernels copy messages directly into a chunk's arrays. If the library cannot be found, or is not the one that
+confluent-kafka uses, `library` is None and `KafkaSource` uses the objects.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Chunk, Spans, encode_headers
 
 UNREADABLE_HEADERS: Final = encode_headers([("kbq_unreadable_headers", None)])
-"""In place of headers of which a name is not UTF-8: such a record must not stop its partition."""
+"""Replaces headers with a name that is not UTF-8: such a record must not stop its partition."""
 
 _CONSUMER: Final = 1
 _CONF_OK: Final = 0
-#: Messages taken from the queue by one call, at most: between calls bytes and time are looked at.
+#: Maximum messages per call to the queue: bytes and time are checked between calls.
 _STEP: Final = 2_000
 _ERROR_TEXT: Final = 512
 _ONE_RECORD: Final = np.array([drain.RECORD], np.uint8)
@@ -50,7 +50,7 @@ _Pointer = ctypes.c_void_p
 _ON_ERROR = ctypes.CFUNCTYPE(None, _Pointer, ctypes.c_int, ctypes.c_char_p, _Pointer)
 _ON_LOG = ctypes.CFUNCTYPE(None, _Pointer, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 
-#: Every function that is used: result, arguments.
+#: Every function used: result, arguments.
 _PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "rd_kafka_version": (ctypes.c_int, ()),
     "rd_kafka_conf_new": (_Pointer, ()),
@@ -94,9 +94,9 @@ _PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """librdkafka as confluent-kafka has loaded it, with prototypes; None if that cannot be had."""
+    """librdkafka as confluent-kafka has loaded it, with prototypes; None if it is unavailable."""
     if sys.maxsize < 2**32 or sys.platform == "win32":
-        return None  # the kernels know messages by the ABI of 64-bit Unix
+        return None  # the kernels expect messages in the ABI of 64-bit Unix
     for path in _candidates():
         try:
             found = ctypes.CDLL(str(path))
@@ -118,10 +118,10 @@ def _candidates() -> list[Path]:
 
 @dataclass(frozen=True)
 class Arrived:
-    """What came in one go: records before the range's end, and the events among them.
+    """The messages of one call: records before the range's end, and the events among them.
 
-    ``position`` is behind the last record (the range's end, if one came from there or later), -1 if there was none;
-    ``end`` the partition's end, -1 if it did not come; ``is_at_end`` whether an event came last.
+    ``position`` is after the last record (or the range's end, if a record came from there or later), -1 without a
+    record; ``end`` is the partition's end, -1 if it did not come; ``is_at_end``: an event came last.
     """
 
     chunk: Chunk
@@ -133,10 +133,10 @@ class Arrived:
 
 
 class NativeConsumer:
-    """One consumer of one partition. Use it from one thread at a time; `close` it.
+    """One consumer of one partition. Use it from one thread at a time, and `close` it.
 
-    ``on_error`` gets errors that concern no partition. Raises ValueError, which may quote a value, for a
-    configuration that librdkafka refuses.
+    ``on_error`` gets errors that concern no partition. Raises ValueError, which may quote a value, if
+    librdkafka refuses the configuration.
     """
 
     def __init__(
@@ -150,21 +150,21 @@ class NativeConsumer:
         self._library = found
         self._on_error = on_error
         self._logger = logger
-        # Kept as long as the client, which calls them.
+        # Kept alive as long as the client, which calls them.
         self._callbacks = (_ON_ERROR(self._take_error), _ON_LOG(self._take_log))
         self._client = self._open(configuration)
-        # Log lines and errors come with the messages, in the thread that reads.
+        # Log lines and errors arrive with the messages, in the reading thread.
         found.rd_kafka_poll_set_consumer(self._client)
         found.rd_kafka_set_log_queue(self._client, None)
         self._queue = found.rd_kafka_queue_get_consumer(self._client)
         self._words = np.zeros(3, np.int64)
         self._messages = np.zeros(_STEP, np.int64)
         self._kinds = np.zeros(_STEP, np.uint8)
-        #: Messages that are here: those of the latest chunk, and those behind it.
+        #: Messages held: those of the latest chunk, and later ones.
         self._count = 0
-        #: How many of them are the latest chunk's. They stay until the next one, for their headers.
+        #: How many of them are the latest chunk's. They stay until the next chunk, for their headers.
         self._taken = 0
-        #: Of which chunk they are: a number.
+        #: The number of their chunk.
         self._generation = 0
 
     def assign(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
@@ -192,8 +192,8 @@ class NativeConsumer:
         first_seconds: float,
         more_seconds: float,
     ) -> Arrived:
-        """Wait ``first_seconds`` for a message, then ``more_seconds`` for more, up to ``records`` or about ``size``
-        bytes."""
+        """Messages: waits ``first_seconds`` for the first, then ``more_seconds`` for more, up to ``records`` or about
+        ``size`` bytes."""
         self._give_back()
         self._make_room(records)
         sums = np.zeros(4, np.int64)
@@ -212,7 +212,7 @@ class NativeConsumer:
         return self._arrived(taken, until, sums, keys, headers)
 
     def close(self) -> None:
-        """Leave, and free everything."""
+        """Close the consumer and free everything."""
         self._taken = self._count
         self._give_back()
         self._library.rd_kafka_consumer_close(self._client)
@@ -248,15 +248,15 @@ class NativeConsumer:
         self._count += max(0, int(got))
 
     def _survey(self, taken: int, records: int, size: int, until: int, sums: NDArray[np.int64]) -> int:
-        """Look at messages behind those ``taken``, as far as a chunk of ``size`` bytes reaches; how many that makes.
+        """The number of messages, with those ``taken``, that a chunk of ``size`` bytes holds.
 
-        The rest waits for the next chunk: copies are small even where messages suddenly are large.
+        The rest waits for the next chunk, so copies stay small even if messages suddenly are large.
         """
         end = min(self._count, records)
         return int(drain.survey(self._messages, taken, end, until, size, self._kinds, sums))
 
     def _give_back(self) -> None:
-        """Free the latest chunk's messages."""
+        """Free the messages of the latest chunk."""
         taken, self._taken = self._taken, 0
         self._generation += 1
         drain.destroy(self._messages, taken, self._address("rd_kafka_message_destroy"))

@@ -1,4 +1,4 @@
-"""Topics and offsets, asked of the broker in few requests whatever the number of partitions."""
+"""Topics and offsets, in few requests to the broker for any number of partitions."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, To
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 
-#: The package ships no types of these constructors.
+#: The package has no types for these constructors.
 _SPEC: Final[Any] = OffsetSpec
-#: KIP-516's zero id: what brokers before 2.8 give, and mock clusters.
+#: KIP-516's zero id, from brokers before 2.8 and mock clusters.
 _NO_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-#: A leader that moves is found again within a second or two; asking more often is of no use.
+#: A leader that moves is found again within a second or two; asking more often is useless.
 _RETRY_SECONDS: Final = 0.5
-#: Single partitions or topics that stay without an answer this long are left out: one broken partition must
-#: not stop the others. The planner names what is left out.
+#: After this time, single partitions or topics without an answer are omitted: one broken partition must
+#: not stop the others. The planner reports them.
 _PATIENCE_SECONDS: Final = 5.0
 
 
 class KafkaOffsetReader:
     """The `OffsetReader` port over librdkafka's admin client.
 
-    A partition without a leader gives no offsets for a while: when others answer, it is left out of the
-    answer. ``timeout_seconds`` bounds each call. Raises ConfigurationError for options that are not allowed.
+    A partition without a leader has no offsets for a while. If others answer, the result omits it.
+    ``timeout_seconds`` limits each call. Raises ConfigurationError for options that are not allowed.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class KafkaOffsetReader:
         return str(self._metadata().cluster_id or "")
 
     def topics(self) -> Mapping[str, TopicDescription]:
-        """All topics the credentials may see. Internal ones, and names with two leading underscores (the mark
-        of the tools' own topics), are left out. Raises Unavailable."""
+        """All topics that the credentials may see, except internal ones and names with two leading underscores (tools'
+        own topics). Raises Unavailable."""
         names = [name for name in self._metadata().topics if not name.startswith("__")]
         described = self._gather("topics", names, self._describe)
         return {
@@ -77,7 +77,7 @@ class KafkaOffsetReader:
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
         """Log start and last stable offset of each partition. Raises Unavailable."""
-        # The log start is asked for first: retention may move it, so that it must not be beyond the end.
+        # Ask for the log start first: retention may move it, and it must not lie beyond the end.
         earliest = self._offsets(partitions, _SPEC.earliest())
         latest = self._offsets(earliest, _SPEC.latest())
         return {
@@ -88,8 +88,7 @@ class KafkaOffsetReader:
     def offsets_for_time(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """The first offset at or after a time; the last stable offset where there is none. Raises
-        Unavailable."""
+        """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
         latest = self._offsets(partitions, _SPEC.latest())
         at_time = self._offsets(latest, _SPEC.for_timestamp(timestamp_ms))
         return {
@@ -106,7 +105,7 @@ class KafkaOffsetReader:
             futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
             return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
 
-        # Asked only for partitions without a leader, librdkafka does not tell them from unknown ones.
+        # If all requested partitions lack a leader, librdkafka does not distinguish them from unknown ones.
         known = {topic: found.partitions for topic, found in self._metadata().topics.items()}
         wanted = [tp for tp in partitions if tp.partition in known.get(tp.topic, {})]
         return self._gather("offsets", wanted, ask)
@@ -120,7 +119,7 @@ class KafkaOffsetReader:
         keys: list[Key],
         ask: Callable[[list[Key], float], Mapping[Key, Future[Answer]]],
     ) -> dict[Key, Answer]:
-        """Ask for ``keys`` until each is answered or unknown; those that others outlast are left out."""
+        """Ask for ``keys`` until each is answered or unknown; slow ones are omitted once others have answered."""
         answers: dict[Key, Answer] = {}
         waiting, started = keys, time.monotonic()
         while waiting:
@@ -142,7 +141,7 @@ class KafkaOffsetReader:
         return answers
 
     def _give_up(self, error: KafkaError, some_answered: bool, seconds: float, what: str) -> bool:
-        """Whether to go on without the rest. Raises Unavailable when nothing answers in time."""
+        """Whether to continue without the rest. Raises Unavailable if nothing answers in time."""
         if some_answered:
             return seconds > min(_PATIENCE_SECONDS, self._timeout)
         if is_refusal(error) or seconds >= self._timeout - _RETRY_SECONDS:
@@ -165,7 +164,7 @@ class KafkaOffsetReader:
             return AdminClient({**admin_options(client)}, logger=LOGGER)
         except KafkaException as raised:
             message = without_secrets(str(raised.args[0]), client)
-        # Not chained: the client's own message may quote a value.
+        # Not chained, since the client's own message may quote a value.
         raise ConfigurationError(f"Kafka client: {message}", next_step="check the KBQ_KAFKA_… options")
 
     def _clean(self, error: KafkaError) -> str:

@@ -1,9 +1,9 @@
-"""Client options: the user's, by librdkafka's own names through an allow-list, and ours, which nobody may
-change.
+"""Client options: users' options by librdkafka's own names, through an allow-list, and KBQ's own, which users
+cannot change.
 
-Isolation level, offset resets, commits and checksums decide whether records are lost: they are not options.
-A value may be a reference, such as ``env:NAME``, resolved in the process that opens the client, so
-that secrets are not shipped with settings.
+Isolation level, offset resets, commits and checksums decide whether records are lost, so users cannot set them.
+A value may be a reference, such as ``env:NAME``. The process that opens the client resolves it, so no secret
+travels with settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError
 
 LOGGER: Final = logging.getLogger("kbq.kafka")
-"""Where librdkafka's own log lines go, instead of standard error."""
+"""The logger of librdkafka's own lines, instead of standard error."""
 
 HIDDEN: Final = "****"
 
@@ -35,7 +35,7 @@ _SECRETS: Final = frozenset(
     }
 )
 
-#: Options of consumers; an admin client would warn about them.
+#: Options of consumers only; an admin client would warn about them.
 _FETCH: Final = frozenset(
     {
         "check.crcs",
@@ -51,8 +51,8 @@ _FETCH: Final = frozenset(
     }
 )
 
-# Left out on purpose: what runs a command (sasl.kerberos.kinit.cmd) or loads code (plugin.library.paths,
-# ssl.engine.location), and `debug`, whose lines carry records.
+# Omitted on purpose: options that run a command (sasl.kerberos.kinit.cmd) or load code (plugin.library.paths,
+# ssl.engine.location), and `debug`, whose lines contain records.
 _CLIENT: Final = frozenset(
     {
         "broker.address.family",
@@ -130,8 +130,7 @@ ALLOWED: Final = (_CLIENT | _FETCH | _SECRETS) - set(_OURS)
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Refuse what is not on the allow-list. Raises ConfigurationError, which names options and never
-    values."""
+    """Raise ConfigurationError for options that are not on the allow-list. It names options and never values."""
     for name in options:
         if name in _OURS:
             raise ConfigurationError(f"the Kafka option {name} cannot be set", next_step=_OURS[name])
@@ -142,9 +141,9 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's configuration for any client, references resolved: never to be shown, logged or shipped.
+    """librdkafka's configuration for any client, references resolved. Never show, log or ship it.
 
-    Raises ConfigurationError for an unknown option or a reference that leads nowhere.
+    Raises ConfigurationError for an unknown option or an unresolvable reference.
     """
     check_options(options)
     if not bootstrap_servers.strip():
@@ -154,22 +153,22 @@ def client_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[s
 
 
 def admin_options(client: Mapping[str, str]) -> dict[str, str]:
-    """`client_options` without those of consumers."""
+    """`client_options` without options of consumers."""
     return {name: value for name, value in client.items() if name not in _FETCH}
 
 
 def redacted(options: Mapping[str, str]) -> dict[str, str]:
-    """Options fit for people: secrets hidden, references to them shown."""
+    """Options to show: secrets hidden, references visible."""
     return {name: _shown(name, value) for name, value in options.items()}
 
 
 def plain_secrets(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of options that hold a secret itself, not a reference to one."""
+    """Names of options that hold a plain secret instead of a reference."""
     return tuple(sorted(n for n in _SECRETS & options.keys() if options[n] and not is_reference(options[n])))
 
 
 def without_secrets(text: str, client: Mapping[str, str]) -> str:
-    """A client's message with every secret of its configuration hidden."""
+    """A client's message with all secrets of its configuration hidden."""
     for name in _SECRETS & client.keys():
         if client[name]:
             text = text.replace(client[name], HIDDEN)

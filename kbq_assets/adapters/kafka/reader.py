@@ -1,8 +1,7 @@
-"""Which reader reads: Kafka's protocol spoken by ourselves (`fetch`), or librdkafka, which understands everything.
+"""The choice of a reader: KBQ's own client of Kafka's protocol (`fetch`), or librdkafka, which supports everything.
 
-``auto`` reads by `fetch` where that can, and goes on with librdkafka where it cannot: options that it does not know, a
-broker before 2.1, messages of the formats before 0.11; and ranges of small batches, which cost librdkafka
-less.
+``auto`` uses `fetch` and falls back to librdkafka for what `fetch` cannot read: options that it does not know, a
+broker before 2.1, message formats before 0.11; and for ranges of small batches, which cost librdkafka less.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _OTHERWISE: Final = "set KBQ_READER=auto: librdkafka then reads what this reader
 def open_reader(
     bootstrap_servers: str, options: Mapping[str, str] | None = None, reader: KafkaReader = "auto"
 ) -> RecordSource:
-    """The reader of Kafka records. Raises ConfigurationError for options that are not allowed, or that ``fetch`` does
+    """The configured reader. Raises ConfigurationError for options that are not allowed, or that ``fetch`` does
     not know."""
     option = not_spoken(options or {})
     if option and reader == "fetch":
@@ -46,7 +45,7 @@ def open_reader(
 
 
 class FetchOrOther:
-    """Reads by ``fetch``; what that cannot read, by the other reader, Unavailable where there is none."""
+    """Reads with ``fetch``, else with the other reader; if there is none, raises Unavailable."""
 
     def __init__(self, fetch: RecordSource, open_other: Callable[[], RecordSource] | None) -> None:
         self._fetch = fetch
@@ -81,7 +80,7 @@ class FetchOrOther:
             raise Unavailable(f"{range_}: the reader fetch cannot read {why}", next_step=_OTHERWISE)
         LOGGER.info("librdkafka reads %s from offset %d on: %s", range_, position, why)
         rest = OffsetRange(range_.topic_partition, position, range_.until_offset)
-        # The epoch is known for the range's beginning alone.
+        # The epoch is known only for the range's beginning.
         epoch = leader_epoch if position == range_.from_offset else -1
         wait_seconds -= time.monotonic() - started
         yield from self._open_other().read(

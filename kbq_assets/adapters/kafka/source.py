@@ -1,16 +1,16 @@
-"""The records of one range, through librdkafka: by its C interface, or by Python message objects.
+"""Reads the records of one range through librdkafka: by its C interface, or by Python message objects.
 
 The C interface (`adapters.kafka.native`) needs a tenth of the objects' processor time. Both readers keep the same
-promises, by the same tests; the objects are what is left where the library's C interface cannot be had.
+promises and pass the same tests. The objects are the fallback if the C interface is unavailable.
 
-A range gets a consumer of its own. Measured against one consumer for many ranges: 10 to 20 ms a range instead
-of 60 to 500 ms (a fetch that waits at the end of one partition holds up the next), and librdkafka compares
-the leader epoch with the broker's only for topics it sees for the first time.
+Each range has its own consumer. It takes 10 to 20 ms per range, against 60 to 500 ms for one consumer of many
+ranges, where a fetch that waits at the end of one partition delays the next. And librdkafka compares the leader
+epoch with the broker's only for topics that are new to it.
 
-A topic that is deleted and created anew while a range of it is read may go unnoticed: librdkafka reads on in the
-new log if that is long enough. Whoever commits what was read compares topic ids after the reading.
+If a topic is deleted and created again while a range of it is read, this may go unnoticed: librdkafka continues
+in the new log if that is long enough. So the committer compares topic ids after the reading.
 
-No group is joined and nothing is committed: librdkafka merely looks up the coordinator of the group ``kbq``.
+The consumer joins no group and commits nothing: librdkafka only looks up the coordinator of the group ``kbq``.
 """
 
 from __future__ import annotations
@@ -44,27 +44,26 @@ from kbq_assets.wire.chunk import NO_HEADERS, Chunk, Spans, encode_headers
 
 Reader: TypeAlias = Literal["librdkafka", "objects"]
 
-#: A chunk's bytes: large enough that numpy's cost per call does not show, small enough for the processor's
-#: caches.
+#: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-#: A chunk's records, for topics of small ones.
+#: A chunk's maximum number of records, for topics of small records.
 CHUNK_RECORDS: Final = 20_000
-#: How long records are gathered for one chunk. A range's last chunk waits this long if it ends in control
+#: Seconds to gather records for one chunk. A range's last chunk waits this long if it ends in control
 #: records.
 GATHER_SECONDS: Final = 0.02
-#: How long the end of the log may lie before the end of the range: a new leader learns within seconds how far
-#: its followers are. Then the log was truncated, and the next plan says so.
+#: Seconds for which the log may end before the range does: a new leader learns within seconds how far
+#: its followers are. After that the log counts as truncated, and the next plan reports it.
 END_SECONDS: Final = 10.0
-#: In place of headers that the client cannot give.
+#: Replaces headers that the client cannot return.
 UNREADABLE_HEADERS: Final = native.UNREADABLE_HEADERS
-#: How often a silent broker is looked at.
+#: Seconds between polls of a silent broker.
 IDLE_SECONDS: Final = 1.0
 
-# Memory of a worker: the queue, one reply beside it, and the chunk; a single record may be larger than any of
-# them. Replies are small because they arrive compressed, and a message costs librdkafka some 300 bytes beside
-# its own: measured with 2 million records that compress 50-fold, 1 MiB peaks at 120 MB, 8 MiB at 630 MB, no
-# faster. One reply is unpacked as a whole (of zeros, lz4 makes 255 times as many), and the next one may come
-# while its records are being taken: 256 KiB need no more processor time than 512, and half of that memory.
+# A worker's memory holds the queue, one reply and the chunk; a single record may be larger than any of
+# them. Replies are kept small because they arrive compressed, and librdkafka adds some 300 bytes to each
+# message: with 2 million records that compress 50-fold, 1 MiB peaks at 120 MB, 8 MiB at 630 MB, no
+# faster. A reply is unpacked as a whole (lz4 expands zeros 255-fold), and the next one may arrive
+# while its records are taken: 256 KiB need no more processor time than 512, and half of that memory.
 _DEFAULTS: Final[Mapping[str, str | int]] = {
     "queued.max.messages.kbytes": 32 * 1024,
     "queued.min.messages": 50_000,
@@ -77,7 +76,7 @@ _DEFAULTS: Final[Mapping[str, str | int]] = {
     "receive.message.max.bytes": 256 * 1024 * 1024,
 }
 
-# What the port's guarantees rest on: never overridden.
+# The port's guarantees rest on these options: never overridden.
 _OURS: Final[Mapping[str, str | int | bool]] = {
     "group.id": "kbq",
     "enable.auto.commit": False,
@@ -93,8 +92,8 @@ _OURS: Final[Mapping[str, str | int | bool]] = {
 class KafkaSource:
     """The `Source` port over librdkafka.
 
-    ``no_progress_seconds`` is how long a range may stand still before Unavailable is raised. ``reader`` is
-    ``librdkafka`` or ``objects``; by default the first, if it can be had. Instances may be shared by threads. Raises
+    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. ``reader`` is
+    ``librdkafka`` or ``objects``; by default the first, if available. Threads may share an instance. Raises
     ConfigurationError for options that are not allowed.
     """
 
@@ -126,7 +125,7 @@ class KafkaSource:
         headers: bool = False,
         wait_seconds: float = math.inf,
     ) -> Iterator[RecordBatch]:
-        """Read exactly ``range_``; see the port. The consumer is closed when the iterator ends or is
+        """Read exactly ``range_``; see the port. Closes the consumer when the iterator ends or is
         dropped."""
         if not range_:
             yield RecordBatch(Chunk.from_messages((), keys=keys, headers=headers), range_.until_offset)
@@ -160,7 +159,7 @@ class _Reading:
     def batches(
         self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool
     ) -> Iterator[RecordBatch]:
-        """Batches until the range is read. Raises what the port names. The consumer is closed in any case."""
+        """Batches until the range is read. Raises the port's errors. Always closes the consumer."""
         consumer = _open(self.client, self.errors)
         try:
             tp = self.range.topic_partition
@@ -184,14 +183,14 @@ class _Reading:
             self.errors.clear()
             chunk = _chunk(messages, keys, headers)
             yield RecordBatch(chunk, self.position, _leader_epoch(messages))
-            # What the caller did with the batch is no standstill of the broker's.
+            # The caller's time with the batch does not count as a stall of the broker.
             self.last_progress = time.monotonic()
             if messages:
                 average = max(1, int(chunk.ends.max()) // len(messages))
                 size = min(chunk_records, max(1, CHUNK_BYTES // average))
 
     def _next_messages(self, consumer: Consumer, count: int) -> list[ClientMessage]:
-        """What arrives next. ``consume`` alone would always wait for all ``count`` or its whole timeout."""
+        """The next messages. ``consume`` alone would always wait for all ``count`` or its whole timeout."""
         try:
             first = consumer.poll(IDLE_SECONDS)
             if first is None or first.error() is not None or count == 1:
@@ -201,7 +200,7 @@ class _Reading:
             raise self._error(raised.args[0]) from raised
 
     def _records(self, arrived: Sequence[ClientMessage]) -> Sequence[ClientMessage]:
-        """The records that belong to the range; ``position`` moves behind all that is settled now."""
+        """The records of the range; ``position`` moves past all settled positions."""
         until = self.range.until_offset
         if arrived:
             self.is_at_end = arrived[-1].error() is not None
@@ -215,7 +214,7 @@ class _Reading:
         return arrived
 
     def _is_event(self, message: ClientMessage) -> bool:
-        """Whether a message is no record. The partition's end settles every position below it; errors are
+        """Whether a message is an event, not a record. The partition's end settles every position below it; errors are
         raised."""
         error = message.error()
         if error is None:
@@ -225,12 +224,12 @@ class _Reading:
         elif is_about_groups(error):
             LOGGER.debug("ignored: %s", error.str())
         else:
-            # Also for errors after which librdkafka would go on: it skips a batch whose checksum is wrong.
+            # Also errors after which librdkafka would continue: it skips a batch whose checksum is wrong.
             raise self._error(error)
         return True
 
     def _wait(self, consumer: Consumer) -> None:
-        """Nothing came for a while: raise if that is final, or has lasted too long."""
+        """Called after a silent poll: raise if the silence is final, or has lasted too long."""
         refusal = next((error for error in self.errors if is_refusal(error)), None)
         if refusal is not None:
             raise self._error(refusal)
@@ -245,12 +244,12 @@ class _Reading:
             raise unavailable(message, self.bootstrap_servers)
 
     def _require_partition(self, consumer: Consumer) -> None:
-        """librdkafka waits half a minute before it reports a topic that does not exist."""
+        """Raise NotFound for a missing partition early: librdkafka would wait half a minute."""
         tp = self.range.topic_partition
         try:
             topic = consumer.list_topics(tp.topic, timeout=IDLE_SECONDS).topics[tp.topic]
         except KafkaException:
-            return  # out of reach: the time limit tells
+            return  # the broker is out of reach: the time limit will report it
         if topic.error is not None:
             if topic.error.code() in UNKNOWN:
                 raise gone(f"{self.range}", topic.error.str())
@@ -267,12 +266,12 @@ class _Reading:
 
 
 class _NativeReading(_Reading):
-    """The same by librdkafka's C interface."""
+    """The reading of one range, by librdkafka's C interface."""
 
     def batches(
         self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool
     ) -> Iterator[RecordBatch]:
-        """As the objects' reading."""
+        """Batches until the range is read, as in `_Reading`."""
         configuration = {**_DEFAULTS, **self.client, **_OURS}
         try:
             consumer = native.NativeConsumer(configuration, self.errors.append, LOGGER)
@@ -306,13 +305,13 @@ class _NativeReading(_Reading):
                 continue
             self.errors.clear()
             yield RecordBatch(chunk, self.position, arrived.leader_epoch)
-            # What the caller did with the batch is no standstill of the broker's.
+            # The caller's time with the batch does not count as a stall of the broker.
             self.last_progress = time.monotonic()
             if len(chunk):
                 size = min(chunk_records, max(1, CHUNK_BYTES * len(chunk) // max(1, len(chunk.buffer))))
 
     def _settle(self, arrived: native.Arrived) -> None:
-        """Move ``position`` behind all that is settled now; errors are raised, as among objects."""
+        """Move ``position`` past all settled positions; raises errors, as in `_Reading`."""
         for error in arrived.errors:
             if not is_about_groups(error):
                 raise self._error(error)
@@ -322,7 +321,7 @@ class _NativeReading(_Reading):
         self.position = min(self.range.until_offset, max(self.position, arrived.end, arrived.position))
 
     def _wait_without(self, consumer: native.NativeConsumer) -> None:
-        """As `_wait`. Whether the partition exists is asked by a client of its own: this is rare."""
+        """Like `_wait`. A separate client asks whether the partition exists, since this is rare."""
         asker = _open(self.client, deque(maxlen=10))
         try:
             self._wait(asker)
@@ -341,15 +340,14 @@ def _open(client: Mapping[str, str], errors: deque[KafkaError]) -> Consumer:
 
 
 def _refused(message: str, client: Mapping[str, str]) -> ConfigurationError:
-    """A configuration that librdkafka refuses."""
+    """The error for a configuration that librdkafka refuses."""
     return ConfigurationError(
         f"Kafka client: {without_secrets(message, client)}", next_step="check the KBQ_KAFKA_… options"
     )
 
 
 def _chunk(messages: Sequence[ClientMessage], keys: bool, headers: bool) -> Chunk:
-    """Messages as arrays over one buffer. ``map`` over the client's methods is the fastest loop Python
-    has."""
+    """Messages as arrays over one buffer. ``map`` over the client's methods is Python's fastest loop."""
     values = Spans.of(list(map(ClientMessage.value, messages)))
     timestamps = [milliseconds for _, milliseconds in map(ClientMessage.timestamp, messages)]
     return Chunk(
@@ -374,8 +372,8 @@ def _headers(message: ClientMessage) -> bytes:
     try:
         found = message.headers()
     except (SystemError, UnicodeDecodeError):
-        # confluent-kafka cannot give headers of which a name is not UTF-8. Such a record must not stop its
-        # partition, and its value is untouched.
+        # confluent-kafka cannot return headers with a name that is not UTF-8. Such a record must not stop its
+        # partition, and its value is intact.
         return UNREADABLE_HEADERS
     return encode_headers(cast("list[tuple[str, bytes | None]]", found)) if found else NO_HEADERS
 

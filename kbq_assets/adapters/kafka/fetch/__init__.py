@@ -1,5 +1,5 @@
-"""A reader that speaks Kafka's protocol itself: what one range needs, over blocking sockets, into chunks.
+"""A reader that speaks Kafka's protocol itself: the requests that a range needs, over blocking sockets, into chunks.
 
-`source.FetchSource` reads a range; `cluster` finds leaders and keeps connections; `protocol` and `batches` are bytes to
-values, every length checked.
+`source.FetchSource` reads a range; `cluster` finds leaders and keeps connections; `protocol` and `batches` turn
+bytes into values and check every length.
 """

@@ -1,4 +1,4 @@
-"""librdkafka's options as this reader understands them; what it does not, librdkafka reads with, or refuses."""
+"""librdkafka's options for this reader. Options that it does not support are left to librdkafka."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _TOKEN_OPTIONS: Final = {
 _PORT: Final = 9092
 #: A name of an OAUTHBEARER extension (KIP-342).
 _EXTENSION: Final = re.compile("[A-Za-z]+")
-#: What one answer may hold, compressed.
+#: Maximum compressed bytes of one answer.
 _FETCH_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -88,10 +88,10 @@ class Access:
     wait_seconds: float = 0.5
     fetch_bytes: int = _FETCH_BYTES
     most_bytes: int = 256 * 1024 * 1024
-    """Of one answer, and of one batch unpacked."""
+    """Limit of one answer, and of one unpacked batch."""
 
     def context(self) -> ssl.SSLContext:
-        """For TLS. Raises ConfigurationError for files that cannot be read or are no certificates."""
+        """The TLS context. Raises ConfigurationError for files that are unreadable or not certificates."""
         location = self.ca_location or None
         is_folder = os.path.isdir(self.ca_location)
         try:
@@ -101,7 +101,7 @@ class Access:
                 cadata=self.ca_pem or None,
             )
             if self.certificate:
-                # A function: OpenSSL would ask at the terminal for a password that is missing.
+                # A function, since OpenSSL would ask at the terminal for a missing password.
                 context.load_cert_chain(self.certificate, self.key or None, lambda: self.key_password)
         except (OSError, ValueError) as error:
             raise ConfigurationError(
@@ -115,7 +115,7 @@ class Access:
 
 
 def not_spoken(options: Mapping[str, str]) -> str:
-    """The first option that only librdkafka understands; empty if there is none. Values may be references."""
+    """The first option that only librdkafka supports; empty if there is none. Values may be references."""
     for name in sorted(options.keys() - _SPOKEN):
         return name
     plain = {name: value for name, value in options.items() if not is_reference(value)}
@@ -144,8 +144,8 @@ def _token_method_not_spoken(options: Mapping[str, str]) -> str:
 
 
 def access_of(client: Mapping[str, str]) -> Access:
-    """From `client_options`. Raises ConfigurationError for servers that are none; NotSpoken for values that are left
-    to librdkafka, which it never quotes."""
+    """The access of `client_options`. Raises ConfigurationError for invalid servers, NotSpoken for values that
+    only librdkafka supports. Neither quotes a value."""
     protocol: str = _value(client, "security.protocol", "plaintext")
     login = None
     if protocol.startswith("sasl"):
@@ -202,7 +202,7 @@ def _token_endpoint(client: Mapping[str, str]) -> TokenEndpoint:
 
 
 def parse_servers(servers: str) -> tuple[BrokerAddress, ...]:
-    """``host:port, [::1]:9092, host``: nodes to ask first. Raises ConfigurationError."""
+    """The nodes of ``host:port, [::1]:9092, host``. Raises ConfigurationError."""
     found = []
     for part in filter(None, (part.strip() for part in servers.split(","))):
         address = part.rpartition("://")[2]
@@ -229,7 +229,7 @@ def _value(client: Mapping[str, str], name: str, default: str) -> Any:
 
 
 def _choice(name: str) -> Callable[[str], str | bool]:
-    """One of a few words, in any case, as librdkafka takes them."""
+    """One of a few values, in any letter case, as in librdkafka."""
 
     def parse(value: str) -> str | bool:
         if value.lower() not in _CHOICES[name]:
@@ -240,14 +240,14 @@ def _choice(name: str) -> Callable[[str], str | bool]:
 
 
 def _location(value: str) -> str:
-    """A file or a folder. Which places librdkafka probes is its own affair."""
+    """A file or a folder. Only librdkafka supports probing."""
     if value == "probe":
         raise ValueError(value)
     return value
 
 
 def _extensions(value: str) -> tuple[tuple[str, str], ...]:
-    """``name=value,…``, as librdkafka takes them."""
+    """The pairs of ``name=value,…``, as in librdkafka."""
     pairs = dict(part.partition("=")[::2] for part in value.split(",")) if value else {}
     if not all(_EXTENSION.fullmatch(name) for name in pairs) or "auth" in pairs:
         raise ValueError(value)
@@ -257,13 +257,13 @@ def _extensions(value: str) -> tuple[tuple[str, str], ...]:
 
 
 def _number(value: str) -> int:
-    """A whole number above 0. librdkafka takes 0 too, hexadecimal and octal numbers."""
+    """A whole number above 0. librdkafka also accepts 0, hexadecimal and octal numbers."""
     if not re.fullmatch("[1-9][0-9]{0,9}", value) or int(value) >= 2**31:
         raise ValueError(value)
     return int(value)
 
 
-#: Options of which not every value is understood. Each raises ValueError for what is not.
+#: Parsers of options with unsupported values, for which they raise ValueError.
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     **{name: _choice(name) for name in _CHOICES},
     **dict.fromkeys(

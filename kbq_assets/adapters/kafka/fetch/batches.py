@@ -1,4 +1,4 @@
-"""Record batches of an answer: which hold records of committed transactions, unpacked into chunks.
+"""Record batches of an answer: those of committed transactions, unpacked into chunks.
 
 https://kafka.apache.org/documentation/#recordbatch
 """
@@ -19,7 +19,7 @@ from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
 from kbq_assets.adapters.kafka.native import UNREADABLE_HEADERS
 from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Bytes, Chunk, Longs, Spans
 
-#: A chunk's bytes: large enough that numpy's cost per call does not show, small enough for the processor's caches.
+#: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
@@ -30,12 +30,12 @@ _APPEND_TIME: Final = 8
 _TRANSACTIONAL: Final = 16
 _CONTROL: Final = 32
 _ABORT: Final = b"\x00\x00"
-#: Room for control records, of which a batch has one.
+#: Room for control records: a control batch has one.
 _CONTROL_BYTES: Final = 4096
 
 
 class BatchHead(NamedTuple):
-    """One batch; ``records_from`` and ``until`` are places in the answer."""
+    """One batch; ``records_from`` and ``until`` are positions in the answer's bytes."""
 
     start: int
     records_from: int
@@ -52,7 +52,7 @@ class BatchHead(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Behind the batch's last position."""
+        """The position after the batch's last one."""
         return self.base_offset + self.last_delta + 1
 
 
@@ -68,7 +68,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which records, what of them, and how many in a chunk; ``most_bytes`` is what one batch may unpack to."""
+    """Which records to deliver, which parts, and how many in a chunk. ``most_bytes`` limits an unpacked batch."""
 
     from_offset: int
     until: int
@@ -78,12 +78,12 @@ class Wanted:
     most_bytes: int
 
     def room(self) -> Unpacked:
-        """Room for a chunk."""
+        """The buffer size for a chunk, in bytes."""
         return Unpacked(CHUNK_BYTES, self.chunk_records)
 
 
 def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
-    """The complete batches of ``[start, end)``; the last one may be cut off, which the broker does.
+    """The complete batches of ``[start, end)``; brokers may cut off the last one.
 
     Raises Damaged, or NotSpoken for messages of the formats before Kafka 0.11.
     """
@@ -116,16 +116,16 @@ def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
 def _head(data: Bytes, start: int, end: int) -> tuple[int, ...]:
     if end - start >= _HEAD.size:
         return _HEAD.unpack_from(data.data, start)
-    # Cut off within its head, of which the format comes early.
+    # Cut off within its head; the format byte comes early in it.
     return _HEAD.unpack(data[start:end].tobytes().ljust(_HEAD.size, b"\x00"))
 
 
 def without_aborted(
     heads: Sequence[BatchHead], aborted: Sequence[tuple[int, int]], data: Bytes
 ) -> Iterator[tuple[BatchHead, bool]]:
-    """Each batch, and whether its records are to be delivered.
+    """Each batch, and whether to deliver its records.
 
-    As Kafka's own consumer does: a producer's batches are dropped from the transaction's first offset to its abort.
+    Like Kafka's own consumer, it drops a producer's batches from the transaction's first offset to its abort.
     """
     begun = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     producers: set[int] = set()
@@ -154,7 +154,7 @@ def _is_abort(head: BatchHead, data: Bytes) -> bool:
 def deliver(
     heads: Sequence[BatchHead], wanted: Wanted, aborted: Sequence[tuple[int, int]], data: Bytes
 ) -> Iterator[Delivered]:
-    """Chunks of the wanted records; ``data`` must stay as it is meanwhile. Raises Damaged."""
+    """Chunks of the wanted records; ``data`` must not change meanwhile. Raises Damaged."""
     unpacked, position, epoch = wanted.room(), wanted.from_offset, -1
     for head, is_delivered in without_aborted(heads, aborted, data):
         if head.next_offset <= wanted.from_offset:
@@ -173,7 +173,7 @@ def deliver(
 
 
 def _delivered(unpacked: Unpacked, wanted: Wanted, position: int, batch_epoch: int) -> Iterator[Delivered]:
-    """Everything that is unpacked, in chunks; the last one reaches ``position``."""
+    """All unpacked records in chunks; the last one reaches ``position``."""
     chunk = unpacked.chunk(wanted.from_offset, wanted.until, keys=wanted.keys, headers=wanted.headers)
     ends = [*range(wanted.chunk_records, len(chunk), wanted.chunk_records), len(chunk)]
     for start, end in itertools.pairwise([0, *ends]):
@@ -187,7 +187,7 @@ def _delivered(unpacked: Unpacked, wanted: Wanted, position: int, batch_epoch: i
 
 
 def check(head: BatchHead, data: Bytes) -> None:
-    """Raises Damaged if a batch's checksum is wrong."""
+    """Raise Damaged if a batch's checksum is wrong."""
     if google_crc32c.value(data[head.start + _CHECKED_FROM : head.until]) != head.crc:
         raise Damaged(f"the checksum of the batch at offset {head.base_offset} is wrong")
 
@@ -204,7 +204,7 @@ class Unpacked:
         self._rows: list[tuple[int, ...]] = []
 
     def add(self, head: BatchHead, data: Bytes, most_bytes: int) -> bool:
-        """Unpack a batch, unless there is no room for it beside others: False. Raises Damaged."""
+        """Unpack a batch; False if there is no room for it after the others. Raises Damaged."""
         codec = head.attributes & _CODEC
         packed = data[head.records_from : head.until]
         room = codecs.room(codec, packed) if codec else len(packed)
@@ -233,7 +233,7 @@ class Unpacked:
         return True
 
     def leader_epoch(self, offset: int) -> int:
-        """Of the record at ``offset``."""
+        """The leader epoch of the record at ``offset``."""
         return next(head.leader_epoch for head in reversed(self.heads) if head.base_offset <= offset)
 
     def _has_room(self, records: int, size: int) -> bool:
@@ -241,7 +241,7 @@ class Unpacked:
         return not is_full and self.used + size + PADDING <= len(self.buffer)
 
     def parse(self, from_offset: int, until: int, fields: Longs) -> int:
-        """Fill ``fields``; how many records there are. Raises Damaged."""
+        """Fill ``fields``; returns the number of records. Raises Damaged."""
         table = np.array(self._rows, np.int64).reshape(len(self._rows), kernels.COLUMNS)
         count = kernels.parse_records(self.buffer, table, from_offset, until, fields)
         if count < 0:
@@ -267,7 +267,7 @@ class Unpacked:
 
 
 def _headers(buffer: Bytes, fields: Longs) -> Spans:
-    """Avro arrays: at most a byte longer for each header, which has two or more, and for the array's end."""
+    """The headers as Avro arrays: at most a byte longer per header, which has two or more, and for the array's end."""
     froms, untils = fields[kernels.HEADERS], fields[kernels.HEADERS_END]
     room = 2 * int((untils - froms).sum()) + (2 + len(UNREADABLE_HEADERS)) * len(froms)
     out = np.empty(room + PADDING, np.uint8)

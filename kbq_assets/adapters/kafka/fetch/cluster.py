@@ -18,13 +18,13 @@ from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, Connec
 from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress, PartitionLeader, TopicAnswer
 from kbq_assets.core.protocol.offsets import TopicPartition
 
-#: Leaders move; a broker that no longer leads says so, so that this only bounds how long a better one is missed.
+#: Lifetime of a known leader. A broker that no longer leads answers so; this only limits the use of a stale answer.
 _LEADER_SECONDS: Final = 300.0
 #: Idle connections kept to one broker.
 _KEPT: Final = 4
 #: A broker closes connections that were idle for ten minutes.
 _IDLE_SECONDS: Final = 240.0
-#: What one broker of several gets at least to connect and answer in.
+#: Minimum seconds for each of several brokers to connect and answer.
 _NODE_SECONDS: Final = 2.0
 #: UNKNOWN_TOPIC_OR_PARTITION.
 _NO_PARTITION: Final = PartitionLeader(None, -1, 3)
@@ -33,7 +33,7 @@ _Idle: TypeAlias = defaultdict[tuple[BrokerAddress, Access], list[tuple[float, C
 
 
 class Cluster:
-    """The brokers behind some bootstrap servers. May be shared by threads; a connection is one reading's at a time."""
+    """The brokers behind some bootstrap servers. Threads may share it; one reading at a time uses a connection."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Cluster:
         weakref.finalize(self, _close, self._idle)
 
     def leader(self, tp: TopicPartition, access: Access, seconds: float) -> PartitionLeader:
-        """The leader as last heard of, or as a broker says now. Raises FetchFailure."""
+        """The last known leader, or a broker's current answer. Raises FetchFailure."""
         with self._lock:
             heard, leader = self._leaders.get(tp, (-_LEADER_SECONDS, None))
         if leader is not None and time.monotonic() - heard < _LEADER_SECONDS:
@@ -54,16 +54,16 @@ class Cluster:
         return topic.partitions.get(tp.partition, _NO_PARTITION)
 
     def forget_leader(self, tp: TopicPartition) -> None:
-        """Ask again next time."""
+        """Forget the leader, so that the next call asks again."""
         with self._lock:
             self._leaders.pop(tp, None)
 
     def describe(self, topic: str, access: Access, seconds: float) -> TopicAnswer:
-        """What the first broker that answers says. Raises the last one's FetchFailure."""
+        """The answer of the first broker that gives one. Raises the last one's FetchFailure."""
         last: FetchFailure = ConnectionLost("no broker")
         nodes, deadline = self._nodes(access), time.monotonic() + seconds
         for number, node in enumerate(nodes):
-            # One that is silent leaves the others their shares of the time.
+            # A silent broker leaves the others their shares of the time.
             share = max(_NODE_SECONDS, (deadline - time.monotonic()) / (len(nodes) - number))
             try:
                 connection = self.borrow(node, access, share)
@@ -85,7 +85,7 @@ class Cluster:
         raise last
 
     def borrow(self, node: BrokerAddress, access: Access, seconds: float) -> Connection:
-        """A connection that is nobody else's until it is given back, or closed."""
+        """A connection for exclusive use until it is given back or closed."""
         with self._lock:
             kept = self._idle[node, access]
             while kept:
@@ -96,7 +96,7 @@ class Cluster:
         return Connection(node, access, seconds)
 
     def give_back(self, connection: Connection, access: Access) -> None:
-        """Keep a connection for the next reading; one that waits for an answer is closed."""
+        """Keep a connection for the next reading; closes one that still waits for an answer."""
         with self._lock:
             kept = self._idle[connection.node, access]
             if connection.is_idle and len(kept) < _KEPT:
@@ -105,10 +105,10 @@ class Cluster:
         connection.close()
 
     def _nodes(self, access: Access) -> Sequence[BrokerAddress]:
-        """Whom to ask: first who answered before."""
+        """The brokers to ask; the one that answered last comes first."""
         with self._lock:
             known = list(self._known)
-        # Not every reader at the same one.
+        # Shuffled, so that readers do not all ask the same broker.
         random.shuffle(known)
         return list(dict.fromkeys((*known[:2], *access.bootstrap, *known[2:])))
 

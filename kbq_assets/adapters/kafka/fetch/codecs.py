@@ -1,6 +1,6 @@
-"""Unpacking the records of a batch: gzip, snappy, lz4, zstd, into room whose size is known before.
+"""Unpacks the records of a batch (gzip, snappy, lz4, zstd) into a buffer of known size.
 
-The formats tell how large their contents may be; what is larger is damaged, and nothing grows without bounds.
+The formats give the maximum size of their contents. Larger contents are damaged, so nothing grows without limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LZ4: Final = 3
 ZSTD: Final = 4
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: snappy-java's framing: magic, two versions; then length and block, again and again. librdkafka sends a bare block.
+#: snappy-java's framing: magic, two versions, then repeated length and block. librdkafka sends a bare block.
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD: Final = 16
 _LZ4_MAGIC: Final = 0x184D2204
@@ -37,7 +37,7 @@ _IsalError: type[Exception] = _gzip.error
 
 
 def room(codec: int, data: Bytes) -> int:
-    """The most bytes that unpacking makes. Raises Damaged."""
+    """The maximum number of unpacked bytes. Raises Damaged."""
     try:
         if codec == LZ4:
             return _lz4_room(data)
@@ -53,7 +53,7 @@ def room(codec: int, data: Bytes) -> int:
 
 
 def unpack(codec: int, data: Bytes, out: Bytes) -> int:
-    """Unpack into ``out``, which has as much room as `room` says; how many bytes there are. Raises Damaged."""
+    """Unpack into ``out``, which has at least `room` bytes; returns the number of bytes. Raises Damaged."""
     try:
         if codec == LZ4:
             return _unpack_lz4(data, out)
@@ -67,7 +67,7 @@ def unpack(codec: int, data: Bytes, out: Bytes) -> int:
 
 
 def _lz4_head(data: Bytes) -> tuple[int, int, bool, bool]:
-    """Of a frame: where its blocks begin, the size of a block at most, whether blocks stand alone, have checksums."""
+    """A frame's start of blocks, maximum block size, whether blocks are independent, whether they have checksums."""
     magic, flags, sizes = struct.unpack_from("<IBB", data.data)
     if magic != _LZ4_MAGIC or flags >> 6 != 1 or sizes >> 4 not in _LZ4_BLOCKS:
         raise Damaged("lz4: no frame")
@@ -76,7 +76,7 @@ def _lz4_head(data: Bytes) -> tuple[int, int, bool, bool]:
 
 
 def _lz4_blocks(data: Bytes, at: int, has_checksums: bool) -> list[tuple[int, int, bool]]:
-    """Beginning and end of each block, and whether it is stored as it is."""
+    """Beginning and end of each block, and whether it is stored uncompressed."""
     blocks: list[tuple[int, int, bool]] = []
     while True:
         (word,) = struct.unpack_from("<I", data.data, at)
@@ -96,8 +96,8 @@ def _lz4_room(data: Bytes) -> int:
 
 
 def _unpack_lz4(data: Bytes, out: Bytes) -> int:
-    """Blocks that stand alone are unpacked one by one: twice as fast as the frame, whose checksums are not needed
-    beside the batch's."""
+    """Unpack independent blocks one by one: twice as fast as the frame, whose checksums are redundant with the
+    batch's."""
     start, most, stand_alone, has_checksums = _lz4_head(data)
     if not stand_alone:
         return int(_lz4.decompress_into(data, out))
@@ -114,7 +114,7 @@ def _unpack_lz4(data: Bytes, out: Bytes) -> int:
 
 
 def _zstd_room(data: Bytes) -> int:
-    """By the blocks of all frames (RFC 8878, 3.1.1)."""
+    """The maximum size from the blocks of all frames (RFC 8878, 3.1.1)."""
     at = total = 0
     while at < len(data):
         (magic,) = struct.unpack_from("<I", data.data, at)

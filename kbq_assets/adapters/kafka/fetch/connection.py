@@ -29,7 +29,7 @@ from kbq_assets.wire.chunk import Bytes
 
 _SIZE: Final = 4
 _CORRELATION: Final = 4
-#: Room for answers that is kept; that of a larger one is given back with it.
+#: Size of the buffer that is kept for answers; a larger answer gets its own.
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 #: SaslAuthenticate's refusal of credentials, and SaslHandshake's of a mechanism.
 _SASL_REFUSED: Final = 58
@@ -37,9 +37,10 @@ _WRONG_MECHANISM: Final = 33
 
 
 class Connection:
-    """Use it from one thread at a time; `close` it. Answers come in the order of the requests.
+    """A connection to one broker. Use it from one thread at a time, and `close` it. Answers come in the order of the
+    requests.
 
-    Raises ConnectionLost, Damaged, Refused, NotSpoken; after each it is of no use any more.
+    Raises ConnectionLost, Damaged, AuthenticationRefused, NotSpoken; after each of them it is unusable.
     """
 
     def __init__(self, node: BrokerAddress, access: Access, connect_seconds: float) -> None:
@@ -68,12 +69,12 @@ class Connection:
         self._socket.close()
 
     def ask(self, api: Api, body: bytes, seconds: float = math.inf) -> ResponseReader:
-        """Send a request and wait for its answer, at most so long."""
+        """Send a request and return its answer, within the timeout."""
         self.send(api, body)
         return self.receive(min(seconds, self._access.answer_seconds))[0]
 
     def send(self, api: Api, body: bytes) -> None:
-        """Send a request, whose answer is to be received later."""
+        """Send a request; `receive` returns its answer later."""
         correlation = next(self._correlations)
         with _failures(self.node):
             self._socket.settimeout(self._access.answer_seconds)
@@ -81,7 +82,7 @@ class Connection:
         self._expected.append(correlation)
 
     def receive(self, seconds: float) -> tuple[ResponseReader, Bytes]:
-        """The next answer and the bytes it is in, valid until the next one is received."""
+        """The next answer and its bytes, valid until the next call."""
         deadline = time.monotonic() + seconds
         with _failures(self.node):
             head = bytearray(_SIZE)
@@ -150,7 +151,7 @@ class Connection:
             self.ask(protocol.SASL_AUTHENTICATE, body, self._setup_seconds)
         )
         if error == _SASL_REFUSED:
-            # OAUTHBEARER's text is the JSON of RFC 7628 alone.
+            # For OAUTHBEARER the text is only the JSON of RFC 7628.
             named = text if "uthentication" in text else f"Authentication failed: {text}"
             raise AuthenticationRefused(named.removesuffix(": "))
         if error:
@@ -167,12 +168,12 @@ class Connection:
 
 @contextlib.contextmanager
 def _failures(node: BrokerAddress) -> Iterator[None]:
-    """The socket's errors as ours."""
+    """Convert the socket's errors to FetchFailure."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
         raise AuthenticationRefused(
             f"{node.host}:{node.port}: {error.verify_message or error.reason}"
         ) from error
-    except (OSError, UnicodeError) as error:  # a host name may be no name at all
+    except (OSError, UnicodeError) as error:  # the host name may be invalid
         raise ConnectionLost(f"{node.host}:{node.port}: {error}") from error

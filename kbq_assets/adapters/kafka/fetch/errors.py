@@ -1,11 +1,11 @@
-"""What goes wrong between a reading and a broker, before it becomes one of KBQ's errors.
+"""Failures between a reading and a broker, before they become KBQ's errors.
 
 FetchFailure
-├── ConnectionLost   the socket broke or was silent too long: try again
+├── ConnectionLost   the socket broke or was silent too long: retry
 ├── Answered         the broker answered with an error code
 ├── Refused          credentials or certificates: trying again is of no use
-├── Damaged          bytes that are no answer or no record batch
-└── NotSpoken        this reader cannot do it, librdkafka can
+├── Damaged          the bytes are not an answer or a record batch
+└── NotSpoken        librdkafka can read it, this reader cannot
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Answered(FetchFailure):
 
 
 class AuthenticationRefused(FetchFailure):
-    """The broker or TLS refuses who we are, or we refuse who it is."""
+    """The broker refuses this client's identity, or this client the broker's."""
 
 
 class Damaged(FetchFailure):
-    """A reply that does not parse, or a batch whose checksum is wrong."""
+    """The reply does not parse, or a batch's checksum is wrong."""
 
 
 class NotSpoken(FetchFailure):
-    """An old format of messages, an old broker."""
+    """The message format or the broker is too old for this reader, or an option is unsupported."""

@@ -1,6 +1,6 @@
-"""Kernels over the records of unpacked batches: bytes to a chunk's arrays, no Python object per record.
+"""Kernels over the records of unpacked batches: from bytes to a chunk's arrays, without a Python object per record.
 
-https://kafka.apache.org/documentation/#recordbatch. Every length is checked against the batch it is in.
+https://kafka.apache.org/documentation/#recordbatch. Every length is checked against its batch.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TIME: Final = 7
 FIELDS: Final = 8
 
 SMALLEST_RECORD: Final = 7
-"""Bytes: length, attributes, two deltas, two lengths, number of headers."""
+"""Minimum bytes of a record: length, attributes, two deltas, two lengths, number of headers."""
 
 
 @kernel
 def parse_records(buffer: Any, batches: Any, from_offset: int, until: int, fields: Any) -> int:
-    """The records of ``[from_offset, until)``; how many, or -1 - the index of a batch that is damaged."""
+    """Parse the records of ``[from_offset, until)``; returns their number, or -1 - the index of a damaged batch."""
     row = 0
     for index in range(len(batches)):
         batch = batches[index]
@@ -77,7 +77,7 @@ def parse_records(buffer: Any, batches: Any, from_offset: int, until: int, field
 
 @inlined
 def _span(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
-    """Beginning and end of bytes with a length, and the position behind; -1, -1 for null; position -1: damaged."""
+    """Beginning and end of length-prefixed bytes, and the position after; -1, -1 for null; position -1: damaged."""
     length, position = read_long(buffer, position, end)
     if position < 0 or length > end - position or length < -1:
         return -1, -1, -1
@@ -90,7 +90,7 @@ def _span(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
 def encode_headers(
     buffer: Any, froms: Any, untils: Any, unreadable: Any, out: Any, starts: Any, ends: Any
 ) -> None:
-    """Avro arrays of headers; ``unreadable`` where they do not parse or a name is not UTF-8.
+    """Write headers as Avro arrays; ``unreadable`` if they do not parse or a name is not UTF-8.
 
     ``out`` has room for `headers_room` bytes.
     """
@@ -106,7 +106,7 @@ def encode_headers(
 
 @inlined
 def _encode_one(buffer: Any, at: int, end: int, out: Any, to: int) -> int:
-    """The position behind a record's headers in ``out``, -1 if they are unreadable."""
+    """Encode a record's headers; returns the position after them in ``out``, -1 if they are unreadable."""
     count, at = read_long(buffer, at, end)
     if at < 0 or count < 0 or count > end - at:
         return -1
@@ -138,7 +138,7 @@ def _put_bytes(out: Any, to: int, buffer: Any, start: int, end: int) -> int:
 
 @inlined
 def _put_long(out: Any, to: int, value: int) -> int:
-    """Encode a long that is not negative."""
+    """Encode a non-negative long."""
     rest = value << 1
     while rest >= 0x80:
         store_byte(out, to, (rest & 0x7F) | 0x80)

@@ -1,8 +1,8 @@
-"""Requests and answers of Kafka's protocol: the few that reading a range needs, as bytes and values.
+"""The few requests and answers of Kafka's protocol that reading a range needs, as bytes and values.
 
-https://kafka.apache.org/protocol.html. One version of each, the lowest that has what is needed: brokers
-from 2.1 to 4.x speak all of them, none has tagged fields. Fetch 10 knows leader epochs, zstd and aborted transactions,
-and never sends a reader to another replica.
+https://kafka.apache.org/protocol.html. It uses one version of each, the lowest that suffices: brokers
+from 2.1 to 4.x speak all of them, and none has tagged fields. Fetch 10 has leader epochs, zstd and aborted
+transactions, and never sends a reader to another replica.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_REPLICA: Final = -1
 
 @dataclass(frozen=True)
 class Api:
-    """One request of the protocol, in the version that is spoken."""
+    """A request type, in the version that KBQ uses."""
 
     name: str
     key: int
@@ -37,7 +37,7 @@ API_VERSIONS: Final = Api("ApiVersions", 18, 0)
 EPOCH_END: Final = Api("OffsetForLeaderEpoch", 23, 2)
 SASL_AUTHENTICATE: Final = Api("SaslAuthenticate", 36, 0)
 NEEDED: Final = (FETCH, METADATA, EPOCH_END)
-"""What a broker must speak."""
+"""The request types that a broker must support."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True)
 class PartitionLeader:
-    """Who leads a partition; ``node`` is None, and ``error`` says why, where nobody does."""
+    """A partition's leader. Without one, ``node`` is None and ``error`` says why."""
 
     node: BrokerAddress | None
     epoch: int
@@ -59,7 +59,7 @@ class PartitionLeader:
 
 @dataclass(frozen=True)
 class TopicAnswer:
-    """What a broker says of one topic."""
+    """A broker's metadata of one topic."""
 
     error: int
     partitions: dict[int, PartitionLeader]
@@ -67,25 +67,25 @@ class TopicAnswer:
 
 @dataclass(frozen=True)
 class FetchAnswer:
-    """One partition of a Fetch answer; the record batches are ``[records_from, records_until)`` of its bytes."""
+    """One partition of a Fetch answer. The record batches are ``[records_from, records_until)`` of its bytes."""
 
     error: int
     last_stable_offset: int
     aborted: tuple[tuple[int, int], ...]
-    """Producer id and first offset of transactions that were aborted."""
+    """Producer id and first offset of aborted transactions."""
     records_from: int
     records_until: int
 
 
 class ResponseReader:
-    """An answer's bytes, read in order. Raises Damaged where they end too soon."""
+    """Reads an answer's bytes in order. Raises Damaged if they end too soon."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self.position = 0
 
     def skip(self, size: int) -> int:
-        """Go on behind ``size`` bytes; where they begin."""
+        """Skip ``size`` bytes; returns the position of the first."""
         start = self.position
         if not 0 <= size <= len(self._data) - start:
             raise Damaged(f"{size} bytes do not fit into an answer of {len(self._data)}")
@@ -121,29 +121,29 @@ class ResponseReader:
         return bytes(self._data[start : self.position]).decode(errors="replace")
 
     def array(self, item: Callable[[], Item]) -> list[Item]:
-        """Items after their number; null is empty. Every item has bytes: a wrong number ends with them."""
+        """Length-prefixed items; null is empty. Every item has bytes, so a wrong length ends with the bytes."""
         return [item() for _ in range(self.int32())]
 
 
 def frame(api: Api, correlation: int, client_id: str, body: bytes) -> bytes:
-    """A whole request, its length first."""
+    """A whole request, beginning with its length."""
     head = struct.pack(">hhi", api.key, api.version, correlation) + text(client_id)
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
 def text(value: str) -> bytes:
-    """A string as the protocol writes it."""
+    """A string in the protocol's form."""
     encoded = value.encode()
     return struct.pack(">h", len(encoded)) + encoded
 
 
 def metadata_request(topic: str) -> bytes:
-    """Leaders of one topic, which is not created."""
+    """Requests the leaders of one topic, without creating it."""
     return struct.pack(">i", 1) + text(topic) + b"\x00"
 
 
 def epoch_end_request(tp: TopicPartition, current_epoch: int, epoch: int) -> bytes:
-    """Where ``epoch`` ended in a partition's log."""
+    """Requests the end of ``epoch`` in a partition's log."""
     partition = struct.pack(">iiii", 1, tp.partition, current_epoch, epoch)
     return struct.pack(">i", 1) + text(tp.topic) + partition
 
@@ -151,7 +151,7 @@ def epoch_end_request(tp: TopicPartition, current_epoch: int, epoch: int) -> byt
 def fetch_request(
     tp: TopicPartition, leader_epoch: int, offset: int, *, max_bytes: int, wait_seconds: float
 ) -> bytes:
-    """Records of one partition from ``offset`` on, outside of any session."""
+    """Requests records of one partition from ``offset`` on, without a fetch session."""
     wait = int(wait_seconds * 1000)
     head = struct.pack(">iiiibii", NO_REPLICA, wait, 1, max_bytes, READ_COMMITTED, 0, -1)
     partition = struct.pack(">iiiqqi", 1, tp.partition, leader_epoch, offset, -1, max_bytes)
@@ -171,7 +171,7 @@ def _int16s(reply: ResponseReader) -> tuple[int, int, int]:
 
 
 def parse_metadata(reply: ResponseReader, topic: str) -> TopicAnswer:
-    """The answer about ``topic``."""
+    """The metadata of ``topic``."""
     reply.int32()
     nodes = dict(reply.array(lambda: _node(reply)))
     reply.text()
@@ -202,7 +202,7 @@ def _partition(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[
 
 
 def parse_epoch_end(reply: ResponseReader) -> tuple[int, int, int]:
-    """Error, the epoch that was found, and where it ends; -1 and -1 where the broker never had it."""
+    """Error, the epoch found, and its end; -1 and -1 if the broker never had it."""
     reply.int32()
     found = reply.array(lambda: (reply.text(), reply.array(lambda: _epoch_end(reply))))
     return _only([partition for _, partitions in found for partition in partitions])
@@ -214,7 +214,7 @@ def _epoch_end(reply: ResponseReader) -> tuple[int, int, int]:
 
 
 def parse_fetch(reply: ResponseReader) -> FetchAnswer:
-    """The answer's only partition."""
+    """The only partition of the answer."""
     reply.int32()
     error = reply.int16()
     reply.int32()
@@ -238,10 +238,10 @@ def _only(items: list[Item]) -> Item:
 
 
 def parse_handshake(reply: ResponseReader) -> tuple[int, list[str]]:
-    """Error, and the mechanisms that the broker offers."""
+    """Error, and the mechanisms offered by the broker."""
     return reply.int16(), reply.array(reply.text)
 
 
 def parse_authenticate(reply: ResponseReader) -> tuple[int, str, bytes]:
-    """Error, its text, and the mechanism's own bytes."""
+    """Error, its text, and the mechanism's bytes."""
     return reply.int16(), reply.text(), reply.blob()

@@ -13,18 +13,18 @@ from typing import Final
 from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused
 
 Exchange = Callable[[bytes], bytes]
-"""Send the mechanism's bytes, return the broker's."""
+"""Sends the mechanism's bytes, returns the broker's."""
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = frozenset({"PLAIN", OAUTHBEARER, *_HASHES})
-#: A server that asks for fewer wants to learn the password (RFC 7677); for more, to keep us busy.
+#: SCRAM iterations. Fewer would help a server guess the password (RFC 7677); more would keep this client busy.
 _ITERATIONS: Final = range(4096, 10_000_000)
 
 
 @dataclass(frozen=True)
 class Login:
-    """Who we say we are: by name and password, or by a token and ``extensions`` of OAUTHBEARER (KIP-342)."""
+    """Credentials: name and password, or a token and ``extensions`` of OAUTHBEARER (KIP-342)."""
 
     mechanism: str
     username: str = ""
@@ -34,8 +34,8 @@ class Login:
 
 
 def log_in(login: Login, exchange: Exchange, nonce: str = "") -> None:
-    """Authenticate. Raises AuthenticationRefused if the broker refuses us, or fails to prove that it knows the
-    password; what ``login.token`` raises propagates."""
+    """Authenticate. Raises AuthenticationRefused if the broker refuses the credentials or fails mutual
+    authentication; errors of ``login.token`` propagate."""
     if login.mechanism == "PLAIN":
         exchange(b"\x00" + login.username.encode() + b"\x00" + login.password.encode())
     elif login.mechanism == OAUTHBEARER:
@@ -50,7 +50,7 @@ def _oauthbearer(login: Login, exchange: Exchange) -> None:
     if exchange(message.encode()):
         exchange(
             b"\x01"
-        )  # a refusal comes as JSON first; the broker sends its error after this acknowledgment
+        )  # a refusal comes as JSON first; after this acknowledgment the broker sends its error
         raise AuthenticationRefused("Authentication failed: the broker does not accept the token")
 
 

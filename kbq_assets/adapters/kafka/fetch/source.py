@@ -1,7 +1,7 @@
-"""The `Source` port by Kafka's own protocol.
+"""The `RecordSource` port by Kafka's own protocol.
 
-The next answer is asked for before the last one is worked on: the broker sends while records are unpacked. The answer
-waits in the socket, so memory is bounded by one answer and one chunk.
+It requests the next answer before it works on the last one, so the broker sends while records are unpacked. The
+answer waits in the socket, so memory is bounded by one answer and one chunk.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
 from kbq_assets.wire.chunk import Chunk
 
-#: A chunk's records, for topics of small ones.
+#: A chunk's maximum number of records, for topics of small records.
 CHUNK_RECORDS: Final = 40_000
-#: How long the end of the log may lie before the end of the range: a new leader learns within seconds how far its
+#: Seconds for which the log may end before the range does: a new leader learns within seconds how far its
 #: followers are.
 END_SECONDS: Final = 10.0
-#: A new topic is not known to every broker at once.
+#: Seconds until every broker knows a new topic.
 UNKNOWN_SECONDS: Final = 1.0
-#: Between tries where the cluster is changing.
+#: Seconds between tries while the cluster changes.
 _BACKOFF_SECONDS: Final = 0.1
-#: After an answer without records, for which the broker usually has waited itself.
+#: Pause after an answer without records; usually the broker itself has waited.
 _PAUSE_SECONDS: Final = 0.02
 _LEAST_SECONDS: Final = 0.1
 
-#: A batch costs us some 5 microseconds, which a record saves over librdkafka .2 of: fewer records in a batch, on the
-#: average of an answer with many batches, are cheaper there.
+#: A batch costs some 5 microseconds here, and each record saves .2 against librdkafka: with fewer records per batch,
+#: on the average of an answer with many batches, librdkafka is cheaper.
 _FEW_RECORDS: Final = 25
 _MANY_BATCHES: Final = 200
 
-#: Errors that pass: the leader moves, a broker starts or stops.
+#: Transient errors: the leader moves, a broker starts or stops.
 _PASSING: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -73,11 +73,11 @@ _PASSING: Final = frozenset(
 
 
 class FetchSource:
-    """The `Source` port over sockets of our own.
+    """The `RecordSource` port over its own sockets.
 
-    ``no_progress_seconds`` is how long a range may stand still before Unavailable is raised. ``hands_over``: ranges of
-    small batches are left to librdkafka, too. Instances may be shared by threads. Beside what the port names, raises
-    `NotSpoken`, before or between batches, for what librdkafka should read.
+    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. ``hands_over`` leaves ranges of
+    small batches to librdkafka too. Threads may share an instance. In addition to the port's errors it raises
+    `NotSpoken`, before or between batches, if librdkafka should read the rest.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class FetchSource:
 
 @dataclass
 class _Link:
-    """A connection to the partition's leader, and the offset that was asked for (-1: none)."""
+    """A connection to the partition's leader, and the requested offset (-1: none)."""
 
     connection: Connection
     leader: PartitionLeader
@@ -137,7 +137,7 @@ class _Link:
 
 @dataclass
 class _Reading:
-    """The reading of one range. ``epoch`` is that of the log up to ``position``, -1 where unknown."""
+    """The reading of one range. ``epoch`` is the log's leader epoch up to ``position``, -1 if unknown."""
 
     range: OffsetRange
     cluster: Cluster
@@ -161,7 +161,7 @@ class _Reading:
         self.last_progress = time.monotonic()
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Batches until the range is read. Raises what the port names, and NotSpoken."""
+        """Batches until the range is read. Raises the port's errors, and NotSpoken."""
         try:
             while self.position < self.range.until_offset:
                 yield from self._step()
@@ -187,7 +187,7 @@ class _Reading:
             for delivered in fetched:
                 self.position, self.epoch = delivered.position, delivered.batch_epoch
                 yield RecordBatch(delivered.chunk, delivered.position, delivered.record_epoch)
-                # What the caller did with the batch is no standstill of the broker's.
+                # The caller's time with the batch does not count as a stall of the broker.
                 self.last_progress = time.monotonic()
         if self.position == before:
             self._give_up_if_late()
@@ -195,7 +195,7 @@ class _Reading:
             self.failure = None
 
     def _fetch(self) -> Iterator[Delivered] | None:
-        """Ask for what comes next, and while it comes deliver what came; None if nothing did."""
+        """Request the next answer, and deliver the last one meanwhile; None if nothing came."""
         link = self.link or self._open()
         if link.asked != self.position:
             self._ask(link, self.position)
@@ -225,7 +225,7 @@ class _Reading:
         link.asked = offset
 
     def _nothing(self, answer: FetchAnswer, has_batches: bool) -> None:
-        """Look at an answer that brings nobody further."""
+        """Handle a response without progress."""
         if not has_batches and answer.records_until > answer.records_from:
             if self.fetch_bytes >= self.access.most_bytes:
                 raise Damaged(f"a batch at offset {self.position} has more than {self.fetch_bytes} bytes")
@@ -234,8 +234,8 @@ class _Reading:
         time.sleep(_PAUSE_SECONDS)
 
     def _open(self) -> _Link:
-        """A connection to the leader, whose log still is the one that was read. Raises FetchFailure, NotFound,
-        OffsetOutOfRange."""
+        """A connection to the leader, after checking that its log is the one read so far. Raises FetchFailure,
+        NotFound, OffsetOutOfRange."""
         tp = self.range.topic_partition
         leader = self.cluster.leader(tp, self.access, self._seconds())
         if leader.node is None:
@@ -247,9 +247,9 @@ class _Reading:
         return link
 
     def _require_same_log(self, link: _Link) -> None:
-        """Raise OffsetOutOfRange if the epoch of what was read ends below the position: the log was truncated.
+        """Raise OffsetOutOfRange if the epoch read so far ends below the position: the log was truncated.
 
-        A leader of that very epoch has only added to its log, and each fetch names the epoch it expects.
+        A leader of the same epoch has only added to its log, and each fetch names the epoch it expects.
         """
         request = protocol.epoch_end_request(self.range.topic_partition, link.leader.epoch, self.epoch)
         error, epoch, end = protocol.parse_epoch_end(link.connection.ask(protocol.EPOCH_END, request))
@@ -260,7 +260,7 @@ class _Reading:
             raise self._error(KafkaError(KafkaError._LOG_TRUNCATION, text))
 
     def _refusal(self, code: int) -> Answered | KbqError:
-        """What to raise for an error code: what passes is tried again."""
+        """The exception for an error code: transient ones are retried."""
         error = KafkaError(code)
         if code in UNKNOWN and self._idle_seconds() >= min(UNKNOWN_SECONDS, self._patience):
             return gone(f"{self.range}", error.str())
@@ -269,7 +269,7 @@ class _Reading:
         return self._error(error)
 
     def _note(self, failure: ConnectionLost | Answered) -> None:
-        """Begin anew: another connection, and perhaps another leader."""
+        """Start over with another connection, and perhaps another leader."""
         self.failure, self.is_at_end = failure, False
         self._unlink()
         self.cluster.forget_leader(self.range.topic_partition)
@@ -288,7 +288,7 @@ class _Reading:
 
     @property
     def _patience(self) -> float:
-        """How long the range may stand still now."""
+        """Seconds for which the range may stall now."""
         left = max(LEAST_WAIT_SECONDS, self.wait_until - self.last_progress)
         return min(self.no_progress_seconds, left)
 
@@ -296,18 +296,18 @@ class _Reading:
         return time.monotonic() - self.last_progress
 
     def _seconds(self) -> float:
-        """How long to wait for an answer or a connection."""
+        """Seconds to wait for an answer or a connection."""
         left = self._patience - self._idle_seconds()
         return max(_LEAST_SECONDS, min(left, self.access.answer_seconds))
 
     def _give_back(self) -> None:
-        """Leave the connection to the next reading."""
+        """Keep the connection for the next reading."""
         link, self.link = self.link, None
         if link is not None:
             self.cluster.give_back(link.connection, self.access)
 
     def _unlink(self) -> None:
-        """Close the connection, of which nobody knows what it would bring next."""
+        """Close the connection: its stream position is unknown."""
         link, self.link = self.link, None
         if link is not None:
             link.connection.close()
@@ -319,7 +319,7 @@ class _Reading:
 
 
 def _require_large(heads: Sequence[BatchHead]) -> None:
-    """Raise NotSpoken for batches that librdkafka reads with less effort."""
+    """Raise NotSpoken for batches that librdkafka reads more cheaply."""
     records = sum(head.records for head in heads)
     if len(heads) >= _MANY_BATCHES and records < _FEW_RECORDS * len(heads):
         raise NotSpoken(f"batches of {records / len(heads):.1f} records with as little effort")

@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True)
 class TokenEndpoint:
-    """Where tokens come from, and as whom. ``ca_location``: a file or folder of authorities, "" for Python's own."""
+    """A token endpoint and its credentials. ``ca_location``: a file or folder of authorities, "" for Python's own."""
 
     url: str = field(repr=False)
     client_id: str
