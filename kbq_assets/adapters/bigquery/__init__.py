@@ -5,15 +5,15 @@
     warehouse.py    BigQueryWarehouse, the port's adapter
     connect.py      `bigquery://project?location=EU` to a client
     session.py      the calls that the parts share
-    jobs.py         what a job's request says, and what a job's status means
+    jobs.py         a job's request, and the meaning of its status
     outcomes.py     answers and silence of the API as KBQ's errors: the table of outcomes
-    schema.py       columns and tables as the API writes them
+    schema.py       columns and tables in the API's form
     catalog.py      creating, changing and listing tables
     probe.py        loading into a scratch table
     queries.py      the queries, with parameters only
 
-What a load costs: nothing, on the shared pool of slots. Quotas that matter: 1,500 jobs per table and day, failed
-ones included; 100,000 per project and day; 10,000 URIs and 15 TB a job; 4,000 partitions a job; 5 changes of a
+A load is free, on the shared pool of slots. These quotas matter: 1,500 jobs per table and day, failed
+ones included; 100,000 per project and day; 10,000 URIs and 15 TB per job; 4,000 partitions per job; 5 changes of a
 table's metadata in 10 seconds (https://cloud.google.com/bigquery/quotas).
 """
 

@@ -1,4 +1,4 @@
-"""Creating, changing and listing tables."""
+"""Creates, changes and lists tables."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 
-#: A change of a table is tried anew when somebody else was faster.
+#: Attempts to change a table while others change it too.
 _UPDATES: Final = 5
 _THREADS: Final = 8
-#: What policy tags need beside; without it nothing is created or changed, rather than left unprotected.
+#: Additional permissions for policy tags. Without them, creating and changing fails, so no data is left unprotected.
 _TAGS: Final = f", {' and '.join(POLICY_TAG_PERMISSIONS)} (for policy tags)"
 
 
 def create(session: Session, table: TableReference, columns: Sequence[Column], options: TableOptions) -> None:
-    """Create a table, and its dataset. An existing one is left alone."""
+    """Create a table, and its dataset. An existing one stays as it is."""
     new = schema.new_table(session.reference(table), columns, options)
     _create_dataset(session, table.dataset)
     needed = "bigquery.tables.create" + (_TAGS if schema.has_policy_tags(columns) else "")
@@ -36,7 +36,7 @@ def create(session: Session, table: TableReference, columns: Sequence[Column], o
 
 
 def update(session: Session, table: TableReference, wanted: Sequence[Column], notes: TableNotes) -> None:
-    """Add and relax columns, and say what is said of them and of the table: one patch. Raises NotFound, Unavailable,
+    """Add and relax columns, and set descriptions and labels, in one patch. Raises NotFound, Unavailable,
     ConfigurationError."""
     for _ in range(_UPDATES):
         found = session.find_table(table)
@@ -45,12 +45,12 @@ def update(session: Session, table: TableReference, wanted: Sequence[Column], no
         if _change(session, found, wanted, notes):
             return
     raise Unavailable(
-        f"table {table}: others change it all the time", next_step="see who does; the next run tries again"
+        f"table {table}: others keep changing it", next_step="find out who; the next run retries"
     )
 
 
 def find_all(session: Session, names: Iterable[TableReference]) -> dict[TableReference, bigquery.Table]:
-    """Those of the tables that exist."""
+    """The existing ones of these tables."""
     wanted = tuple(dict.fromkeys(names))
     with ThreadPoolExecutor(_THREADS, "kbq-tables") as pool:
         found = zip(wanted, pool.map(session.find_table, wanted), strict=True)
@@ -60,8 +60,8 @@ def find_all(session: Session, names: Iterable[TableReference]) -> dict[TableRef
 def with_positions(session: Session) -> tuple[TableReference, ...]:
     """All tables with Kafka positions in datasets of the session's location.
 
-    One query of INFORMATION_SCHEMA a dataset (10 MB billed): no request per table, and tables that others created are
-    found, too. Not one query for the region, which needs permissions on the whole project.
+    It takes one query of INFORMATION_SCHEMA per dataset (10 MB billed), which needs no request per table and also
+    finds tables that others created. One query for the region would need permissions on the whole project.
     """
     with calls(f"project {session.project}", "bigquery.datasets.get"):
         listed = list(session.client.list_datasets(session.project, **session.repeated))
@@ -72,7 +72,7 @@ def with_positions(session: Session) -> tuple[TableReference, ...]:
 
 
 def _create_dataset(session: Session, name: str) -> None:
-    """Create a dataset, unless it is there. In one elsewhere every job would fail."""
+    """Create a dataset unless it exists. Raises ConfigurationError if it is elsewhere, where every job would fail."""
     new = bigquery.Dataset(bigquery.DatasetReference(session.project, name))
     new.location = session.location
     try:
@@ -95,7 +95,7 @@ def _is_here(session: Session, dataset: Any) -> bool:
 
 
 def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column], notes: TableNotes) -> bool:
-    """Change a table by the etag it was read with. False when it was changed since, or is gone."""
+    """Change a table by the etag of its reading. False if it has changed since, or is gone."""
     before = schema.api_fields(table.schema)
     after = schema.updated(before, wanted)
     changed = schema.noted_fields(table, notes) + (["schema"] if after != before else [])
@@ -112,14 +112,14 @@ def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column], n
 
 
 def _of_dataset(session: Session, dataset: str) -> list[TableReference]:
-    """Tables with positions of a dataset. One that is gone, or may not be read, has none of ours."""
+    """Tables with positions in a dataset; none if the dataset is gone or unreadable."""
     try:
         rows = session.query(f"dataset {dataset}", queries.kafka_tables(session.project, dataset))
     except (NotFound, ConfigurationError):
         return []
     found = []
     for (name,) in rows:
-        with contextlib.suppress(InvalidName):  # somebody else's
+        with contextlib.suppress(InvalidName):  # another owner's dataset
             if not name.startswith(queries.PROBE_PREFIX):
                 found.append(TableReference(dataset, name))
     return found

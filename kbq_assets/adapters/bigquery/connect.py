@@ -1,4 +1,4 @@
-"""`bigquery://project?location=EU` to a warehouse."""
+"""Opens the warehouse of `bigquery://project?location=EU`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kbq_assets.adapters.bigquery.warehouse import BigQueryWarehouse
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.core.config.locations import parse_bigquery
 
-#: Tables are loaded side by side; a connection that finds no room is closed after its call.
+#: Connections kept open: tables load in parallel, and further connections close after their call.
 _CONNECTIONS: Final = 32
 
 
 def open_bigquery(url: str, access: GoogleAccess) -> BigQueryWarehouse:
-    """The warehouse of a URL. ``location`` is where jobs run and datasets are created. Raises ConfigurationError."""
+    """The warehouse of a URL. Jobs run and datasets are created in ``location``. Raises ConfigurationError."""
     place = parse_bigquery(url)
     client = bigquery.Client(
         project=place.project,

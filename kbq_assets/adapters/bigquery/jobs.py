@@ -1,4 +1,4 @@
-"""What a job's request says, and what a job's status means."""
+"""A job's request, and the meaning of its status."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from google.cloud import bigquery
 
 from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
 
-#: A job that is stuck ends by itself, with a transient error.
+#: After this time a stuck job ends with a transient error.
 JOB_TIMEOUT_MS: Final = 6 * 3600 * 1000
-#: A no-op that uses an id up. The label tells it from somebody else's query.
+#: A no-op that uses up an id. The label distinguishes it from other queries.
 BURN_SQL: Final = "SELECT 1"
 BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
 
-#: Reasons of https://cloud.google.com/bigquery/docs/error-messages for which the same files may load under a new id.
-#: ``stopped`` is a job that was cancelled, or ran into its time limit. All others are permanent, those of tomorrow too:
-#: files are probed, retried a few times, and the table is then parked where an operator sees it, while an endless
-#: retry would eat the day's quota unseen.
+#: Reasons of https://cloud.google.com/bigquery/docs/error-messages after which the same files may load under a new id.
+#: ``stopped`` is a job that was cancelled or reached its time limit. All others, and unknown new ones, are permanent:
+#: files are probed and retried a few times, and then the table is parked, where an operator sees it. An endless
+#: retry would use up the day's quota unseen.
 TRANSIENT: Final = frozenset(
     {
         "backendError",
@@ -34,19 +34,19 @@ TRANSIENT: Final = frozenset(
         "timeout",
     }
 )
-#: Reasons that speak against a file when it fails alone. Others are matters of the project, the table or permissions: a
-#: file must not go to quarantine for those.
+#: Reasons that blame a file if it fails alone. Others concern the project, the table or permissions: they must not
+#: send a file to quarantine.
 _BLAMES_THE_FILE: Final = frozenset({"invalid", "resourcesExceeded"})
-#: Of a job's list of errors. BigQuery sends up to some hundreds.
+#: Maximum number of a job's errors to keep. BigQuery sends up to some hundreds.
 _SHOWN_ERRORS: Final = 3
 
 
 def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigquery.LoadJobConfig:
-    """All that a load job says besides its id, files and table.
+    """A load job's configuration, except its id, files and table.
 
-    CREATE_NEVER: the table is created beforehand, with its partitioning, labels and modes. A job that may create it
+    CREATE_NEVER: KBQ creates the table beforehand, with its partitioning, labels and modes. A job that may create it
     would bring a dropped table back as another one, and hide that its rows are gone. There are no schema update
-    options either: changes are planned and made before the load, and one that was not planned must fail it.
+    options either: KBQ plans and makes changes before the load, and an unplanned one must fail it.
     """
     config = bigquery.LoadJobConfig()
     config.source_format = bigquery.SourceFormat.AVRO
@@ -78,7 +78,7 @@ def status_of(job_id: str, job: Any) -> JobStatus:
 
 
 def _source_uris(job: Any) -> tuple[str, ...]:
-    """A load's files, nothing for a burned id. Another kind of job has a name that no file has: it is foreign (L3)."""
+    """A load's files, empty for a burned id. Other kinds of jobs get a name that no file has: they are foreign (L3)."""
     if isinstance(job, bigquery.LoadJob):
         return tuple(job.source_uris or ("(no files)",))
     if isinstance(job, bigquery.QueryJob) and BURNED.items() <= job.labels.items():
@@ -87,7 +87,7 @@ def _source_uris(job: Any) -> tuple[str, ...]:
 
 
 def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | None = None) -> JobError:
-    """A job's error. The first few of its list of errors are told, too: they may be the ones that name the file."""
+    """A job's error, with the first few of its list of errors, which may name the file."""
     reason = str(result.get("reason", ""))
     told = [_told(result)]
     for error in (errors or ())[:_SHOWN_ERRORS]:
@@ -97,7 +97,7 @@ def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | N
 
 
 def probe_error(error: JobError) -> JobError:
-    """The error of a probe. One that does not speak against the files counts as transient: nothing is quarantined."""
+    """The error of a probe. One that does not blame the files counts as transient: nothing goes to quarantine."""
     return JobError(error.reason, error.message, error.reason not in _BLAMES_THE_FILE)
 
 

@@ -1,6 +1,6 @@
 """Answers of the API, and silence, as KBQ's errors.
 
-A job's insertion is sent once; the client's own retries are off. What its answer says of the id:
+A job's insertion is sent once; the client's own retries are off. Its answer shows the state of the id:
 
     =====================================================  =================  ===============================
     answer                                                 raised             the id
@@ -8,16 +8,16 @@ A job's insertion is sent once; the client's own retries are off. What its answe
     200                                                                       inserted
     409                                                    JobAlreadyExists   taken: by us, if a reply was lost
     403 or 429 for a rate or a quota                       Unavailable        free
-    401, no credentials to be had                          Unavailable        free
+    401, no credentials available                          Unavailable        free
     no connection                                          Unavailable        free: nothing was sent
     other 4xx                                              JobFailed          free, as far as this call goes
-    408, 5xx, a reset, no answer in time, an answer that   UnknownOutcome     taken now, later or never
-    is not the API's
+    408, 5xx, a reset, no answer in time, an answer        UnknownOutcome     taken now, later or never
+    that is not the API's
     =====================================================  =================  ===============================
 
-"Free" is a courtesy: the loader gets the job before it submits again (L3), so a wrong guess costs one call.
-Every other call may be repeated, and the client does so for a while; what then remains is Unavailable, NotFound, or
-a ConfigurationError that names the missing permission.
+"Free" is only a hint: the loader gets the job before it submits again (L3), so a wrong guess costs one call.
+Every other call may be repeated, and the client does so for a while. The remaining errors are Unavailable, NotFound,
+or a ConfigurationError that names the missing permission.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from kbq_assets.core.errors import (
     UnknownOutcome,
 )
 
-#: Too much at once, or too much today.
+#: Rate limits and quotas.
 _BUSY: Final = frozenset(
     {"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "userRateLimitExceeded"}
 )
-_LATER: Final = "the next run goes on; see BigQuery's status and quotas if it lasts"
-_LOOK: Final = "the next run looks for the job"
+_LATER: Final = "the next run retries; if it lasts, check BigQuery's status and quotas"
+_LOOK: Final = "the next run gets the job"
 _CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
 
 
 @contextmanager
 def calls(what: str, permission: str) -> Iterator[None]:
-    """Calls that may be repeated. ``permission`` is what the last of them needs.
+    """Translate errors of repeatable calls. ``permission`` is the one that the last of them needs.
 
-    Raises Unavailable, NotFound, ConfigurationError; lets the client's PreconditionFailed through.
+    Raises Unavailable, NotFound, ConfigurationError; the client's PreconditionFailed propagates.
     """
     try:
         yield
     except api.PreconditionFailed:
-        raise  # an answer, not a failure: somebody else was faster
+        raise  # an answer, not a failure: another writer was faster
     except (
         api.GoogleAPIError,
         requests.RequestException,
@@ -72,7 +72,7 @@ def calls(what: str, permission: str) -> Iterator[None]:
 
 @contextmanager
 def insertion(what: str) -> Iterator[None]:
-    """The one call that inserts a job. Raises as the table of outcomes says."""
+    """Translate errors of the call that inserts a job, by the table of outcomes."""
     try:
         yield
     except (api.GoogleAPIError, requests.RequestException, auth.GoogleAuthError) as error:
@@ -80,20 +80,20 @@ def insertion(what: str) -> Iterator[None]:
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether the API turned a call away for a rate or a quota."""
+    """Whether the API refused a call for a rate or a quota."""
     return isinstance(error, api.TooManyRequests) or (
         isinstance(error, api.Forbidden) and reason_of(error) in _BUSY
     )
 
 
 def reason_of(error: Exception) -> str:
-    """BigQuery's own word for an error, "" where the answer is not BigQuery's."""
+    """BigQuery's own reason for an error, "" if the answer is not BigQuery's."""
     errors = getattr(error, "errors", None) or [{}]
     return str(errors[0].get("reason", "")) if isinstance(errors[0], dict) else ""
 
 
 def message_of(error: Exception) -> str:
-    """What went wrong, without the request's URL."""
+    """The error's message, without the request's URL."""
     errors = getattr(error, "errors", None) or [{}]
     if isinstance(errors[0], dict) and errors[0].get("message"):
         return str(errors[0]["message"])
@@ -104,7 +104,7 @@ def message_of(error: Exception) -> str:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What began it: the errors around it tell addresses and URLs."""
+    """The root cause: the errors around it show addresses and URLs."""
     following = error.__cause__ or error.__context__
     return _root(following) if isinstance(following, (OSError, urllib3.exceptions.HTTPError)) else error
 
@@ -125,7 +125,7 @@ def _insertion_error(error: Exception, what: str) -> KbqError:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """A 4xx that is an answer; 408 and 499 are the lack of one."""
+    """Whether a 4xx is an answer; 408 and 499 are the lack of one."""
     code = error.code if isinstance(error, api.GoogleAPICallError) else None
     return code is not None and 400 <= code < 500 and code not in (408, 499)
 
@@ -152,5 +152,5 @@ def _call_error(error: Exception, what: str, permission: str) -> KbqError:
 
 def _refusal(error: Exception, permission: str) -> str:
     if isinstance(error, api.Forbidden):
-        return f"grant {permission} to the loader's account, or see what else the message names"
-    return "see what the message names; `kbq doctor --gcp` checks the project"
+        return f"grant {permission} to the loader's account, or check what else the message names"
+    return "check what the message names; `kbq doctor --gcp` checks the project"

@@ -1,4 +1,4 @@
-"""Loading files into a scratch table, to see whether they are to blame (L5)."""
+"""Loads files into a scratch table, to find out whether they are to blame (L5)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
 
-#: Of the probe's job. Its table lives longer, so that no file is blamed for a table that is gone.
+#: Time limit of the probe's job. Its table lives longer, so that no file is blamed for a missing table.
 PROBE_SECONDS: Final = 1800
 SCRATCH_LIFE: Final = timedelta(hours=1)
 POLL_SECONDS: Final = 2.0
 
 
 def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
-    """The error of loading a job's files into a table like the real one, None when they load."""
+    """The error of loading a job's files into a table like the real one, None if they load."""
     real = session.find_table(job.table)
     if real is None:
         return JobError("notFound", f"table {job.table} does not exist", transient=True)
@@ -33,7 +33,7 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
     try:
         error = _load(session, clock, job, scratch)
     finally:
-        # Where this fails, it expires by itself.
+        # If this fails, the table expires.
         with contextlib.suppress(KbqError), calls(f"table {scratch}", "bigquery.tables.delete"):
             session.client.delete_table(scratch, not_found_ok=True, **session.repeated)
     return jobs.probe_error(error) if error else None
@@ -55,7 +55,7 @@ def _create_scratch(session: Session, table: TableReference, real: bigquery.Tabl
 
 
 def _load(session: Session, clock: Clock, job: LoadJob, scratch: bigquery.TableReference) -> JobError | None:
-    """Load and wait. The id begins unlike those of tables, ``kbq-<uuid>-<sequence>``."""
+    """Load and wait. The id's prefix differs from that of tables' jobs, ``kbq-<uuid>-<sequence>``."""
     own = LoadJob(
         f"kbq-probe-{uuid.uuid4().hex}",
         session.project, session.location, job.table, job.source_uris, job.schema, job.labels,
@@ -65,7 +65,7 @@ def _load(session: Session, clock: Clock, job: LoadJob, scratch: bigquery.TableR
     except JobFailed as error:
         return JobError("refused", error.message, transient=True)
     except UnknownOutcome as error:
-        # If it starts later, it finds no table.
+        # If the job starts later, it finds no table.
         raise Unavailable(error.message, next_step="the next run probes again") from error
     return _wait(session, clock, own.job_id).error
 
@@ -77,7 +77,7 @@ def _wait(session: Session, clock: Clock, job_id: str) -> JobStatus:
         if status is not None and status.state == "DONE":
             return status
         clock.sleep(POLL_SECONDS)
-    # Its table is deleted now; its own time limit ends it.
+    # Its table is deleted now; its time limit ends the job.
     raise Unavailable(
         f"job {job_id} does not end in {PROBE_SECONDS} s", next_step="the next run probes again"
     )

@@ -1,6 +1,6 @@
-"""The queries. Values are parameters, never text; names of tables are checked before they come here.
+"""The queries. Values are parameters, never text; names of tables are checked by the caller.
 
-Only KBQ's own columns are read, which are narrow: a query's price is that of its columns.
+They read only KBQ's own columns, which are narrow: a query's price is that of its columns.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from google.cloud import bigquery
 
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
 
-#: Of scratch tables, which are never listed.
+#: Prefix of scratch tables, which are never listed.
 PROBE_PREFIX: Final = "_kbq_probe_"
 
 _FIRST: Final = {"DATE": "DATE '0001-01-01'", "DATETIME": "DATETIME '0001-01-01'"}
 _RANGE: Final = "_kafka_topic, _kafka_partition, _kbq_epoch"
 _ERROR_FIELDS: Final = tuple(field.name for field in fields(ErrorRow))
-#: In the order of the fields. Cut as hex: local-bigquery, which tests this, cuts text only.
+#: In the order of the fields. Cut as hex, since local-bigquery, which tests this, cuts only text.
 _ERROR_COLUMNS: Final = (
     "_kafka_topic, _kafka_partition, _kafka_offset, _kbq_epoch, UNIX_MILLIS(_kafka_timestamp), reason, message,"
     " schema_id, {key}, {value}, BYTE_LENGTH(value), headers"
@@ -39,7 +39,7 @@ class Query:
 
 
 def kafka_tables(project: str, dataset: str) -> Query:
-    """Names of a dataset's tables with positions. Views, snapshots and clones show rows of other tables."""
+    """Names of a dataset's tables with positions. Omits views, snapshots and clones: their rows are other tables'."""
     schema = f"`{project}.{dataset}`.INFORMATION_SCHEMA"
     sql = (
         f"SELECT table_name FROM {schema}.COLUMNS WHERE column_name = '_kafka_offset' AND table_name IN"
@@ -84,7 +84,7 @@ def kafka_summary(table: bigquery.Table, since: date | None) -> Query:
 
 
 def doubled_offsets(tables: Sequence[bigquery.Table], since: date | None, limit: int) -> Query:
-    """Offsets with several rows, and for each row the number of its table. BigQuery reads 1,000 tables at most."""
+    """Offsets with several rows, and for each row the number of its table. BigQuery reads at most 1,000 tables."""
     sources = []
     for number, table in enumerate(tables):
         condition, parameters = _rows_since(table, since)
@@ -122,7 +122,7 @@ def error_row(row: Any) -> ErrorRow:
 
 
 def all_partitions(table: bigquery.Table) -> str:
-    """A condition that holds for every row and yet is a filter by partition, for tables that require one."""
+    """A partition filter that holds for every row, for tables that require a filter."""
     partitioning = table.time_partitioning
     if not table.require_partition_filter or partitioning is None:
         return ""

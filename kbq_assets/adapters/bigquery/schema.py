@@ -1,6 +1,6 @@
-"""Columns and tables as the API writes them.
+"""Columns and tables in the API's form.
 
-The API's names are legacy SQL's (INTEGER, FLOAT, BOOLEAN, RECORD); it takes and may return the others, too.
+The API uses legacy SQL's names (INTEGER, FLOAT, BOOLEAN, RECORD); it also accepts and may return the others.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes, needs_n
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 
-#: A field as JSON. Fields are read, changed and sent back as they are: descriptions, policy tags, default values and
-#: whatever BigQuery invents next stay untouched.
+#: A field as JSON. KBQ reads, changes and sends back fields as they are, so descriptions, policy tags, default values
+#: and future attributes stay unchanged.
 ApiField: TypeAlias = dict[str, Any]
 
 _OURS: Final = {
@@ -35,18 +35,18 @@ _CLUSTER_TYPES: Final = frozenset(
 )
 #: https://cloud.google.com/bigquery/docs/clustered-tables#limitations
 MAX_CLUSTER_COLUMNS: Final = 4
-#: What decides whether a file loads. A policy tag needs a permission of its own to be set.
+#: The attributes that decide whether a file loads. Setting a policy tag needs its own permission.
 _SHAPE: Final = ("name", "type", "mode", "precision", "scale", "maxLength", "roundingMode")
 _DAY_MS: Final = 86_400_000
 
 
 def api_fields(schema: Iterable[bigquery.SchemaField]) -> list[ApiField]:
-    """The fields of a table that was read."""
+    """The fields of a table as the API returned it."""
     return [field.to_api_repr() for field in schema]
 
 
 def schema_fields(fields: Iterable[ApiField]) -> list[bigquery.SchemaField]:
-    """The same, as the client takes them."""
+    """Fields in the client's form."""
     return [bigquery.SchemaField.from_api_repr(field) for field in fields]
 
 
@@ -75,25 +75,25 @@ def field_of(column: Column) -> ApiField:
 
 
 def _notes_of(column: Column) -> ApiField:
-    """What is said of a column; nothing where it is silent, so that what is there stays."""
+    """A column's description and tags; omits blank ones, so that existing texts stay."""
     text = {"description": column.description} if column.description else {}
     return text | ({"policyTags": {"names": [column.policy_tag]}} if column.policy_tag else {})
 
 
 def has_policy_tags(columns: Iterable[Column]) -> bool:
-    """Whether a permission of its own is needed to write these columns."""
+    """Whether writing these columns needs the permission for policy tags."""
     return any(column.policy_tag or has_policy_tags(column.fields) for column in columns)
 
 
 def updated(existing: Sequence[ApiField], wanted: Iterable[Column]) -> list[ApiField]:
-    """``existing``, relaxed where a wanted column is NULLABLE, and then what is missing. Names ignore case."""
+    """``existing``, relaxed where ``wanted`` is NULLABLE, followed by missing columns. Names ignore case."""
     by_name = {column.name.lower(): column for column in wanted}
     kept = [_relaxed(field, by_name.pop(str(field["name"]).lower(), None)) for field in existing]
     return kept + [field_of(_added(column)) for column in by_name.values()]
 
 
 def shape(field: Mapping[str, Any]) -> ApiField:
-    """A field without what has nothing to do with loading."""
+    """A field with only the attributes that matter for loading."""
     kept = {name: field[name] for name in _SHAPE if field.get(name) is not None}
     return kept | ({"fields": [shape(inner) for inner in field["fields"]]} if field.get("fields") else {})
 
@@ -101,7 +101,7 @@ def shape(field: Mapping[str, Any]) -> ApiField:
 def new_table(
     reference: bigquery.TableReference, columns: Sequence[Column], options: TableOptions
 ) -> bigquery.Table:
-    """A table as it is created. Partitioning and clustering need their columns; a table may not have them yet."""
+    """A table to create. Partitioning and clustering need their columns; a table may not have them yet."""
     table = bigquery.Table(reference, schema=schema_fields(map(field_of, columns)))
     name = TableReference(reference.dataset_id, reference.table_id)
     by_name = {column.name.lower(): column for column in columns}
@@ -122,7 +122,7 @@ def new_table(
 
 
 def noted_fields(table: bigquery.Table, notes: TableNotes) -> list[str]:
-    """Give a table the description and labels it lacks; the names of what was changed."""
+    """Set a table's missing or different description and labels; returns the names of the changed properties."""
     changed = []
     if needs_notes(StoredTable((), table.description or ""), TableNotes(notes.description)):
         table.description = notes.text
@@ -165,6 +165,6 @@ def _relaxed(field: ApiField, wanted: Column | None) -> ApiField:
 
 
 def _added(column: Column) -> Column:
-    """A column as it can be added to a table with rows: nothing in it is REQUIRED."""
+    """A column to add to a table with rows: nothing in it is REQUIRED."""
     mode = "REPEATED" if column.mode == "REPEATED" else "NULLABLE"
     return replace(column, mode=mode, fields=tuple(_added(inner) for inner in column.fields))

@@ -1,4 +1,4 @@
-"""The calls that several parts share, each with its time limit and its retries."""
+"""Calls shared by several parts, each with its time limit and retries."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from kbq_assets.core.errors import NotFound, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, LoadJob
 
-#: Of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
+#: Timeout of one HTTP request. BigQuery answers within seconds; a job with 10,000 URIs needs a little longer.
 TIMEOUT_SECONDS: Final = 60.0
-#: Of a query, to its end.
+#: Timeout of a whole query.
 QUERY_SECONDS: Final = 600.0
-#: No retry by the client. Its type hints forget that it may be None.
+#: No retry by the client. Its type hints omit None.
 _ONCE: Final[Any] = None
 
 
 class Session:
-    """A client, where its jobs run, and how long calls that may be repeated are. Threads may share it."""
+    """A client, the location of its jobs, and the time for retries of repeatable calls. Threads may share it."""
 
     def __init__(self, client: bigquery.Client, project: str, location: str, patience_seconds: float) -> None:
         self.client = client
         self.project = project
         self.location = location
-        #: For all calls but the insertion of a job.
+        #: For all calls except the insertion of a job.
         self.repeated: dict[str, Any] = {
             "retry": DEFAULT_RETRY.with_timeout(patience_seconds),
             "timeout": TIMEOUT_SECONDS,
@@ -38,11 +38,11 @@ class Session:
         self._query_retry = DEFAULT_JOB_RETRY.with_timeout(patience_seconds)
 
     def reference(self, table: TableReference, project: str = "") -> bigquery.TableReference:
-        """A table as the client names it."""
+        """A table in the client's form."""
         return bigquery.DatasetReference(project or self.project, table.dataset).table(table.table)
 
     def insert_load(self, job: LoadJob, target: bigquery.TableReference, timeout_ms: int) -> None:
-        """Send a load once. Raises as the table of outcomes says."""
+        """Send a load once. Raises by the table of outcomes."""
         config = jobs.load_configuration(job, timeout_ms)
         with insertion(f"job {job.job_id} of table {job.table}"):
             self.client.load_table_from_uri(
@@ -57,7 +57,7 @@ class Session:
             )
 
     def insert_burn(self, job_id: str, project: str, location: str) -> None:
-        """Send a query that reads nothing, once. Raises as the table of outcomes says."""
+        """Send a query that reads nothing, once. Raises by the table of outcomes."""
         config = bigquery.QueryJobConfig(labels=dict(jobs.BURNED), use_legacy_sql=False)
         with insertion(f"job {job_id} of project {project}"):
             self.client.query(
@@ -72,7 +72,7 @@ class Session:
             )
 
     def find_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None when BigQuery has no such id in that place."""
+        """A job's status, None if BigQuery has no such id there."""
         with calls(f"job {job_id}", "bigquery.jobs.get"):
             try:
                 job = self.client.get_job(job_id, project, location, **self.repeated)
@@ -87,7 +87,7 @@ class Session:
         return jobs.status_of(job_id, job)
 
     def find_table(self, table: TableReference) -> bigquery.Table | None:
-        """A table, None when it does not exist."""
+        """A table, None if it does not exist."""
         try:
             with calls(f"table {table}", "bigquery.tables.get"):
                 return self.client.get_table(self.reference(table), **self.repeated)

@@ -1,4 +1,4 @@
-"""The warehouse port on BigQuery."""
+"""The `Warehouse` port over BigQuery."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from kbq_assets.ports.warehouse import (
 
 
 class BigQueryWarehouse:
-    """BigQuery, where jobs of ``project`` run in ``location``, and datasets are created.
+    """BigQuery: jobs of ``project`` run, and datasets are created, in ``location``.
 
-    One job holds what `LoadLimits` say by default, which are BigQuery's bounds. Calls that may be repeated are, for
+    The default `LoadLimits` are BigQuery's limits for one job. Repeatable calls are repeated for
     ``patience_seconds``; a job's insertion is sent once. Threads may share it.
     """
 
@@ -56,42 +56,42 @@ class BigQueryWarehouse:
     # Jobs -------------------------------------------------------------------------------------------------------
 
     def insert_job(self, job: LoadJob) -> None:
-        """Submit a load. Its outcomes are those of the table in `outcomes`."""
+        """Submit a load. The table in `outcomes` lists its errors."""
         self._session.insert_load(job, self._session.reference(job.table, job.project), jobs.JOB_TIMEOUT_MS)
 
     def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None when BigQuery has no such id in that place."""
+        """A job's status, None if BigQuery has no such id there."""
         return self._session.find_job(job_id, project, location)
 
     def burn_job(self, job_id: str, project: str, location: str) -> None:
-        """Use an id up with a query that reads nothing and costs nothing."""
+        """Use up an id with a query that reads nothing and costs nothing."""
         try:
             self._session.insert_burn(job_id, project, location)
         except JobFailed as error:
-            # No other id would do better.
+            # Another id would fail too.
             raise ConfigurationError(error.message, next_step=error.next_step) from error
 
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        """Ask a job to stop. One that is not there, or has ended, is left alone."""
+        """Ask a job to stop. Does nothing if the job does not exist or has ended."""
         with contextlib.suppress(NotFound), calls(f"job {job_id}", "bigquery.jobs.update"):
             self._session.client.cancel_job(job_id, project, location, **self._session.repeated)
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Load the files into a scratch table of the real one's shape, in its dataset.
+        """Load the files into a scratch table with the real one's columns, in its dataset.
 
-        A crash leaves the scratch table for an hour. Only an error that speaks against the files is permanent.
+        After a crash the scratch table stays for an hour. Only an error that blames the files is permanent.
         """
         return probe.probe(self._session, self._clock, job)
 
     # Tables -----------------------------------------------------------------------------------------------------
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """A table's columns, None when it does not exist."""
+        """A table's columns, None if it does not exist."""
         found = self.find_table(table)
         return None if found is None else found.columns
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with what is said of it, None when it does not exist."""
+        """A table with its descriptions and labels, None if it does not exist."""
         if (found := self._session.find_table(table)) is None:
             return None
         columns = tuple(map(schema.column_of, schema.api_fields(found.schema)))
@@ -104,7 +104,7 @@ class BigQueryWarehouse:
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add, relax and describe columns, by the etag they were read with: nobody's change is overwritten."""
+        """Add, relax and describe columns by the etag of their reading, so that no other change is overwritten."""
         catalog.update(self._session, table, tuple(columns), notes or TableNotes())
 
     def tables(self) -> tuple[TableReference, ...]:
@@ -114,14 +114,14 @@ class BigQueryWarehouse:
     # Rows -------------------------------------------------------------------------------------------------------
 
     def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
-        """Rows per offset; empty when there is no such table."""
+        """Rows per offset; empty if there is no such table."""
         if (found := self._session.find_table(table)) is None:
             return {}
         rows = self._session.query(str(table), queries.positions(found, range_))
         return {offset: count for offset, count in rows}
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
-        """Rows per topic, partition and epoch; empty when there is no such table."""
+        """Rows per topic, partition and epoch; empty if there is no such table."""
         if (found := self._session.find_table(table)) is None:
             return {}
         rows = self._session.query(str(table), queries.kafka_ranges(found))

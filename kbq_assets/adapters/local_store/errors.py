@@ -1,4 +1,4 @@
-"""What the operating system says, as KBQ's errors."""
+"""The operating system's errors as KBQ's errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CONFIGURATION: Final = {
     errno.EPERM: "give this user read and write permission on the store's directory",
     errno.EROFS: "mount the store's file system for writing",
     errno.EXDEV: "keep the store's whole directory on one file system, without links to others",
-    errno.ENOTDIR: "a path cannot be an object and a folder at once: remove the file that stands in its way",
-    errno.EISDIR: "a path cannot be an object and a folder at once: remove the folder that stands in its way",
+    errno.ENOTDIR: "a path cannot be an object and a folder at once: remove the file at that path",
+    errno.EISDIR: "a path cannot be an object and a folder at once: remove the folder at that path",
 }
 _UNAVAILABLE: Final = {
     errno.ENOSPC: "free space on the store's disk",
@@ -28,7 +28,7 @@ _UNAVAILABLE: Final = {
 
 @contextlib.contextmanager
 def reading(operation: str, path: str) -> Iterator[None]:
-    """Translate what reading an object raises: NotFound, ConfigurationError or Unavailable."""
+    """Translate errors of reading an object to NotFound, ConfigurationError or Unavailable."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def reading(operation: str, path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(operation: str, path: str) -> Iterator[None]:
-    """Translate what writing an object raises: ConfigurationError or Unavailable."""
+    """Translate errors of writing an object to ConfigurationError or Unavailable."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which file systems can hold a store."""
+"""Checks whether a file system can hold a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.adapters.local_store.temporary import Temporary
 from kbq_assets.core.errors import ConfigurationError
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-#: Locks, links or renames of these are not atomic between machines, or not at all.
+#: Their locks, links or renames are not atomic between machines, or not at all.
 _NETWORK: Final = frozenset(
     {
         "9p",
@@ -31,14 +31,14 @@ _NETWORK: Final = frozenset(
         "smbfs",
     }
 )
-#: File systems in user space are mostly remote (sshfs, s3fs, gcsfuse); rootless containers have a local one.
+#: File systems in user space are mostly remote (sshfs, s3fs, gcsfuse); rootless containers use a local one.
 _LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
 _NEXT_STEP: Final = "keep the store on a local disk (ext4, xfs, btrfs, tmpfs), or in a bucket"
 
 
-@cache  # a Spark worker opens the store once a task
+@cache  # cached, since a Spark worker opens the store once per task
 def check_file_system(root: Path, temporary: Path) -> None:
-    """Raise ConfigurationError unless the store at ``root`` can keep its promises there."""
+    """Raise ConfigurationError if a store at ``root`` could not keep its promises."""
     mounts = _MOUNTS.read_text(errors="surrogateescape") if _MOUNTS.exists() else ""
     kind = file_system_type(root, mounts)
     if is_remote(kind):
@@ -55,7 +55,7 @@ def file_system_type(path: Path, mountinfo: str) -> str:
     for line in mountinfo.splitlines():
         fields, _, tail = line.partition(" - ")
         mounted = Path(_unescape(fields.split(" ")[4]))
-        # Of several file systems mounted at one place, the last one listed is seen.
+        # Of several file systems mounted at one place, the last one listed is visible.
         if path.is_relative_to(mounted) and len(mounted.parts) >= len(point.parts):
             point, kind = mounted, tail.split(" ")[0]
     return kind
@@ -71,14 +71,14 @@ def _unescape(field: str) -> str:
 
 
 def _shortcoming(probe: Temporary) -> str:
-    """What the file system of a temporary file cannot do, '' if it can do everything."""
+    """The first missing capability of a temporary file's file system; '' if nothing is missing."""
     generation = 1_700_000_000_123_456_789
     probe.seal(generation, durable=False)
     if os.stat(probe.path).st_mtime_ns != generation:
-        return "keeps modification times less exactly than to the nanosecond"
+        return "does not keep modification times to the nanosecond"
     folder, name = os.path.split(probe.path)
     if os.path.exists(os.path.join(folder, name.upper())):
-        return "does not tell names by case"
+        return "does not distinguish names by case"
     try:
         os.link(probe.path, f"{probe.path}-link")
     except OSError:

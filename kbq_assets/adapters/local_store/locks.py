@@ -1,4 +1,4 @@
-"""Locks between processes, which the kernel drops when their holder dies."""
+"""Locks between processes; the kernel drops them when their holder dies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Final
 
 from kbq_assets.core.errors import Unavailable
 
-#: Paths share this many locks, so that deleted objects leave no lock files behind and none is ever removed.
+#: Paths share this many locks: deleted objects leave no lock files behind, and no lock file is ever removed.
 _STRIPES: Final = 64
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 _HELD_LOCKS: Final = Path("/proc/locks")
 
 
 class PathLocks:
-    """A lock for each path, held for a check and a rename: microseconds, whatever the object's size."""
+    """A lock for each path, held for a check and a rename: microseconds, for any size of the object."""
 
     def __init__(self, folder: Path, wait_seconds: float) -> None:
         self._folder = folder
@@ -28,7 +28,7 @@ class PathLocks:
 
     @contextlib.contextmanager
     def holding(self, path: str) -> Iterator[None]:
-        """Hold the lock of ``path``. Raises Unavailable when somebody else does for too long."""
+        """Hold the lock of ``path``. Raises Unavailable if another process holds it for too long."""
         file = self._folder / f"{zlib.crc32(path.encode()) % _STRIPES:02}"
         descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
@@ -36,7 +36,7 @@ class PathLocks:
             try:
                 yield
             finally:
-                # A child forked meanwhile has the descriptor too: closing ours would not release the lock.
+                # A child forked meanwhile has the descriptor too, so closing it here would not release the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The `ObjectStore` port over a directory; see the package for how it keeps its promises."""
+"""The `ObjectStore` port over a directory; the package's docstring explains how it keeps its promises."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _READ_AGAIN: Final = "read it again"
 
 
 class LocalObjectStore:
-    """Objects below ``root``, which is created. ``lock_seconds``: how long a swap or delete waits its turn.
+    """Objects below ``root``, which it creates. ``lock_seconds``: maximum wait of a swap or delete for its lock.
 
-    ``durable=False`` leaves out every sync to the disk: for tests that do not cut the power. Raises
+    ``durable=False`` omits every sync to the disk: for tests that do not cut the power. Raises
     ConfigurationError for a file system that cannot keep the port's promises.
     """
 
@@ -61,7 +61,7 @@ class LocalObjectStore:
             return open(self._file(path), "rb")
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """Objects whose path starts with ``prefix``, in path order, from the first after ``start_after``."""
+        """Objects with this path prefix, in path order, beginning after ``start_after``."""
         folder = prefix.rpartition("/")[0]
         with writing("list", prefix):
             if folder:
@@ -69,7 +69,7 @@ class LocalObjectStore:
             yield from list_objects(self._prefix, prefix, start_after)
 
     def uri(self, path: str) -> str:
-        """The object's ``file:///`` address; a folder's, where ``path`` ends with '/'."""
+        """The object's ``file:///`` address; a folder's if ``path`` ends with '/'."""
         return Path(self._file(path.removesuffix("/"))).as_uri()
 
     def now_ms(self) -> int:
@@ -95,7 +95,7 @@ class LocalObjectStore:
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object of exactly this generation; return the new one.
 
-        Raises PreconditionFailed (also when the object is gone), Unavailable, UnknownOutcome.
+        Raises PreconditionFailed (also if the object is gone), Unavailable, UnknownOutcome.
         """
         file = self._file(path)
         with writing("swap", path):
@@ -111,7 +111,7 @@ class LocalObjectStore:
         return successor
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object; an existing target is kept as it is (copies are content-equal). Raises NotFound."""
+        """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
         file = self._file(target)
         with self.open_read(source) as stream, writing("copy", target):
             if os.path.lexists(file):
@@ -124,7 +124,7 @@ class LocalObjectStore:
                     return
 
     def open_write(self, path: str) -> ObjectWriter:
-        """Stream a new object; the path must not exist when it is closed."""
+        """Stream a new object; its path must not exist when the writer closes."""
         file = self._file(path)
         with writing("write", path):
             return _Writer(
@@ -132,7 +132,7 @@ class LocalObjectStore:
             )
 
     def delete(self, path: str) -> None:
-        """Delete an object. Deleting what is not there succeeds. Raises Unavailable, UnknownOutcome."""
+        """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
         for error in self.delete_many([path]).values():
             raise error
 
@@ -153,7 +153,7 @@ class LocalObjectStore:
         return failures
 
     def sweep_temporary(self) -> int:
-        """Remove what dead local writers left behind; return how many files. Objects are never touched."""
+        """Delete the temporary files of dead local writers; return their number. Never deletes an object."""
         with writing("sweep", TEMPORARY):
             return sweep(self._temporary)
 
@@ -175,7 +175,7 @@ class LocalObjectStore:
                 raise _taken(path, file) from error
             except FileNotFoundError:
                 os.stat(temporary.path)
-                # A deletion has just removed the folder, because it was empty: make it again.
+                # A deletion has just removed the empty folder: create it again.
         self._sync_folder("create", path, folder)
         return generation
 
@@ -205,7 +205,7 @@ class LocalObjectStore:
         return {}
 
     def _remove_empty(self, folder: str) -> None:
-        """Remove folders that hold nothing any more, except those at the top, which people know."""
+        """Remove empty folders, except the top-level ones, which people know."""
         while "/" in folder:
             try:
                 os.rmdir(self._prefix + folder)
@@ -214,14 +214,14 @@ class LocalObjectStore:
             folder = os.path.dirname(folder)
 
     def _sync_folder(self, operation: str, path: str, folder: str) -> None:
-        """Make a new or removed name durable. Raises UnknownOutcome: it can be seen, but may not survive."""
+        """Make a new or removed name durable. Raises UnknownOutcome: it is visible, but may not survive."""
         try:
             self._sync(folder)
         except (FileNotFoundError, NotADirectoryError):
             return  # the folder itself is gone
         except OSError as error:
             raise UnknownOutcome(
-                f"{operation} {path}: not known to be on the disk: {error.strerror}",
+                f"{operation} {path}: it may not be on the disk: {error.strerror}",
                 next_step="check the disk",
             ) from error
 
@@ -246,7 +246,7 @@ class _Writer:
         self._crc32c = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append bytes. Raises Unavailable when the disk is full."""
+        """Append bytes. Raises Unavailable if the disk is full."""
         whole = bytes(data)
         with writing("write", self._path):
             self._temporary.write(whole)
@@ -255,7 +255,7 @@ class _Writer:
         return len(whole)
 
     def close(self) -> StoredFile:
-        """Make the object visible whole. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
+        """Make the whole object visible. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
         with writing("close", self._path), self._temporary:
             self._link(self._temporary)
         checksum = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()

@@ -1,7 +1,7 @@
-"""Files that are being written: nobody sees them, and they are swept once their writer is dead.
+"""Files being written: invisible to readers, and swept once their writer is dead.
 
-A writer holds an advisory lock on its file for as long as it lives; the kernel drops the lock of a dead
-process, also where several containers with process ids of their own share the directory. Nothing is guessed
+A writer holds an advisory lock on its file as long as it lives. The kernel drops the lock of a dead
+process, even if several containers with their own process ids share the directory. So nothing is guessed
 from ages or ids.
 """
 
@@ -17,7 +17,7 @@ from typing import Self
 
 
 class Temporary:
-    """A file being written in ``folder``. As a context it is discarded at its end; what was linked stays."""
+    """A file being written in ``folder``. As a context manager it discards the file at the end; a linked one stays."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self._descriptor = _open_locked(folder)
@@ -30,17 +30,17 @@ class Temporary:
             rest = rest[os.write(self._descriptor, rest) :]
 
     def seal(self, generation: int, *, durable: bool) -> None:
-        """Give the finished file its generation, and wait until both are on the disk."""
+        """Set the finished file's generation, and wait until both are on the disk."""
         os.utime(self._descriptor, ns=(generation, generation))
         if durable:
             os.fsync(self._descriptor)
 
     def discard(self) -> None:
-        """Give up the name, and the file unless it has got another one. Never raises; may be called again."""
+        """Remove the temporary name; a linked file keeps its other name. Never raises; may be called again."""
         if not self._open:
             return
         self._open = False
-        # The name goes first: without the lock, a sweep would take this writer for dead.
+        # Remove the name first: without the lock, a sweep would assume that this writer is dead.
         with contextlib.suppress(OSError):
             os.unlink(self.path)
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def sweep(folder: Path) -> int:
 
 def _open_locked(folder: Path) -> tuple[str, int]:
     while True:
-        # The process id is for people only. Lower case: see `check_file_system`.
+        # The process id is only for people. Lower case: see `check_file_system`.
         path = os.path.join(folder, f"by-{os.getpid()}-{secrets.token_hex(8)}")
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
         # A sweep may come between the two calls; then another name is tried.

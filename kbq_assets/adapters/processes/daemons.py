@@ -1,9 +1,9 @@
-"""Java programs that outlive the command that started them, and are found again whatever died meanwhile.
+"""Java programs that outlive the command that started them, and are found again after any crash.
 
-A daemon carries a marker on its command line, ``-Dkbq.local.<service>=<home>``. The record of its pid is only
-the quick way to it: a process is ours when its pid and start time are the recorded ones *and* it carries the
-marker; when the record is missing or stale (``kill -9`` between start and record), the marker alone finds it.
-So a recycled pid is never signalled, and no daemon is orphaned for good.
+A daemon has a marker on its command line, ``-Dkbq.local.<service>=<home>``. The record of its pid is only a
+shortcut. A process is KBQ's if its pid and start time match the record *and* it has the marker. If the record is
+missing or stale (``kill -9`` between start and record), the marker alone finds the process. So KBQ never signals
+a recycled pid, and no daemon stays orphaned.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import psutil
 
 from kbq_assets.adapters.processes.signals import default_signals
 
-# Both are /proc's clock ticks added to the boot time, which steps when the clock is set.
+# Both are /proc's clock ticks added to the boot time, which jumps when the clock is set.
 START_TIME_TOLERANCE = 2.0
-# Linux shows no arguments between closing the old program's files and setting up the new one's stack.
+# During exec, Linux shows no arguments between closing the old program's files and setting up the new stack.
 EXECUTING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """One program: how it is started, and where its output and its record go."""
+    """One program: its command, its log and its record."""
 
     service: str
     home: Path
@@ -38,23 +38,23 @@ class Daemon:
 
     @property
     def marker(self) -> str:
-        """The argument by which the process is recognised."""
+        """The argument that identifies the process."""
         return marker_of(self.service, self.home)
 
     @property
     def record_path(self) -> Path:
-        """Where the pid is recorded."""
+        """The file that records the pid."""
         return record_path(self.service, self.home)
 
     @property
     def log_path(self) -> Path:
-        """Standard output and error."""
+        """The file for standard output and error."""
         return self.home / "logs" / f"{self.service}.log"
 
 
 @dataclass(frozen=True)
 class DaemonRecord:
-    """What was started: ``started_at`` is the process's own start time (seconds since 1970)."""
+    """A started process; ``started_at`` is its own start time (seconds since 1970)."""
 
     pid: int
     started_at: float
@@ -62,7 +62,7 @@ class DaemonRecord:
 
 
 def marker_of(service: str, home: Path) -> str:
-    """The same for every start of this service of this home."""
+    """The marker: the same for every start of this service in this home."""
     return f"-Dkbq.local.{service}={home}"
 
 
@@ -72,7 +72,7 @@ def record_path(service: str, home: Path) -> Path:
 
 
 def start_daemon(daemon: Daemon) -> psutil.Process:
-    """Start ``daemon`` in a session of its own and record it. The caller holds the lock of the home."""
+    """Start ``daemon`` in its own session and record it. The caller holds the lock of the home."""
     daemon.log_path.parent.mkdir(parents=True, exist_ok=True)
     folder = daemon.home / daemon.service
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def start_daemon(daemon: Daemon) -> psutil.Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # It is meant to outlive this object; without this, Popen warns that it still runs.
+    # The process outlives this object on purpose; this avoids Popen's warning that it still runs.
     started.returncode = 0
     process = psutil.Process(started.pid)
     _write_record(daemon.record_path, process, daemon.port)
@@ -96,7 +96,7 @@ def start_daemon(daemon: Daemon) -> psutil.Process:
 
 
 def find_daemon(service: str, home: Path) -> psutil.Process | None:
-    """The running process of ``service``, mending the record when it was wrong."""
+    """The running process of ``service``; corrects a wrong record."""
     marker, path = marker_of(service, home), record_path(service, home)
     record = read_record(service, home)
     if record is not None:
@@ -110,7 +110,7 @@ def find_daemon(service: str, home: Path) -> psutil.Process | None:
 
 
 def stop_processes(processes: Iterable[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
-    """SIGTERM all, wait, SIGKILL the rest; returns those that had to be killed."""
+    """SIGTERM all, wait, SIGKILL the rest; returns the killed ones."""
     waiting = list(processes)
     for process in waiting:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -124,7 +124,7 @@ def stop_processes(processes: Iterable[psutil.Process], grace_seconds: float) ->
 
 
 def kill_marked(marker: str) -> None:
-    """Kill what an earlier, dead command left running under ``marker``."""
+    """Kill the processes with ``marker`` that an earlier, dead command left running."""
     stop_processes(marked_processes(marker), grace_seconds=2)
 
 
@@ -136,7 +136,7 @@ def marked_processes(marker: str) -> Iterator[psutil.Process]:
 
 
 def read_record(service: str, home: Path) -> DaemonRecord | None:
-    """The record, or None when there is none that can be read."""
+    """The record; None if it is missing or unreadable."""
     try:
         fields = json.loads(record_path(service, home).read_text(encoding="utf-8"))
         return DaemonRecord(int(fields["pid"]), float(fields["started_at"]), int(fields["port"]))
@@ -145,7 +145,7 @@ def read_record(service: str, home: Path) -> DaemonRecord | None:
 
 
 def remove_record(service: str, home: Path) -> None:
-    """After the process has ended."""
+    """Delete the record; call this after the process has ended."""
     record_path(service, home).unlink(missing_ok=True)
 
 
@@ -159,7 +159,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write ``path`` as a whole: readers see the old text or the new."""
+    """Replace the text of ``path`` atomically: readers see the old text or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
@@ -176,12 +176,12 @@ def _recorded_process(record: DaemonRecord, marker: str) -> psutil.Process | Non
 
 
 def _is_marked(process: psutil.Process, marker: str) -> bool:
-    """False for zombies, which have no command line, and for other users' processes."""
+    """Whether a process has the marker; False for zombies, which have no command line, and for other users'."""
     return marker in _arguments_of(process)
 
 
 def _settled_arguments_of(process: psutil.Process) -> Sequence[str]:
-    """The arguments, waiting out the moment in which a program that is being executed has none yet."""
+    """The arguments; waits out the moment during exec in which a process has none."""
     deadline = time.monotonic() + EXECUTING_SECONDS
     while not (arguments := _arguments_of(process)):
         if process.status() == psutil.STATUS_ZOMBIE or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Ports of loopback: who listens, who could."""
+"""Ports of loopback: whether they are free, and who listens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def accepts_connections(port: int) -> bool:
 def can_listen(port: int) -> bool:
     """Whether ``port`` is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        # As Java does: a connection that lingers in TIME_WAIT does not matter, a listener does.
+        # Like Java: a connection in TIME_WAIT does not matter, a listener does.
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             candidate.bind((HOST, port))
@@ -33,10 +33,10 @@ def can_listen(port: int) -> bool:
 
 
 def holder_of(port: int) -> str:
-    """Example: ``nginx (process 123)``; needs rights that a user may not have."""
+    """The listener's name, such as ``nginx (process 123)``; a user may lack the rights to see it."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
             if listens and connection.pid is not None:
                 return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
-    return "another program (which one cannot be seen from here)"
+    return "another program (this user cannot see which one)"

@@ -1,4 +1,4 @@
-"""Protobuf values as Avro records, by Google's own library: schemas compiled by protoc, messages parsed by it.
+"""Protobuf values as Avro records: protoc compiles the schemas, Google's own library parses the messages.
 
     double, float        double, float          Timestamp              timestamp-micros
     int32, sint32, …     int                    Duration               long, microseconds
@@ -8,7 +8,7 @@
     bool, string, bytes  the same               repeated               array
     enum                 string, its name       map                    array of {key, value}
 
-A scalar of proto3 without `optional` is its default where it is absent, as Protobuf says; members of a `oneof` and
+An absent proto3 scalar without `optional` has its default, as in Protobuf; absent members of a `oneof` and
 `optional` fields are null. A message that contains itself has no columns: its schema cannot be staged.
 """
 

@@ -1,4 +1,4 @@
-"""From a schema's text to message types."""
+"""Compiles a schema's text to message types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MessageTypes:
     file: FileDescriptor
 
     def at(self, indexes: Sequence[int]) -> Descriptor | None:
-        """The type at a path of indexes, as Confluent's format names it; None where there is none."""
+        """The type at a path of indexes, as in Confluent's format; None if there is none."""
         types = list(self.file.message_types_by_name.values())
         found: Descriptor | None = None
         for index in indexes:
@@ -37,8 +37,8 @@ class MessageTypes:
 def compile_types(schema: str, references: Mapping[str, str]) -> MessageTypes:
     """Compile a schema. ``references`` are the texts of its imports, by import path.
 
-    Raises EncodingError if the schema or one of its imports is no Protobuf or has no usable name, ConfigurationError if
-    protoc is not installed.
+    Raises EncodingError if the schema or one of its imports is not Protobuf or has an unusable name,
+    ConfigurationError if protoc is not installed.
     """
     main = _free_name(references)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,13 +57,13 @@ def compile_types(schema: str, references: Mapping[str, str]) -> MessageTypes:
 
 
 def _free_name(references: Mapping[str, str]) -> str:
-    """A name for the schema itself that none of its imports has."""
+    """A file name for the schema that differs from its imports'."""
     candidates = ("schema.proto", *(f"schema-{number}.proto" for number in range(len(references))))
     return next(name for name in candidates if name not in references)
 
 
 def _root(folder: Path, name: str, text: str) -> Path:
-    """Write one file below a folder of its own: an import may be called `a`, and another `a/b.proto`."""
+    """Write one file below its own folder: one import may be named `a`, and another `a/b.proto`."""
     try:
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()):
@@ -72,7 +72,7 @@ def _root(folder: Path, name: str, text: str) -> Path:
             )
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    except (OSError, ValueError) as error:  # a NUL, a lone surrogate, a name longer than a file's may be
+    except (OSError, ValueError) as error:  # a NUL, a lone surrogate, or a name too long for a file
         raise EncodingError(
             f"a schema imports {name[:100]!r}, which cannot be compiled: {error}",
             next_step="give the import another name",
@@ -96,7 +96,7 @@ def _compiled(roots: Sequence[Path], main: str, target: Path) -> bytes:
             "--include_imports",
             main,
         ]
-        # protoc explains a syntax error on standard error, which is the worker's log.
+        # protoc explains a syntax error on standard error, in the worker's log.
         if compiler.main(["protoc", *arguments]) != 0:
-            raise EncodingError("the schema is no Protobuf", next_step="look at it in the registry")
+            raise EncodingError("the schema is not Protobuf", next_step="check it in the registry")
     return target.read_bytes()

@@ -1,4 +1,4 @@
-"""Messages as Avro records: a schema per message type, and a function that encodes."""
+"""Messages as Avro records: a schema and an encoding function per message type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def avro_schema_of(type_: Descriptor) -> dict[str, Any]:
 
 
 def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | None]:
-    """A function from a serialised message to an Avro record; None for what is no such message."""
+    """A function from a serialized message to an Avro record; it returns None for other bytes."""
     new = message_factory.GetMessageClass(type_)
     encode = _record(type_)
 
@@ -47,7 +47,7 @@ def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | None]:
         try:
             message.ParseFromString(data)
             return encode(message)
-        except Exception:  # whatever a message does to the library is that message's error row
+        except Exception:  # any exception of the library makes this message an error row
             return None
 
     return row
@@ -66,7 +66,7 @@ def _record_schema(type_: Descriptor, outer: tuple[str, ...]) -> dict[str, Any]:
         raise EncodingError(f"message {type_.full_name} has no field", next_step="give it one")
     inside = (*outer, type_.full_name)
     fields = [{"name": f.name, "type": _field_schema(f, inside)} for f in type_.fields]
-    # A type may be used at several places, and Avro takes each name once: the path makes it unique.
+    # A type may occur at several places, and Avro allows each name once: the path makes it unique.
     name = "_".join((*[n.replace(".", "_") for n in outer[1:]], type_.full_name.replace(".", "_")))
     return {"type": "record", "name": name if outer else type_.name, "fields": fields}
 
@@ -137,7 +137,7 @@ def _map(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
 
     def encode(message: Message, name: str) -> bytes:
         found = getattr(message, name)
-        # Maps have no order; files should.
+        # Maps have no order; sorting makes files deterministic.
         return _items([key(each) + _SOME + value(found[each]) for each in sorted(found)])
 
     return encode
@@ -161,7 +161,7 @@ def _value(field: FieldDescriptor) -> Encode:
 
 def _enum(field: FieldDescriptor) -> Encode:
     names = {number: _text(value.name) for number, value in field.enum_type.values_by_number.items()}
-    # A number that the schema has no name for came from a newer producer.
+    # A newer producer may send a number for which the schema has no name.
     return lambda number: names.get(number) or _text(str(number))
 
 

@@ -18,13 +18,13 @@ from kbq_assets.ports.registry import RegisteredSchema
 
 _SCHEMA_NOT_FOUND: Final = 40403
 _MAX_REFERENCES: Final = 1000
-#: Ids are Java's integers; a record has room for twice as many.
+#: Ids are Java integers; a record has room for twice as many.
 _LARGEST_ID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """Another schema that one refers to: a version of a subject, and the name under which it does."""
+    """A schema that another refers to: a version of a subject, and the name used for it."""
 
     name: str
     subject: str
@@ -32,7 +32,7 @@ class _Reference:
 
     @property
     def path(self) -> str:
-        # A deleted subject still gives its schemas meaning.
+        # Records may still use schemas of a deleted subject.
         return f"subjects/{quote(self.subject, safe='')}/versions/{self.version}?deleted=true"
 
 
@@ -55,14 +55,14 @@ class ConfluentSchemaRegistry:
         self._schemas: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id, references written out. Raises NotFound, Unavailable, ConfigurationError."""
+        """The schema of an id with resolved references. Raises NotFound, Unavailable, ConfigurationError."""
         if schema_id not in self._schemas:
-            # Two threads may both ask: an id never changes its schema.
+            # Two threads may both ask, which is harmless: an id never changes its schema.
             self._schemas[schema_id] = self._fetch(schema_id)
         return self._schemas[schema_id]
 
     def _fetch(self, schema_id: int) -> RegisteredSchema:
-        if not 0 <= schema_id <= _LARGEST_ID:  # to these a registry answers as a wrong address does
+        if not 0 <= schema_id <= _LARGEST_ID:  # a registry answers these ids like a wrong address does
             raise _unknown_id(schema_id)
         reply, address = self._get(f"schemas/ids/{schema_id}")
         if reply.status == 404 and _error_code(reply) == _SCHEMA_NOT_FOUND:
@@ -82,10 +82,10 @@ class ConfluentSchemaRegistry:
         try:
             return json.dumps(inline_references(schema, list(referenced.values())))
         except UnstageableSchema:
-            return schema  # whoever stages records with it says what is wrong, and with which schema
+            return schema  # the code that stages records with it reports the error with the schema
 
     def _referenced(self, answer: Mapping[str, Any]) -> dict[_Reference, str]:
-        """The schemas that one refers to, and those these refer to."""
+        """The schemas that a schema refers to, directly and indirectly."""
         schemas: dict[_Reference, str] = {}
         wanted = _references_of(answer)
         while wanted:
@@ -94,7 +94,7 @@ class ConfluentSchemaRegistry:
                 continue
             if len(schemas) == _MAX_REFERENCES:
                 raise Unavailable(
-                    f"a schema has more than {_MAX_REFERENCES} references", next_step="look at it"
+                    f"a schema has more than {_MAX_REFERENCES} references", next_step="simplify it"
                 )
             what = f"version {reference.version} of {reference.subject}, which a schema refers to,"
             reply, address = self._get(reference.path)
@@ -108,7 +108,7 @@ class ConfluentSchemaRegistry:
 
 
 def first_reply(addresses: Iterable[Endpoint], ask: Callable[[Endpoint], Reply]) -> tuple[Reply, str]:
-    """The first answer that any address gives, and that address. Raises Unavailable, ConfigurationError."""
+    """The first answer of any address, and that address. Raises Unavailable, ConfigurationError."""
     error: KbqError | None = None
     for endpoint in addresses:
         try:
@@ -131,7 +131,7 @@ def _error_code(reply: Reply) -> Any:
 
 
 def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
-    """The JSON object of a good answer that has a schema. Raises ConfigurationError or Unavailable for others."""
+    """The JSON object of a successful answer with a schema. Raises ConfigurationError or Unavailable for others."""
     if reply.status in (401, 403):
         raise ConfigurationError(
             f"the schema registry at {address} does not let this user read {what} (HTTP {reply.status})",
@@ -169,10 +169,10 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
 
 
 def refused(reply: Reply, address: str) -> Unavailable:
-    """The error of an answer that is none."""
+    """The error for an unusable answer."""
     return Unavailable(
         f"the schema registry at {address} answers with HTTP {reply.status}, error code {_error_code(reply)}",
-        next_step="look at its log; the next run goes on by itself",
+        next_step="check its log; the next run retries",
     )
 
 

@@ -26,12 +26,12 @@ class Tls:
     key_password: str = field(default="", repr=False)
 
     def context(self) -> ssl.SSLContext:
-        """The TLS settings of a connection. Raises ConfigurationError when a file cannot be used."""
+        """The TLS settings of a connection. Raises ConfigurationError if a file cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
             if self.certificate_file:
                 context.load_cert_chain(self.certificate_file, self.key_file or None, self._password)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             files = ", ".join(filter(None, (self.ca_file, self.certificate_file, self.key_file)))
             raise ConfigurationError(
                 f"the registry's TLS files cannot be used ({error.strerror or type(error).__name__}): {files}",
@@ -40,13 +40,13 @@ class Tls:
         return context
 
     def _password(self) -> str:
-        # Called for an encrypted key only; without this OpenSSL would ask at the terminal.
+        # Called only for an encrypted key; otherwise OpenSSL would ask at the terminal.
         return self.key_password
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A bearer token, or a user's name and password, or nothing."""
+    """A bearer token, a user's name and password, or neither."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -64,7 +64,7 @@ class Credentials:
 
 
 class Endpoint:
-    """One base address. Its own credentials are removed from it, and used unless others are given."""
+    """One base address. Credentials in it are removed, and used unless others are configured."""
 
     def __init__(self, url: str, credentials: Credentials, client: HttpClient) -> None:
         parts = _checked(url)

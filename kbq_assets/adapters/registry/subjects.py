@@ -1,4 +1,4 @@
-"""The `SubjectRegistry` port over Confluent's HTTP API: what `kbq catalog` asks and registers."""
+"""The `SubjectRegistry` port over Confluent's HTTP API, for `kbq catalog`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_SUBJECT: Final = frozenset({40401, 40402})
 
 
 class ConfluentSubjects:
-    """Subjects of the registry that ``registry`` reads schemas from, with its credentials."""
+    """Subjects of the registry behind ``registry``, with its credentials."""
 
     def __init__(self, registry: ConfluentSchemaRegistry) -> None:
         self._endpoints = registry.endpoints
@@ -35,7 +35,7 @@ class ConfluentSubjects:
         """Why a schema cannot become the subject's next version. Raises Unavailable."""
         path, body = f"compatibility/subjects/{_quoted(subject)}/versions", _body(schema, schema_type)
         reply, address = self._post(f"{path}?verbose=true", body)
-        # Some registries know no more than the latest version; Apicurio judges by all, whatever the subject demands.
+        # Some registries check only the latest version; Apicurio checks all, whatever the subject's level is.
         is_unknown = reply.status in (404, 405) and _code(reply) not in _NO_SUBJECT
         if is_unknown or (self._complaints(reply, address) and not self._is_transitive(subject)):
             reply, address = self._post(f"{path}/latest?verbose=true", body)
@@ -49,10 +49,10 @@ class ConfluentSubjects:
         answer = self._good(reply, address)
         if answer.get("is_compatible"):
             return ()
-        return tuple(map(str, answer.get("messages") or ("the registry says no more than that",)))
+        return tuple(map(str, answer.get("messages") or ("the registry gives no reason",)))
 
     def _is_transitive(self, subject: str) -> bool:
-        """Whether versions before the latest count. They do where the registry does not tell."""
+        """Whether versions before the latest count. If the registry does not report it, they do."""
         for path in (f"config/{_quoted(subject)}?defaultToGlobal=true", "config"):
             reply, _ = self._get(path)
             if reply.status == 200 and isinstance(reply.json, Mapping):
@@ -60,10 +60,10 @@ class ConfluentSubjects:
         return True
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
-        """Whether a subject has a schema in one of its versions. Raises Unavailable."""
+        """Whether one of the subject's versions is this schema. Raises Unavailable."""
         reply, address = self._post(f"subjects/{_quoted(subject)}", _body(schema, schema_type))
         if reply.status in (404, 422):
-            return False  # 422: it is no schema, which is said when it is to be registered
+            return False  # 422: the schema is invalid; `register` reports it
         self._good(reply, address)
         return True
 
@@ -73,8 +73,8 @@ class ConfluentSubjects:
         reply, address = self._post(path, _body(schema, schema_type))
         if reply.status in (409, 422):
             raise Refused(
-                f"the registry does not take the schema of {subject}: {_message(reply)}",
-                next_step="mend the schema, or the subject's compatibility",
+                f"the registry does not accept the schema of {subject}: {_message(reply)}",
+                next_step="fix the schema, or the subject's compatibility",
             )
         return int(self._good(reply, address)["id"])
 
@@ -95,7 +95,7 @@ def _quoted(subject: str) -> str:
 
 
 def _body(schema: str, schema_type: str) -> dict[str, str]:
-    # AVRO is what registries take a schema for that says nothing; some older ones know no other word.
+    # AVRO is the registries' default type; some older ones know no other.
     return {"schema": schema} if schema_type == "AVRO" else {"schema": schema, "schemaType": schema_type}
 
 

@@ -116,7 +116,7 @@ def test_silence_after_an_insertion_is_an_unknown_outcome_and_is_not_broken_by_a
 ) -> None:
     server.reply(INSERT, loaded("kbq-1a2b-7"))
     server.faults.add(Fault(INSERT, fault))
-    with pytest.raises(UnknownOutcome, match="the next run looks for the job"):
+    with pytest.raises(UnknownOutcome, match="the next run gets the job"):
         call(server.warehouse(patience_seconds=5))
     assert len(server.requests) == 1
 

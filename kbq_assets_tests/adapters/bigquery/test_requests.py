@@ -397,7 +397,7 @@ def test_a_change_that_somebody_else_overtook_is_planned_anew(server: CannedBigQ
 def test_a_change_without_an_end_of_others_is_unavailable(server: CannedBigQuery) -> None:
     server.reply("tables.get", table_resource(ID))
     server.refuse("tables.patch", 412, "conditionNotMet")
-    with pytest.raises(Unavailable, match="others change it"):
+    with pytest.raises(Unavailable, match="others keep changing it"):
         server.warehouse().update_columns(TABLE, (Column("mine", "STRING"),))
 
 

@@ -124,7 +124,7 @@ def test_imports_are_the_registry_s_references() -> None:
 )
 def test_what_is_no_schema_is_refused(schema: str) -> None:
     if schema:
-        with pytest.raises(EncodingError, match="no Protobuf"):
+        with pytest.raises(EncodingError, match="not Protobuf"):
             compile_types(schema, {})
     else:
         assert compile_types(schema, {}).at([0]) is None

@@ -134,7 +134,7 @@ def test_json_schemas_are_judged_without_a_registry(
     ("schema", "expected"),
     [
         (proto_order("string a = 1"), None),
-        ("message {", ":1: the schema is no Protobuf"),
+        ("message {", ":1: the schema is not Protobuf"),
         (proto_order("string a = 1", "int64 sent_at = 2"), ":3: Order.sent_at: is a time by its name"),
         (proto_order("google.protobuf.Timestamp sent_at = 1").replace("message", STAMP, 1), None),
         (NESTED, ":2: Line.sent_at: is a time by its name"),
