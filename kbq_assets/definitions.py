@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.defs.translator import AssetTranslator
     from kbq_assets.extras.catalog.apply import CatalogCommands
     from kbq_assets.extras.doctor.cli import Doctor
-    from kbq_assets.extras.notices.pipeline import NoticePorts
-    from kbq_assets.extras.notices.port import Notifier
+    from kbq_assets.extras.notices.model import Notifier
+    from kbq_assets.extras.notices.send import NoticePorts
     from kbq_assets.extras.reconcile.reconciler import Reconciler
     from kbq_assets.extras.reconcile.records import Expected
     from kbq_assets.pipelines.deployment import Deployment
@@ -226,19 +226,18 @@ class Parts:
     @cached_property
     def notices(self) -> NoticePorts:
         """What notices are made from, and their notifiers."""
-        from kbq_assets.extras.notices.news import Contradictions
-        from kbq_assets.extras.notices.pipeline import NoticePorts
+        from kbq_assets.extras.notices.observe import Observed
+        from kbq_assets.extras.notices.send import NoticePorts
+        from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 
-        deployment, sources = self.deployment, self.deployment.sources
-        return NoticePorts(
-            deployment.load_store,
-            self.adapters.notifiers(),
+        store, sources = self.deployment.load_store, self.deployment.sources
+        observed = Observed(
             self.observer.checks,
             self.observer.tables,
-            deployment.settings.notify.repeat_hours * 3_600_000,
             sources.uncatalogued,
-            lambda: Contradictions.read(deployment.load_cache, (e.settings for e in sources.read())),
+            lambda: read_evolutions(store, (entry.settings for entry in sources.read())),
         )
+        return NoticePorts(store, observed, self.adapters.notifiers())
 
     @cached_property
     def doctor(self) -> Doctor:
@@ -262,18 +261,9 @@ class Parts:
         translator = translator or AssetTranslator()
         return dg.Definitions.merge(
             build_definitions(self, translator, resources),
-            notice_definitions(self.deployment, lambda: self.notices),
-            reconcile_definitions(self.reconciler, translator, self._note_counts),
+            notice_definitions(self.deployment.settings.notify, translator, lambda: self.notices),
+            reconcile_definitions(self.reconciler, translator),
         )
-
-    def _note_counts(self, check: dg.AssetCheckEvaluation, run_id: str) -> None:
-        """Tell the notifiers of a scheduled count's result."""
-        from kbq_assets.extras.notices.pipeline import note_counts
-
-        deployment = self.deployment
-        if deployment.settings.notify.notifiers:
-            text = next(iter((check.description or "").splitlines()), "")
-            note_counts(deployment.load_store, text, run_id, agree=check.passed)
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,9 @@ from urllib3.exceptions import HTTPError
 
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.ports.clock import Clock
+
+# Its debug lines show paths, which may be secrets.
+logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
 MAX_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 1 << 16

@@ -71,8 +71,8 @@ class Automation:
     def notices(self, kind: str) -> list[tuple[str, str]]:
         """Subjects and texts of what the webhook was told."""
         documents = [json.loads(posted.body) for posted in self.hook.posted]
-        items = [item for document in documents if document["kind"] == kind for item in document["items"]]
-        return [(item["subject"], item["text"]) for item in items]
+        items = [item for document in documents for item in document["items"]]
+        return [(item["subject"], item["text"]) for item in items if item["kind"] == kind]
 
     def hold(self, call: str) -> None:
         (self.folder / "held").unlink(missing_ok=True)

@@ -1,33 +1,32 @@
-"""A notifier that keeps what it is told, and fails when a test says so."""
+"""A notifier that keeps its messages, and fails when a test wants it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kbq_assets.extras.notices.model import Notice
+from kbq_assets.extras.notices.model import Message, Notifier
 
 
 @dataclass
 class FakeNotifier:
-    """The `Notifier` port. ``error`` is raised instead of taking a notice; ``after`` notices were taken by then."""
+    """``port`` is the notifier. ``error`` is raised instead of taking a message."""
 
     name: str = "fake-1"
     error: BaseException | None = None
-    after: int = 0
-    taken: list[Notice] = field(default_factory=list)
+    taken: list[Message] = field(default_factory=list)
 
     @property
-    def shown(self) -> str:
-        return f"fake:{self.name}"
+    def port(self) -> Notifier:
+        return Notifier(self.name, f"fake:{self.name}", self.send)
 
-    def send(self, notice: Notice) -> None:
-        if self.error is not None and len(self.taken) >= self.after:
+    def send(self, message: Message) -> None:
+        if self.error is not None:
             raise self.error
-        self.taken.append(notice)
+        self.taken.append(message)
 
     @property
     def titles(self) -> list[str]:
-        """What was told, and forget it."""
-        titles = [notice.title for notice in self.taken]
+        """The titles of all items since the last call."""
+        titles = [item.title for message in self.taken for item in message.items]
         self.taken.clear()
         return titles

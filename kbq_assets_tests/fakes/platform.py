@@ -26,7 +26,7 @@ from kbq_assets_tests.fakes.topic_admin import FakeSubjects, FakeTopicAdmin
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
 if TYPE_CHECKING:
-    from kbq_assets.extras.notices.port import Notifier
+    from kbq_assets.extras.notices.model import Notifier
     from kbq_assets.extras.reconcile.records import Expected
 
 TOPIC = "shop.orders.v1"

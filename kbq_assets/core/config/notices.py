@@ -15,7 +15,7 @@ from kbq_assets.core.errors import ConfigurationError
 SECURITY: Final = ("starttls", "tls", "none")
 _REFERENCE = re.compile(r"(env|file|gsm|plugin):.+")
 _ADDRESS = re.compile(r"[^@\s<>,\"]+@[^@\s<>,\"]+")
-_KIND = re.compile(r"[a-z][a-z0-9_-]*")
+_KINDS: Final = ("slack", "email", "webhook", "apprise")
 _URL = re.compile(r"https?://\S+")
 
 
@@ -67,9 +67,6 @@ class SmtpSettings:
     )
     password: str = variable("KBQ_SMTP_PASSWORD", "password; env:NAME or file:PATH allowed", "", secret=True)
     sender: str = variable("KBQ_SMTP_FROM", "sender's address of notices, needed for e-mail", "")
-    ca_file: str = variable(
-        "KBQ_SMTP_CA_FILE", "certificate authorities that sign the mail server's certificate", ""
-    )
 
     def __post_init__(self) -> None:
         if self.security == "none" and self.password:
@@ -81,21 +78,18 @@ class SmtpSettings:
 
 @dataclass(frozen=True)
 class NotifySettings:
-    """Who receives notices (nobody by default), how often lasting conditions are repeated, how often Dagster checks.
+    """Who receives notices (nobody by default), and how often Dagster checks.
 
     ``webhook_secret`` signs what webhooks get. ``ui_url`` is the address of Dagster's UI, for links.
     """
 
     notifiers: tuple[NotifierSpec, ...] = variable(
         "KBQ_NOTIFY",
-        "failure notification targets: slack:env:NAME, email:ADDRESS, webhook:URL, …, with commas",
+        "failure notification targets: slack:env:NAME, email:ADDRESS, webhook:URL, apprise:env:NAME, with commas",
         (),
         lambda _, value: parse_notifiers(value),
         shown_default="nobody",
         show=lambda specs: ",".join(spec.shown for spec in specs),
-    )
-    repeat_hours: int = variable(
-        "KBQ_NOTIFY_REPEAT_HOURS", "hours after which a lasting condition is reported again", 24, whole(1)
     )
     every_seconds: int = variable(
         "KBQ_NOTIFY_SECONDS",
@@ -126,10 +120,10 @@ class NotifySettings:
 
 def _spec(word: str, number: int) -> NotifierSpec:
     kind, colon, target = word.partition(":")
-    if not (colon and target and _KIND.fullmatch(kind)):
+    if not (colon and target and kind in _KINDS):
         raise ConfigurationError(
             f"entry {number} of KBQ_NOTIFY is not a notifier",
-            next_step="write kind:target, such as email:a@b.org",
+            next_step=f"write kind:target, such as email:a@b.org; the kinds are {', '.join(_KINDS)}",
         )
     _check_target(kind, target, number)
     return NotifierSpec(kind, target)
@@ -139,6 +133,8 @@ def _check_target(kind: str, target: str, number: int) -> None:
     is_reference = bool(_REFERENCE.fullmatch(target))
     if kind == "slack" and not is_reference:
         raise _refused(number, "a Slack webhook's URL is a secret", "slack:env:NAME or slack:file:PATH")
+    if kind == "apprise" and not is_reference:
+        raise _refused(number, "an Apprise URL holds secrets", "apprise:env:NAME or apprise:file:PATH")
     if kind == "webhook" and not (is_reference or _URL.fullmatch(target)):
         raise _refused(
             number, "a webhook needs a URL", "webhook:https://…, webhook:env:NAME or webhook:file:PATH"

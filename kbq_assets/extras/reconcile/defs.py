@@ -3,7 +3,6 @@
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import dagster as dg
 
@@ -18,13 +17,8 @@ from kbq_assets.extras.reconcile.count_comparison import TableCount
 from kbq_assets.extras.reconcile.counts import CountReport, CountSelection
 from kbq_assets.extras.reconcile.reconciler import Reconciler
 
-#: Receives the result of a scheduled count, and the run that made it.
-OnCounted: TypeAlias = Callable[[dg.AssetCheckEvaluation, str], None]
 
-
-def reconcile_definitions(
-    reconciler: Reconciler, translator: AssetTranslator, on_counted: OnCounted = lambda check, run_id: None
-) -> dg.Definitions:
+def reconcile_definitions(reconciler: Reconciler, translator: AssetTranslator) -> dg.Definitions:
     """The check ``warehouse_counts_agree``, the job ``reconcile`` and its schedule."""
     key = translator.warehouse_tables
 
@@ -36,7 +30,7 @@ def reconcile_definitions(
 
     spec = check_spec(COUNTS_AGREE, translator)
     check = dg.asset_check(asset=spec.asset_key, name=spec.name, description=spec.description)
-    job = _reconcile_job(counted, on_counted)
+    job = _reconcile_job(counted)
     return dg.Definitions(
         asset_checks=[check(warehouse_counts_agree)],
         jobs=[job],
@@ -45,12 +39,11 @@ def reconcile_definitions(
     )
 
 
-def _reconcile_job(counted: Callable[[], dg.AssetCheckEvaluation], on_counted: OnCounted) -> dg.JobDefinition:
+def _reconcile_job(counted: Callable[[], dg.AssetCheckEvaluation]) -> dg.JobDefinition:
     def reconcile(context: dg.OpExecutionContext) -> OpEvents:
         check = counted()
         context.log.info(check.description or "")
         yield check  # a difference is a failed check, not a failed run
-        on_counted(check, context.run_id)
         yield dg.Output(None)
 
     op = dg.op(name="reconcile", out=dg.Out(dg.Nothing))(reconcile)

@@ -81,7 +81,7 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
         run(command)
     # A parked table, of which somebody is told, and whose windows go to its backlog.
     run("park", "--table", "shop.orders", "--yes")
-    world.notifiers = [FakeNotifier()]
+    world.notifiers = [FakeNotifier().port]
     run("notify")
     for _ in range(2):
         world.produce(2)

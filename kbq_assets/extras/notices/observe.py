@@ -1,0 +1,109 @@
+"""What is wrong: failed checks, quarantined files, a broker or state that is away. What is new: tables, columns, topics
+without a catalog entry, variants of contradicting schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import StateError
+from kbq_assets.core.loading.schema_changes import NEWS_MS
+from kbq_assets.core.observation.check_names import DATA_FRESH, LAG_SHORT, PARTITIONS_RUN, WARN
+from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.topics.evolution import Evolution
+from kbq_assets.extras.notices import model
+from kbq_assets.extras.notices.model import INFO, Condition
+from kbq_assets.pipelines.observation.checks import CheckReport
+from kbq_assets.pipelines.observation.status import TableStatus
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a poll reads. ``uncatalogued``: those of the broker's other topics that the catalog lacks, each with the
+    command that adds it."""
+
+    checks: Callable[[], CheckReport]
+    tables: Callable[[], tuple[TableStatus, ...]]
+    uncatalogued: Callable[[Iterable[str]], Iterable[tuple[str, str]]]
+    evolutions: Callable[[], Iterable[Evolution]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is wrong or new. ``unseen``: kinds and keys that could not be observed."""
+
+    conditions: tuple[Condition, ...] = ()
+    unseen: frozenset[str] = frozenset()
+
+    def __add__(self, other: Observation) -> Observation:
+        return Observation(self.conditions + other.conditions, self.unseen | other.unseen)
+
+
+#: A variant whose state cannot be read at the moment is no news when it can.
+_KEPT: Final = frozenset({model.CONTRADICTION})
+
+
+def observe(world: Observed, now_ms: int) -> Observation:
+    """Everything that is wrong now, and what is new. Raises Unavailable if the store does not answer."""
+    try:
+        report, tables, evolutions = world.checks(), world.tables(), tuple(world.evolutions())
+    except StateError as error:
+        broken = Condition(model.BROKEN_STATE, "the staging area", error.message, commands=(error.next_step,))
+        return Observation((broken,), frozenset({model.ALL}))
+    # A stopped topic is behind, and its data is old: only the stop is reported.
+    stopped = [result.subject for result in report.failures if result.check == PARTITIONS_RUN]
+    unseen = _KEPT | {f"{kind}/{topic}" for topic in stopped for kind in (LAG_SHORT, DATA_FRESH)}
+    found = [c for c in map(_of_check, report.failures) if c.key not in unseen]
+    found += [*_quarantined(tables), *_of_tables(tables, now_ms)]
+    if any(table.state == "failed" for table in tables):
+        unseen |= {model.NEW_TABLE, model.NEW_COLUMNS}
+    if report.unknown:
+        why = next(iter(report.unknown.values()))
+        found.append(Condition(model.UNREACHABLE, "broker", why, commands=("kbq doctor",)))
+        unseen |= {model.NEW_TOPIC, *report.unknown}
+    for topic, command in world.uncatalogued(report.others):
+        text = "the broker has it, the catalog does not"
+        found.append(Condition(model.NEW_TOPIC, topic, text, INFO, (command,), lasts=False))
+    for each in evolutions:
+        found.append(
+            Condition(
+                model.CONTRADICTION,
+                each.table,
+                str(each),
+                WARN,
+                ("kbq status",),
+                lasts=False,
+                mark=each.column,
+            )
+        )
+    return Observation(tuple(found), unseen)
+
+
+def _of_check(result: CheckResult) -> Condition:
+    # The number of stopped partitions is a size. A lag is not: it changes at every poll.
+    size = int(result.numbers.get("partitions", 0))
+    blocked = "; its files are not loaded until this passes" if result.blocks else ""
+    commands = tuple(filter(None, result.commands))
+    return Condition(
+        result.check, result.subject, result.message + blocked, result.severity, commands, size=size
+    )
+
+
+def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:
+    for table in tables:
+        if size := table.quarantined_files:
+            text = (
+                f"{size} files that no load job accepts were set aside; the others are loaded. Hours of their rows are"
+                " not complete until you continue without them: the second command"
+            )
+            commands = ("kbq errors list", f"kbq resume --table {table.table}")
+            yield Condition(model.QUARANTINED, str(table.table), text, WARN, commands, size=size, lasts=False)
+
+
+def _of_tables(tables: Iterable[TableStatus], now_ms: int) -> Iterator[Condition]:
+    for table in tables:
+        for change in table.changes:
+            if now_ms - change.at_ms < NEWS_MS:
+                kind, mark = model.NEW_TABLE if change.created else model.NEW_COLUMNS, str(change.at_ms)
+                yield Condition(kind, str(table.table), str(change), INFO, lasts=False, mark=mark)

@@ -1,0 +1,106 @@
+"""Send each notifier what it does not know yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.observation.check_names import COUNTS_AGREE
+from kbq_assets.core.protocol.names import NOTICES
+from kbq_assets.extras.notices.model import INFO, TEST, Condition, Ledger, Message, Notifier
+from kbq_assets.extras.notices.observe import Observation, Observed, observe
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+
+#: Time limit of a poll's sending: Dagster ends a tick after 60 seconds.
+SEND_SECONDS: Final = 45.0
+#: Dagster's sensor observes counts of the warehouse; a poll makes none.
+_NO_COUNTS: Final = Observation(unseen=frozenset({COUNTS_AGREE}))
+_LOGGER: Final = logging.getLogger("kbq.notices")
+
+
+@dataclass(frozen=True)
+class NoticePorts:
+    """What notices are made from, where they go, and the store that keeps the ledgers."""
+
+    store: ObjectStore
+    observed: Observed
+    notifiers: Sequence[Notifier]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What one notifier was sent, "" for nothing, and why it did not accept it, if so."""
+
+    notifier: str
+    sent: str = ""
+    failure: str = ""
+
+
+def send_changes(ports: NoticePorts, more: Observation = _NO_COUNTS) -> tuple[Delivery, ...]:
+    """Send each notifier what it does not know yet. Raises Unavailable if the store does not answer."""
+    if not ports.notifiers:
+        return ()
+    now_ms = ports.store.now_ms()
+    found = observe(ports.observed, now_ms) + more
+    return _to_each(ports.notifiers, lambda notifier: _send_changes(ports.store, notifier, found, now_ms))
+
+
+def send_now(notifiers: Sequence[Notifier], message: Message) -> tuple[Delivery, ...]:
+    """Send each notifier a message, without ledgers."""
+
+    def send(notifier: Notifier) -> Delivery:
+        notifier.send(message)
+        return Delivery(notifier.shown, message.title)
+
+    return _to_each(notifiers, send)
+
+
+def trial_message(now_ms: int) -> Message:
+    """The message of `kbq notify --test`."""
+    return Message((Condition(TEST, "kbq", "notices reach you here", INFO, phase=TEST),), now_ms)
+
+
+def _send_changes(store: ObjectStore, notifier: Notifier, found: Observation, now_ms: int) -> Delivery:
+    path = f"{NOTICES}{notifier.name}.json"
+    stored = state.find(store, Ledger, path)
+    before = Ledger() if stored is None else stored.value
+    items, after = before.plan(found.conditions, found.unseen)
+    message = Message(items, now_ms)
+    if items:
+        notifier.send(message)
+    if after != before:
+        if stored is None:
+            state.create(store, path, Ledger())
+        state.change(store, Ledger, path, lambda _: after)
+    return Delivery(notifier.shown, message.title if items else "")
+
+
+def _to_each(notifiers: Sequence[Notifier], send: Callable[[Notifier], Delivery]) -> tuple[Delivery, ...]:
+    """One delivery for each notifier. One that fails or hangs does not stop the others."""
+    pool = ThreadPoolExecutor(max(1, len(notifiers)), "kbq-notify")
+    sending = {notifier.shown: pool.submit(send, notifier) for notifier in notifiers}
+    wait(sending.values(), SEND_SECONDS)
+    pool.shutdown(wait=False)
+    deliveries = tuple(_delivery(shown, future) for shown, future in sending.items())
+    for failure in failures(deliveries):
+        _LOGGER.warning("%s", failure)
+    return deliveries
+
+
+def failures(deliveries: Iterable[Delivery]) -> tuple[str, ...]:
+    """Why notifiers did not accept their messages."""
+    return tuple(f"{d.notifier}: {d.failure}" for d in deliveries if d.failure)
+
+
+def _delivery(shown: str, future: Future[Delivery]) -> Delivery:
+    if not future.done():
+        return Delivery(shown, failure=f"no answer within {SEND_SECONDS:.0f} s")
+    if (error := future.exception()) is None:
+        return future.result()
+    # The text of another error may hold a secret.
+    return Delivery(shown, failure=str(error) if isinstance(error, KbqError) else type(error).__name__)

@@ -1,0 +1,102 @@
+"""The notifiers of `KBQ_NOTIFY`: webhooks by KBQ's HTTP client; Slack, e-mail and all others by Apprise.
+
+Opening a notifier reads no secret and connects to nothing: what is wrong with one shows when it sends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+import logging
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from kbq_assets.adapters.http import post_json
+from kbq_assets.adapters.secrets import resolve
+from kbq_assets.core.config.notices import NotifierSpec, NotifySettings
+from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.extras.notices.model import Message, Notifier
+from kbq_assets.ports.clock import Clock
+
+#: ``sha256=`` and the HMAC-SHA-256 of the body, in hex.
+SIGNATURE: Final = "X-KBQ-Signature"
+#: The form of a webhook's document. Fields may be added to it.
+VERSION: Final = 2
+#: KBQ's names and Apprise's.
+_TYPES: Final = {"error": "failure", "warn": "warning"}
+_SECURITY: Final = {"starttls": "starttls", "tls": "ssl", "none": "insecure"}
+
+
+def open_notifiers(settings: NotifySettings, clock: Clock) -> tuple[Notifier, ...]:
+    """The notifiers of `KBQ_NOTIFY`, in its order."""
+    senders = {"webhook": _post}
+    return tuple(
+        Notifier(spec.name, spec.shown, partial(senders.get(spec.kind, _notify), spec, settings, clock))
+        for spec in settings.notifiers
+    )
+
+
+def _post(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message: Message) -> None:
+    """Post a JSON document, signed if there is a key."""
+    url, key = resolve("KBQ_NOTIFY", spec.target), resolve("KBQ_WEBHOOK_SECRET", settings.webhook_secret)
+    document = {
+        "version": VERSION,
+        "title": message.title,
+        "severity": message.severity,
+        "time": f"{datetime.fromtimestamp(message.time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "items": [dataclasses.asdict(item) for item in message.items],
+    }
+    body = json.dumps(document, ensure_ascii=False).encode()
+    post_json(clock, spec.shown, url, body, {SIGNATURE: signature(key, body)} if key else {})
+
+
+def signature(key: str, body: bytes) -> str:
+    """The signature of a body. A receiver compares it (with `hmac.compare_digest`) with its own."""
+    return "sha256=" + hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
+
+
+def _notify(spec: NotifierSpec, settings: NotifySettings, clock: Clock, message: Message) -> None:
+    """Send plain text by Apprise."""
+    import apprise
+
+    apprise.logger.setLevel(logging.CRITICAL)  # its log shows addresses, which may be secrets
+    target = _mail(settings, spec.target) if spec.kind == "email" else resolve("KBQ_NOTIFY", spec.target)
+    asset = apprise.AppriseAsset(
+        app_id="KBQ",
+        http_redirects=False,
+        image_url_mask="",
+        default_service_retry=2,
+        default_service_wait=0.5,
+    )
+    service = apprise.Apprise(asset=asset)
+    if not service.add(target):
+        raise ConfigurationError(
+            f"Apprise does not know the address of {spec.shown}",
+            next_step="correct it, then kbq notify --test",
+        )
+    title, kind = " ".join(message.title.split()), _TYPES.get(message.severity, "info")
+    if not service.notify(message.text, title, kind, body_format=apprise.NotifyFormat.TEXT):
+        raise Unavailable(
+            f"{spec.shown} does not accept the message", next_step="see why with the command apprise -vv URL"
+        )
+
+
+def _mail(settings: NotifySettings, recipient: str) -> dict[str, Any]:
+    """A mail server and a recipient, as the parts of an Apprise URL."""
+    smtp = settings.smtp
+    return {
+        "schema": "mailtos",
+        "host": smtp.sender.rpartition("@")[2],
+        "smtp_host": smtp.host,
+        "port": smtp.port,
+        "secure_mode": _SECURITY[smtp.security],
+        "user": resolve("KBQ_SMTP_USERNAME", smtp.username) or None,
+        "password": resolve("KBQ_SMTP_PASSWORD", smtp.password) or None,
+        "from_addr": smtp.sender,
+        "targets": [recipient],
+        "headers": {"Auto-Submitted": "auto-generated"},  # no holiday replies: RFC 3834
+        "format": "text",
+    }
