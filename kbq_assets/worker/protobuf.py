@@ -13,7 +13,7 @@ from kbq_assets.adapters.protobuf import MessageTypes, avro_schema_of, compile_t
 from kbq_assets.core.errors import EncodingError, NotFound
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
-from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.chunk import Chunk, decode_long
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import PREFIX
@@ -22,6 +22,8 @@ from kbq_assets.worker.translate import UNREADABLE, framed, problem, produced_id
 #: Message types other than a schema's first have ids from here on, which follow from schema and type.
 FIRST_TYPE_ID = 2**30
 _MOST_INDEXES = 100
+#: Bytes of an index: an int.
+_LONGEST_INDEX = 5
 
 
 @dataclass(frozen=True)
@@ -141,12 +143,9 @@ def _indexes(body: bytes) -> tuple[tuple[int, ...], int] | None:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it; -1 for none."""
-    raw = shift = 0
-    while position < len(body) and shift < 35:
-        byte = body[position]
-        raw |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), position
-    return -1, position
+    """A zigzag varint and the position after it; -1 if there is none."""
+    try:
+        value, size = decode_long(body[position : position + _LONGEST_INDEX], 0)
+    except IndexError:
+        return -1, position
+    return value, position + size

@@ -1,4 +1,4 @@
-"""Avro container files, block by block. Strict: a file that is cut short is never taken for a short file."""
+"""The blocks of an Avro container file, decompressed. What is wrong with a file is the load job's error."""
 
 from __future__ import annotations
 
@@ -11,20 +11,8 @@ from typing import BinaryIO, Final
 import cramjam
 
 from kbq_assets.adapters.duckdb.errors import BadFile
-
-_MAGIC: Final = b"Obj\x01"
-_SYNC_BYTES: Final = 16
-#: A larger block, or header entry, is taken for a corrupt length. Ours are some 256 KiB.
-_MAX_BLOCK: Final = 1 << 30
-
-
-@dataclass(frozen=True)
-class Header:
-    """The header of a container file. ``schema`` is the writer's, as JSON text."""
-
-    schema: str
-    codec: str
-    sync_marker: bytes
+from kbq_assets.wire.files import read_container
+from kbq_assets.wire.files.read_container import DamagedFile, Header
 
 
 @dataclass(frozen=True)
@@ -37,71 +25,27 @@ class Block:
 
 def read_header(stream: BinaryIO) -> Header:
     """Read the header. Raises BadFile."""
-    if stream.read(len(_MAGIC)) != _MAGIC:
-        raise BadFile("it is not an Avro container file")
-    entries = _read_metadata(stream)
     try:
-        schema = entries["avro.schema"].decode()
-        json.loads(schema)
-        codec = entries.get("avro.codec", b"null").decode("ascii")
+        header = read_container.read_header(stream)
+        json.loads(header.schema)
+    except DamagedFile as error:
+        raise BadFile(error.message) from error
     except (KeyError, ValueError) as error:
         raise BadFile(f"its header is damaged: {error}") from error
-    if codec not in _DECOMPRESS:
-        raise BadFile(f"its codec {codec!r} is not supported")
-    return Header(schema, codec, _exactly(stream, _SYNC_BYTES))
+    if header.codec not in _DECOMPRESS:
+        raise BadFile(f"its codec {header.codec!r} is not supported")
+    return header
 
 
 def read_blocks(stream: BinaryIO, header: Header) -> Iterator[Block]:
     """Read the blocks after the header, to the end of the file. Raises BadFile."""
-    while first := stream.read(1):
-        count, size = _read_long(stream, first), _read_long(stream)
-        if count < 0 or not 0 <= size <= _MAX_BLOCK:
-            raise BadFile(f"a block claims {count} records in {size} bytes")
-        data = _exactly(stream, size)
-        if _exactly(stream, _SYNC_BYTES) != header.sync_marker:
-            raise BadFile("a block does not end with the file's sync marker")
-        try:
+    try:
+        for count, data in read_container.read_blocks(stream, header):
             yield Block(count, _DECOMPRESS[header.codec](data))
-        except (zlib.error, cramjam.DecompressionError) as error:
-            raise BadFile(f"a block cannot be decompressed: {error}") from error
-
-
-def _read_metadata(stream: BinaryIO) -> dict[str, bytes]:
-    entries: dict[str, bytes] = {}
-    while count := _read_long(stream):
-        if count < 0:
-            _read_long(stream)  # the size in bytes follows a negative count
-        for _ in range(abs(count)):
-            key = _read_bytes(stream)
-            entries[key.decode("utf-8", "replace")] = _read_bytes(stream)
-    return entries
-
-
-def _read_bytes(stream: BinaryIO) -> bytes:
-    size = _read_long(stream)
-    if not 0 <= size <= _MAX_BLOCK:
-        raise BadFile(f"its header claims an entry of {size} bytes")
-    return _exactly(stream, size)
-
-
-def _read_long(stream: BinaryIO, first: bytes = b"") -> int:
-    """A zigzag varint."""
-    value = shift = 0
-    while shift < 70:
-        byte = (first or _exactly(stream, 1))[0]
-        first = b""
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1)
-        shift += 7
-    raise BadFile("a length is longer than 64 bits")
-
-
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise BadFile("it is cut short")
-    return data
+    except DamagedFile as error:
+        raise BadFile(error.message) from error
+    except (zlib.error, cramjam.DecompressionError) as error:
+        raise BadFile(f"a block cannot be decompressed: {error}") from error
 
 
 def _inflate(data: bytes) -> bytes:

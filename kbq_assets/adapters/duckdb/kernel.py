@@ -7,7 +7,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,23 @@ import pyarrow as pa
 
 from kbq_assets.adapters.duckdb.container import Block
 from kbq_assets.adapters.duckdb.flat import FlatField, Kind
+from kbq_assets.wire.chunk import PADDING
 from kbq_assets.wire.jit import inlined, kernel
+from kbq_assets.wire.records.scan import read_long
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Integer: TypeAlias = int | np.int64
+Integer: TypeAlias = Any
 
 _NULL, _BOOLEAN, _INT, _LONG = int(Kind.NULL), int(Kind.BOOLEAN), int(Kind.INT), int(Kind.LONG)
 _FLOAT, _DOUBLE, _BYTES, _STRING = int(Kind.FLOAT), int(Kind.DOUBLE), int(Kind.BYTES), int(Kind.STRING)
 _FIXED, _ENUM = int(Kind.FIXED), int(Kind.ENUM)
-_LOW_63: Final = 0x7FFF_FFFF_FFFF_FFFF
-_LAST_SHIFT: Final = 63  # of the tenth byte of a varint, which has one bit
 _WITH_LENGTH: Final = (Kind.BYTES, Kind.STRING, Kind.FIXED)
 
 
 def read_flat(blocks: Sequence[Block], fields: Sequence[FlatField]) -> Mapping[str, pa.Array] | None:
     """The raw values of each field, None when the kernel does not accept the blocks."""
-    data = np.frombuffer(b"".join(block.data for block in blocks), np.uint8)
+    data = np.frombuffer(b"".join((*(block.data for block in blocks), bytes(PADDING))), np.uint8)
     ends = np.cumsum([len(block.data) for block in blocks], dtype=np.int64)
     counts = np.array([block.count for block in blocks], np.int64)
     shape = (len(fields), int(counts.sum()))
@@ -79,22 +79,6 @@ def _text(field: FlatField, data: Bytes, starts: Numbers, lengths: Numbers, vali
 
 
 @inlined
-def _varint(data: Bytes, position: Integer, end: Integer) -> tuple[Integer, Integer]:
-    """A zigzag number and the position after it, -1 for a malformed one."""
-    number, shift = np.int64(0), 0
-    while position < end and shift <= _LAST_SHIFT:
-        byte = np.int64(data[position])
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if shift == _LAST_SHIFT and byte > 1:
-                break
-            return ((number >> 1) & _LOW_63) ^ -(number & 1), position
-        shift += 7
-    return np.int64(0), -1
-
-
-@inlined
 def _value(
     data: Bytes, position: Integer, end: Integer, kind: Integer, size: Integer
 ) -> tuple[Integer, Integer, Integer]:
@@ -111,7 +95,7 @@ def _value(
         return bits, np.int64(0), -1 if kind == _BOOLEAN and bits > 1 else position + width
     number: Integer = np.int64(size)
     if kind != _FIXED:
-        number, position = _varint(data, position, end)
+        number, position = read_long(data, position, end)
     if kind in (_BYTES, _STRING, _FIXED):
         fits = position >= 0 and 0 <= number <= end - position
         return position, number, position + number if fits else -1
@@ -153,7 +137,7 @@ def _read(
                 kind, null_branch, size = program[field, 0], program[field, 1], program[field, 2]
                 branch: Integer = -1
                 if null_branch >= 0:
-                    branch, position = _varint(data, position, ends[block])
+                    branch, position = read_long(data, position, ends[block])
                     if position < 0 or not 0 <= branch <= 1:
                         return False
                 if branch != null_branch or null_branch < 0:

@@ -20,7 +20,7 @@ from kbq_assets.wire.jit import (
     read_long,
     store_byte,
 )
-from kbq_assets.wire.records.scan import is_utf8
+from kbq_assets.wire.records.scan import is_utf8, write_long
 
 RECORD: Final = 0
 BEYOND: Final = 1
@@ -149,17 +149,17 @@ def _encode_headers(message: int, functions: Any, buffer: Any, position: int) ->
     """The position after the headers; -1 if a name is not UTF-8."""
     total, at = _count_headers(message, functions)
     if total:
-        position = _put_long(buffer, position, total)
+        position = write_long(buffer, position, total)
     for h in range(total):
         name, value, size = _header(at, h, functions)
         length = _length(name)
-        position = _put_long(buffer, position, length)
+        position = write_long(buffer, position, length)
         copy_memory(buffer, position, name, length)
         if not is_utf8(buffer, position, position + length):
             return -1
-        position = _put_long(buffer, position + length, 0 if value == 0 else 1)
+        position = write_long(buffer, position + length, 0 if value == 0 else 1)
         if value != 0:
-            position = _put_long(buffer, position, size)
+            position = write_long(buffer, position, size)
             copy_memory(buffer, position, value, size)
             position += size
     store_byte(buffer, position, 0)
@@ -190,18 +190,6 @@ def _length(text: int) -> int:
     while read_byte(text + length) != 0:
         length += 1
     return length
-
-
-@kernel
-def _put_long(buffer: Any, position: int, value: int) -> int:
-    """Encode a non-negative long."""
-    rest = value << 1
-    while rest >= 0x80:
-        store_byte(buffer, position, (rest & 0x7F) | 0x80)
-        rest >>= 7
-        position += 1
-    store_byte(buffer, position, rest)
-    return position + 1
 
 
 def addresses(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -25,6 +25,7 @@ from kbq_assets.wire.chunk import (
 from kbq_assets.wire.files.blocks import SharedBlocks
 from kbq_assets.wire.jit import copy_bytes, inlined, int64, kernel, load_word, store_byte, store_word
 from kbq_assets.wire.records.event_time import DAY_MICROS
+from kbq_assets.wire.records.scan import write_long
 from kbq_assets.wire.records.schema import BodyKind, StagedSchema
 
 _LONG = 10
@@ -133,17 +134,6 @@ _NO_LONGS = np.empty(0, np.int64)
 
 
 @inlined
-def _write_long(block: Any, position: int, value: int) -> int:
-    rest = (value << 1) ^ (value >> 63)
-    while rest & ~0x7F != 0:
-        store_byte(block, position, (rest & 0x7F) | 0x80)
-        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
-        position += 1
-    store_byte(block, position, rest)
-    return position + 1
-
-
-@inlined
 def _write_span(block: Any, position: int, buffer: Any, start: int, end: int) -> int:
     size = end - start
     if size <= _SHORT:  # whole words, into the room behind: a call would take longer
@@ -185,21 +175,21 @@ def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, reco
             used += 1
         elif kind == _JSON:
             store_byte(pool, used, 2)
-            used = _write_long(pool, used + 1, end - start)
+            used = write_long(pool, used + 1, end - start)
             used = _write_span(pool, used, buffer, start, end)
         used = _write_span(pool, used, before, 0, len(before))
-        used = _write_long(pool, used, offsets[row])
+        used = write_long(pool, used, offsets[row])
         timestamp = timestamps[row]
         if timestamp < 0 or timestamp >= END_OF_TIME:
             timestamp = int64(NO_TIMESTAMP)
-        used = _write_long(pool, used, timestamp)
+        used = write_long(pool, used, timestamp)
         used = _write_span(pool, used, between, 0, len(between))
         if has_key and key_starts[row] < 0:
             store_byte(pool, used, 0)
             used += 1
         elif has_key:
             store_byte(pool, used, 2)
-            used = _write_long(pool, used + 1, key_ends[row] - key_starts[row])
+            used = write_long(pool, used + 1, key_ends[row] - key_starts[row])
             used = _write_span(pool, used, key_buffer, key_starts[row], key_ends[row])
         if has_headers and header_starts[row] < 0:
             store_byte(pool, used, 0)
@@ -208,8 +198,8 @@ def _append(target: Any, suffix: Any, values: Any, keys: Any, headers: Any, reco
             used = _write_span(pool, used, header_buffer, header_starts[row], header_ends[row])
         time = times[k] if len(times) else max(timestamp, 0) * 1000
         if has_event_time:
-            used = _write_long(pool, used, time)
-        used = _write_long(pool, used, time // DAY_MICROS)
+            used = write_long(pool, used, time)
+        used = write_long(pool, used, time // DAY_MICROS)
         sizes[slot] = used - slot * room
         laid[slot] += 1
     return len(rows)

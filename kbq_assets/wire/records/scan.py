@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq_assets.wire.jit import inlined, int64, load_byte, load_word, outlined, trailing_zeros
+from kbq_assets.wire.jit import inlined, int64, load_byte, load_word, outlined, store_byte, trailing_zeros
 from kbq_assets.wire.records.reasons import Reason
 
 TRUNCATED = int(Reason.TRUNCATED)
@@ -112,6 +112,18 @@ def _read_long(buffer: Any, position: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), position
         shift += 7
+
+
+@inlined
+def write_long(block: Any, position: int, value: int) -> int:
+    """Encode a long in zigzag; the result is the position after it."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest & ~0x7F != 0:
+        store_byte(block, position, (rest & 0x7F) | 0x80)
+        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+        position += 1
+    store_byte(block, position, rest)
+    return position + 1
 
 
 @inlined

@@ -39,5 +39,5 @@ def test_the_same_schema_makes_the_same_file() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"Obj", b"no container", a_file()[:100], b"Obj\x01" + b"\xff" * 20])
 def test_what_has_no_header_is_refused(data: bytes) -> None:
-    with pytest.raises(EncodingError, match="no header"):
+    with pytest.raises(EncodingError, match="no readable header"):
         list(reheaded(io.BytesIO(data), TEXT.json))

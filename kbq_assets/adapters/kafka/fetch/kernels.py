@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kbq_assets.wire.jit import copy_bytes, inlined, kernel, store_byte
-from kbq_assets.wire.records.scan import is_utf8, read_long
+from kbq_assets.wire.records.scan import is_utf8, read_long, write_long
 
 # A batch's row in the table that kernels read.
 FROM: Final = 0
@@ -111,7 +111,7 @@ def _encode_one(buffer: Any, at: int, end: int, out: Any, to: int) -> int:
     if at < 0 or count < 0 or count > end - at:
         return -1
     if count:
-        to = _put_long(out, to, count)
+        to = write_long(out, to, count)
     for _ in range(count):
         name, name_end, at = _span(buffer, at, end)
         if at < 0 or name < 0 or not is_utf8(buffer, name, name_end):
@@ -120,7 +120,7 @@ def _encode_one(buffer: Any, at: int, end: int, out: Any, to: int) -> int:
         value, value_end, at = _span(buffer, at, end)
         if at < 0:
             return -1
-        to = _put_long(out, to, 0 if value < 0 else 1)
+        to = write_long(out, to, 0 if value < 0 else 1)
         if value >= 0:
             to = _put_bytes(out, to, buffer, value, value_end)
     if at != end:
@@ -131,21 +131,9 @@ def _encode_one(buffer: Any, at: int, end: int, out: Any, to: int) -> int:
 
 @inlined
 def _put_bytes(out: Any, to: int, buffer: Any, start: int, end: int) -> int:
-    to = _put_long(out, to, end - start)
+    to = write_long(out, to, end - start)
     copy_bytes(out, to, buffer, start, end - start)
     return to + end - start
-
-
-@inlined
-def _put_long(out: Any, to: int, value: int) -> int:
-    """Encode a non-negative long."""
-    rest = value << 1
-    while rest >= 0x80:
-        store_byte(out, to, (rest & 0x7F) | 0x80)
-        rest >>= 7
-        to += 1
-    store_byte(out, to, rest)
-    return to + 1
 
 
 def warm_up() -> None:
