@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kbq_assets.cli.context import exit_code, tell
+from kbq_assets.cli.context import exit_code, print_error
 from kbq_assets.core.errors import KbqError
 
 
@@ -112,12 +112,12 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KbqError as error:
-            tell(error, debug=ctx.params["debug"])
+            print_error(error, debug=ctx.params["debug"])
             sys.exit(exit_code(error))
 
 
 def _take_help_options(command: click.Command) -> None:
-    """Click keeps the help option of the first context that asks: it must not depend on which that was."""
+    """Set the help options on every command: Click otherwise keeps those of whichever context asked first."""
     command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -127,19 +127,19 @@ def _take_help_options(command: click.Command) -> None:
 EPILOG: Final = """
 \b
 Examples:
-  kbq plan                              what would happen now
+  kbq plan                              what an extraction and a load would do now
   kbq extract --topic shop.orders.v1    one topic, up to its end
   kbq load                              everything that is committed
-  kbq status                            lag, errors, what waits for you and how to go on
-  kbq reconcile --json                  the account, for a program
+  kbq status                            lag, errors, what is stopped and how to resume it
+  kbq reconcile --json                  the account of every record, for a program
 
 \b
 Exit codes:
   0   done
-  1   failed, or something waits for an operator: the message says what to do
-  2   the command line cannot be read
-  3   refused: it would lose or double data
-  75  not now: broker, registry, store or warehouse does not answer; run it again
+  1   failed, or something waits for an operator: the message names the next step
+  2   usage error: the command line cannot be parsed
+  3   refused: it would lose or duplicate data
+  75  try again: broker, registry, store or warehouse does not answer
 
 Everything is configured by KBQ_* variables; `kbq settings` lists them.
 """

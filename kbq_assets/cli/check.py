@@ -1,4 +1,4 @@
-"""``kbq check``: what is wrong, and what waits because of it."""
+"""``kbq check``: failed checks, and the files that wait for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from kbq_assets.pipelines.observation.observer import Observer
 
 
 @click.command()
-@click.option("--counts", is_flag=True, help="Count the warehouse too, as `kbq reconcile --counts` does.")
+@click.option(
+    "--counts", is_flag=True, help="Also count the warehouse's rows, as `kbq reconcile --counts` does."
+)
 @json_option
 @pass_observer
 def check(observer: Observer, counts: bool, as_json: bool) -> None:
-    """Make all checks; exit code 1 when one fails, 75 when one could not be made.
+    """Run all checks; exit code 1 if one fails, 75 if one could not run.
 
-    Each failure is shown with the commands that go on. A failed check that the topic's option `blocking` names keeps
-    the topic's files waiting until it passes. Changes nothing.
+    Prints each failure with the commands that resume work. If a topic's option `blocking` names a failed check, the
+    topic's files wait until the check passes. Changes nothing.
     """
     report = observer.checks(queries=counts)
     if as_json:
@@ -68,7 +70,7 @@ def _print(report: CheckReport, out: Console) -> None:
         names = ", ".join(name for name, why in report.unknown.items() if why == message)
         out.print(f"unknown: {names}: {message}", style="yellow")
     if not report.unknown and COUNTS_AGREE not in {result.check for result in report.results}:
-        out.print("the warehouse was not counted: --counts does")
+        out.print("the warehouse was not counted; --counts counts it")
 
 
 def _code(report: CheckReport) -> ExitCode:

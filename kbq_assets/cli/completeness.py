@@ -1,4 +1,4 @@
-"""``kbq completeness``: until when each table is complete, and what holds it back."""
+"""``kbq completeness``: until when each table is complete, and why not further."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kbq_assets.pipelines.observation.observer import Observer
 
 @click.command()
 @click.argument("name", metavar="[TABLE]", required=False)
-@click.option("--hours", "most", default=24, show_default=True, help="Hours of TABLE to show, the latest.")
+@click.option("--hours", "most", default=24, show_default=True, help="Latest hours of TABLE to show.")
 @json_option
 @pass_observer
 def completeness(observer: Observer, name: str | None, most: int, as_json: bool) -> None:
     """Show until when each table is complete by business time (UTC), or the hours of one.
 
-    An hour is complete when every partition that feeds the table is beyond it by the topic's `complete_after_seconds`,
-    and all that is staged for it is loaded. Rows that came later are late. Changes nothing.
+    An hour is complete when every source partition of the table is past it by the topic's `complete_after_seconds`,
+    and everything staged for it is loaded. Rows that arrive later count as late. Changes nothing.
     """
     found = observer.hours()
     if name is not None:
@@ -61,7 +61,7 @@ def _hour_json(row: HourRow) -> dict[str, object]:
 
 
 def moment_of(row: HourRow) -> str:
-    """The beginning of a row's hour."""
+    """The start of a row's hour."""
     return moment(row.hour * HOUR_MS)
 
 
@@ -87,5 +87,5 @@ def _print_hours(standing: TableCompleteness, most: int, out: Console) -> None:
     older = standing.hours
     if older.older_rows:
         out.print(
-            f"older or of no known hour: {number(older.older_rows)} rows, {number(older.older_late)} late"
+            f"older, or without a known hour: {number(older.older_rows)} rows, {number(older.older_late)} late"
         )

@@ -1,4 +1,4 @@
-"""What all commands share: the platform, exit codes, how errors are told, confirmation."""
+"""Shared by all commands: KBQ's parts, exit codes, error messages, confirmation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
-    """What a command's exit code tells a scheduler. 2 is Click's, for a command line that cannot be read."""
+    """Exit codes, for schedulers. Click uses 2 for a command line that it cannot parse."""
 
     DONE = 0
     FAILED = 1  # an error, or something that waits for an operator
     USAGE = 2
-    REFUSED = 3  # the command would lose or double data
+    REFUSED = 3  # the command would lose or duplicate data
     TRY_AGAIN = 75  # EX_TEMPFAIL: nothing is lost, the same command may succeed later
 
 
@@ -84,8 +84,8 @@ pass_operator: Part[Operator] = Part("operator")
 pass_orchestrator: Part[Orchestrator] = Part("orchestrator")
 
 
-def tell(error: KbqError, *, debug: bool = False) -> None:
-    """Print an error and what to do next; with ``debug`` the traceback before it."""
+def print_error(error: KbqError, *, debug: bool = False) -> None:
+    """Print an error and its next step; with ``debug``, the traceback first."""
     if debug:
         traceback.print_exception(error)
     click.secho("error: ", fg="red", nl=False, err=True)
@@ -93,7 +93,7 @@ def tell(error: KbqError, *, debug: bool = False) -> None:
 
 
 def confirm(proposals: Sequence[Proposal], *, yes: bool) -> None:
-    """Print what would be done, ask, do it. ``yes``: without asking."""
+    """Print the proposals, ask unless ``yes``, and apply them."""
     for proposal in proposals:
         click.echo(proposal.title)
         for line in proposal.lines:
@@ -115,5 +115,5 @@ def _agreed() -> bool:
 
 
 #: Shared options.
-json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Apply without asking.")

@@ -1,4 +1,4 @@
-"""``kbq errors``: bad records, and one of them as it came."""
+"""``kbq errors``: list bad records, or show one as it arrived."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
-#: A list shows where and why, not what.
+#: A list leaves values out.
 _LISTED = "topic partition offset epoch timestamp_ms reason message schema_id value_size"
 _LISTED_BYTES = 0
 
 
 @click.group()
 def errors() -> None:
-    """Bad records as the error tables have them.
+    """Show bad records from the error tables.
 
     \b
       kbq errors list --topic shop.orders.v1 --limit 5
@@ -37,16 +37,20 @@ def errors() -> None:
 
 
 @errors.command(name="list")
-@click.option("--topic", help="Of this topic alone.")
+@click.option("--topic", help="Only this topic.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The newest this many."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Number of records, newest first.",
 )
 @json_option
 @pass_operator
 def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> None:
-    """List bad records, the newest first.
+    """List bad records, newest first.
 
-    Files that no load job accepts are listed too: they are kept in quarantine/.
+    Also lists files that no load job accepts, which are kept in quarantine/.
     """
     rows = operator.error_rows(ErrorQuery(topic, limit=limit, value_bytes=_LISTED_BYTES))
     quarantined = operator.quarantined(topic)
@@ -78,13 +82,13 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("offset", type=click.IntRange(min=0))
-@click.option("--raw", is_flag=True, help="Write the value's bytes, and nothing else.")
+@click.option("--raw", is_flag=True, help="Write only the bytes of the value.")
 @json_option
 @pass_operator
 def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
-    """Show one bad record as it came.
+    """Show one bad record as it arrived.
 
-    Where, why, key, headers, and the value as bytes, text and JSON.
+    Prints its position, the reason, key and headers, and the value as bytes, text and JSON.
     """
     rows = operator.error_rows_at(TopicPartition(topic, partition), offset)
     if raw:
@@ -98,7 +102,7 @@ def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool,
 
 
 def hex_dump(data: bytes) -> Iterator[str]:
-    """Sixteen bytes a line: position, hexadecimal, ASCII."""
+    """Lines of sixteen bytes: position, hexadecimal, ASCII."""
     for start in range(0, len(data), 16):
         chunk = data[start : start + 16]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in chunk)
@@ -132,7 +136,7 @@ def _bytes_lines(name: str, data: bytes | None) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str | None:
-    """The text of UTF-8 bytes without control characters, such as those of a terminal."""
+    """UTF-8 bytes as text, None if they have control characters, which a terminal would interpret."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Ctrl-C and its like: the first ends a command in order, further ones do not disturb its end."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first one ends a command in order; further ones are ignored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_in_order() -> None:
-    """From now on any of the signals raises KeyboardInterrupt, once. What then stops children is bounded in time."""
+    """Raise KeyboardInterrupt at the first of these signals. Stopping child processes after it has a time limit."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
 

@@ -1,4 +1,4 @@
-"""The operator's commands: bootstrap, resume, park, accept-gap, reset. Each says first what it would do, and asks."""
+"""The operator's commands: bootstrap, resume, park, accept-gap, reset. Each shows its proposal and asks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POSITIONS = click.Choice(["earliest", "latest", "timestamp", "offset"])
 
 
 def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Milliseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise), or of such a number."""
+    """Milliseconds since 1970 from an ISO 8601 time (UTC if it names no zone) or from such a number."""
     if value is None:
         return None
     try:
@@ -34,7 +34,7 @@ def milliseconds(ctx: click.Context, param: click.Parameter, value: str | None) 
     help="With --at timestamp: ISO 8601, or ms since 1970.",
 )
 @click.option("--offset", type=click.IntRange(min=0), help="With --at offset: the same in every partition.")
-@click.option("--from-done-files", is_flag=True, help="Go on where Kafka BigQuery Express stopped.")
+@click.option("--from-done-files", is_flag=True, help="Continue where Kafka BigQuery Express stopped.")
 @yes_option
 @pass_operator
 def bootstrap(
@@ -48,8 +48,8 @@ def bootstrap(
 ) -> None:
     """Write the first commit of a topic, so that extraction starts where you say.
 
-    Topics without a commit start by their `start=` option by themselves. With --from-done-files each partition
-    starts after its highest done file in the staging area's done/ folder; they may be hand-made.
+    Without this command, a new topic starts as its option `start=` says. With --from-done-files each partition
+    starts after its highest done file in the staging area's done/ folder; you may create these files by hand.
 
     \b
       kbq bootstrap --topic shop.orders.v1 --at latest
@@ -69,11 +69,11 @@ def bootstrap(
 
 @click.command()
 @click.option("--topic", help="A topic with stopped partitions.")
-@click.option("--partition", type=click.IntRange(min=0), help="This partition alone.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option(
-    "--as-errors", is_flag=True, help="Take the bad records as error rows instead of mending the cause."
+    "--as-errors", is_flag=True, help="Accept the bad records as error rows instead of fixing the cause."
 )
-@click.option("--table", metavar="DS.TABLE", help="A parked table, or one of which rows are missing.")
+@click.option("--table", metavar="DS.TABLE", help="A parked table, or a table with missing rows.")
 @yes_option
 @pass_operator
 def resume(
@@ -84,10 +84,10 @@ def resume(
     table: str | None,
     yes: bool,
 ) -> None:
-    """Let a stopped partition, or a parked table, go on after its cause is mended.
+    """Resume a stopped partition or a parked table after its cause is fixed.
 
-    For a table that is not parked it takes note that rows are missing: those of files that no load job accepts, and
-    of jobs that loaded another number than their files hold. Until then the table's hours do not become complete.
+    For a table that is not parked, acknowledge missing rows: those of files that no load job accepts, and of jobs
+    that loaded another number of rows than their files hold. Until then the table's hours do not become complete.
 
     \b
       kbq resume --topic shop.orders.v1
@@ -106,13 +106,13 @@ def resume(
 
 
 @click.command()
-@click.option("--table", required=True, metavar="DS.TABLE", help="The table to hold.")
+@click.option("--table", required=True, metavar="DS.TABLE", help="The table to park.")
 @yes_option
 @pass_operator
 def park(operator: Operator, table: str, yes: bool) -> None:
-    """Hold a table: nothing is loaded into it until `kbq resume --table`; other tables go on.
+    """Park a table: nothing is loaded into it until `kbq resume --table`; other tables continue.
 
-    Its files wait in its backlog, so that the topics they come from are not held up.
+    Its files wait in its backlog, so its topics are not delayed.
     """
     confirm([operator.park_table(TableReference.parse(table))], yes=yes)
 
@@ -123,9 +123,9 @@ def park(operator: Operator, table: str, yes: bool) -> None:
 @yes_option
 @pass_operator
 def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> None:
-    """Go on after retention deleted records that were never read.
+    """Continue after retention deleted records that were never read.
 
-    The positions up to the oldest record that the broker still has are given up; they are counted as lost.
+    Gives up the positions up to the oldest record that the broker still has, and counts them as lost.
     """
     tp = TopicPartition(topic, partition)
     confirm([operator.accept_gap(tp)], yes=yes)
@@ -133,16 +133,16 @@ def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> Non
 
 @click.command()
 @click.option("--topic", required=True, help="The topic.")
-@click.option("--partition", type=click.IntRange(min=0), help="This partition alone.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--at", type=click.Choice(["earliest", "latest"]), help="Where partitions start (earliest).")
-@click.option("--from-offset", type=click.IntRange(min=0), help="They start here, each of them.")
+@click.option("--from-offset", type=click.IntRange(min=0), help="Each partition starts at this offset.")
 @click.option(
     "--from-time",
     metavar="TIME",
     callback=milliseconds,
-    help="They start at their first record of this time or later: ISO 8601, or ms since 1970.",
+    help="Each partition starts at its first record of this time or later: ISO 8601, or ms since 1970.",
 )
-@click.option("--give-up-pending", is_flag=True, help="Lose committed files that are not loaded yet.")
+@click.option("--give-up-pending", is_flag=True, help="Give up committed files that are not loaded yet.")
 @yes_option
 @pass_operator
 def reset(
@@ -155,9 +155,9 @@ def reset(
     give_up_pending: bool,
     yes: bool,
 ) -> None:
-    """Begin a topic anew: after it was recreated or truncated, or to read it again.
+    """Begin a topic anew, after it was recreated or truncated, or to read it again.
 
-    A new epoch begins. Rows of older epochs stay in the tables; the column `_kbq_epoch` tells them apart.
+    A new epoch begins. Rows of older epochs stay in the tables; the column `_kbq_epoch` distinguishes them.
     """
     proposal = operator.reset(
         topic,
@@ -172,7 +172,7 @@ def reset(
 
 def _reset_at(at: str | None, from_offset: int | None, from_time: int | None) -> str:
     if sum(choice is not None for choice in (at, from_offset, from_time)) > 1:
-        raise click.UsageError("--at, --from-offset and --from-time: one of them")
+        raise click.UsageError("give only one of --at, --from-offset and --from-time")
     if from_offset is not None:
         return "offset"
     return at or "earliest" if from_time is None else "timestamp"
@@ -183,7 +183,7 @@ def _check_bootstrap(
 ) -> None:
     if from_done_files:
         if at is not None:
-            raise click.UsageError("--from-done-files says where to start: leave --at out")
+            raise click.UsageError("--from-done-files determines the start: leave out --at")
     elif topic is None or at is None:
         raise click.UsageError("give --topic and --at, or --from-done-files")
     for name, value in (("timestamp", timestamp), ("offset", offset)):

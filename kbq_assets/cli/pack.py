@@ -1,4 +1,4 @@
-"""``kbq pack``: what a cluster's workers import."""
+"""``kbq pack``: an archive of everything that a cluster's workers import."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import click
 def pack(archive: Path) -> None:
     """Pack this package and what its Spark tasks need into ARCHIVE, a .tar.gz of some 120 MB.
 
-    It holds what is installed here, compiled kernels included, for hosts of the same kind with the same minor version
-    of Python. Pack again after an update.
+    It contains the packages installed here and the compiled kernels, for hosts of the same platform and the same minor
+    version of Python. Pack again after an update.
     """
     from kbq_assets.adapters.spark.environment import FOLDER, write_environment
     from kbq_assets.wire.jit import shippable

@@ -1,4 +1,4 @@
-"""``kbq pii``: keys of personal data: made, rotated, and used by the few who may."""
+"""``kbq pii``: make and rotate the keys of personal data, and use them."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group()
 def pii() -> None:
-    """Keys of personal data: seal keys for error rows, keys of pseudonyms.
+    """Manage keys of personal data: seal keys for error rows, and keys of pseudonyms.
 
     \b
-      kbq pii keygen seal-2026.key                     a private key, and its public key beside it
-      kbq pii open --key seal-2026.key --topic t       sealed error rows, opened
-      kbq pii new-key pseudonyms.json                  rotate: a new key becomes the current one
-      kbq pii pseudonym --context customer < value     what a person is called in the tables
+      kbq pii keygen seal-2026.key                     a private key and its public key
+      kbq pii open --key seal-2026.key --topic t       open sealed error rows
+      kbq pii new-key pseudonyms.json                  rotate: make a new key the current one
+      kbq pii pseudonym --context customer < value     find a person in the tables
     """
 
 
 @pii.command()
 @click.argument("private", type=_FILE)
-@click.option("--id", "name", help="What rows say they are sealed for; by default the file's name.")
+@click.option("--id", "name", help="Name of the key in sealed rows; by default the file's name.")
 def keygen(private: Path, name: str | None) -> None:
-    """Make a key pair that seals error rows: PRIVATE, readable by you alone, and PRIVATE.pub.
+    """Make a key pair that seals error rows: PRIVATE, which only you can read, and PRIVATE.pub.
 
-    Workers get the public key: KBQ_PII_SEAL_KEY=file:PRIVATE.pub, or any other reference to its text.
-    Keep the private key where KBQ does not run, and a copy of it: what is sealed opens with nothing else.
+    Workers need the public key: set KBQ_PII_SEAL_KEY=file:PRIVATE.pub, or another reference to its text. Keep the
+    private key, and a copy of it, where KBQ does not run: nothing else opens sealed rows.
     """
     from kbq_assets.adapters import key_files
     from kbq_assets.wire.privacy.sealing import new_key_pair
@@ -56,12 +56,12 @@ def keygen(private: Path, name: str | None) -> None:
 
 @pii.command(name="new-key")
 @click.argument("file", type=_FILE)
-@click.option("--id", "name", help="What pseudonyms begin with; by default today's date.")
+@click.option("--id", "name", help="First part of new pseudonyms; by default today's date.")
 def new_key(file: Path, name: str | None) -> None:
-    """Add a key of pseudonyms to FILE and make it the current one; a FILE that is not there is made.
+    """Add a key of pseudonyms to FILE and make it the current one; create FILE if it does not exist.
 
-    New values have the new key's id, old ones keep theirs: `kbq pii pseudonym` tells all of a person's.
-    Where FILE's text lies in a secret manager, store the new text there.
+    New values carry the new key's id, and old ones keep theirs: `kbq pii pseudonym` prints all of a person's. If
+    FILE's text is in a secret manager, store the new text there.
     """
     from kbq_assets.adapters import key_files
     from kbq_assets.core.topics.personal import with_new_key
@@ -77,21 +77,25 @@ def new_key(file: Path, name: str | None) -> None:
 
 
 @pii.command()
-@click.option("--context", required=True, help="As in the decision pseudonym:CONTEXT; else the field's path.")
+@click.option(
+    "--context",
+    required=True,
+    help="CONTEXT of a decision pseudonym:CONTEXT, else the field's path.",
+)
 @json_option
 @pass_deployment
 def pseudonym(deployment: Deployment, context: str, as_json: bool) -> None:
-    """Say what a value is called in the tables, under every key of KBQ_PII_KEYS.
+    """Print the pseudonyms of a value in the tables, one for each key in KBQ_PII_KEYS.
 
-    The value is read from standard input, so that no list of processes and no history of a shell has it; the end of
-    its line does not belong to it. Numbers are as Python writes them. To grant a person access to their rows, or
-    to erase them: WHERE customer IN (…) with what is printed.
+    The value comes from standard input, so that no process list and no shell history contains it; the newline at its
+    end is dropped. Write numbers as Python does. To show a person their rows, or to erase them, query
+    WHERE customer IN (…) with the printed values.
     """
     from kbq_assets.worker.adapters import open_pseudonyms
 
     found = open_pseudonyms(deployment.settings)
     if found is None:
-        raise ConfigurationError("there are no keys of pseudonyms", next_step="set KBQ_PII_KEYS")
+        raise ConfigurationError("no keys of pseudonyms are configured", next_step="set KBQ_PII_KEYS")
     value = _value()
     names = {key_id: found.of(context, value, key_id) for key_id in found.keys}
     if as_json:
@@ -108,7 +112,7 @@ def _value() -> bytes:
 
 
 class _Sealed(NamedTuple):
-    """A sealed value, where it was written, and what else its row says."""
+    """A sealed value with its position and its row's other fields."""
 
     topic: str
     partition: int
@@ -119,22 +123,25 @@ class _Sealed(NamedTuple):
 
 @pii.command(name="open")
 @click.option(
-    "--key", "keys", type=_FILE, multiple=True, required=True, help="A private key's file; several may be."
+    "--key", "keys", type=_FILE, multiple=True, required=True, help="File of a private key; may be repeated."
 )
-@click.option("--topic", help="Of this topic alone.")
+@click.option("--topic", help="Only this topic.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The newest this many."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Number of rows, newest first.",
 )
-@click.option("--stdin", "from_stdin", is_flag=True, help="Rows as JSON lines from standard input.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read rows as JSON lines from standard input.")
 @pass_operator
 def open_rows(
     operator: Operator, keys: Sequence[Path], topic: str | None, limit: int, from_stdin: bool
 ) -> None:
     """Print sealed error rows as they were produced, as JSON lines: value, key and headers.
 
-    They are read from the warehouse. With --stdin they come from anywhere, as `kbq errors show --json` or BigQuery
-    print them: topic, partition, offset and the value as base64. Rows that are not sealed are passed over; exit
-    code 1 where one did not open.
+    Reads them from the warehouse, or with --stdin in the form of `kbq errors show --json` or of BigQuery: topic,
+    partition, offset and the value as base64. Skips rows that are not sealed; exit code 1 if one does not open.
     """
     opening = _opening_keys(keys)
     found = _of_lines(sys.stdin) if from_stdin else _of_warehouse(operator, topic, limit)
@@ -178,7 +185,7 @@ def _of_lines(lines: Iterable[str]) -> Iterator[_Sealed]:
                     yield _Sealed(str(place[0]), int(place[1]), int(place[2]), value, _said(row))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigurationError(
-                f"line {number} is no error row",
+                f"line {number} is not an error row",
                 next_step="JSON with topic, partition, offset and value_base64",
             ) from None
 
@@ -206,7 +213,7 @@ def _opened(sealed: _Sealed, keys: OpeningKeys) -> dict[str, Any]:
 
 
 def _shown(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Bytes as text where they are, else as base64."""
+    """Bytes as text if they are UTF-8, else as base64."""
     if data is None:
         return {name: None}
     try:

@@ -1,4 +1,4 @@
-"""``kbq plan``: what an extraction or a load would do now."""
+"""``kbq plan``: the next extraction and the next load, without running them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @click.command()
 @click.argument("what", type=click.Choice(["extract", "load"]), required=False)
-@click.option("--topic", "topics", multiple=True, help="Plan the extraction of these topics alone.")
+@click.option("--topic", "topics", multiple=True, help="Plan the extraction of only these topics.")
 @json_option
 @pass_observer
 @pass_loader
@@ -36,8 +36,8 @@ def plan(
 ) -> None:
     """Show what an extraction or a load would do; change nothing.
 
-    Without an argument both are shown: the extraction's ranges, and the next batch of every table that has
-    committed files, as a load would submit them if it started now.
+    Without an argument, show both: the extraction's ranges, and the next batch of every table with committed files,
+    as a load would submit them now.
 
     \b
       kbq plan
@@ -130,7 +130,7 @@ def _left_alone(planned: ExtractionPlan) -> Iterator[str]:
     for w in planned.waiting:
         yield f"waits for more: {w.topic_partition}: {w.message}, for at most {number(w.max_wait_seconds)} s"
     for t in planned.throttled:
-        yield f"left to later runs by a limit: {t.topic_partition}: {number(t.positions)} positions"
+        yield f"left for later runs by a limit: {t.topic_partition}: {number(t.positions)} positions"
 
 
 def _changes(planned: ExtractionPlan) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tables and numbers as people read them."""
+"""Tables and numbers for people."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rich.table import Table
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
 
-#: Without a terminal nothing is folded: lines are for grep.
+#: Without a terminal no line is folded, so that grep finds whole lines.
 _WIDE = 1000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that takes text as it is: topic names may look like markup."""
+    """A console without markup: topic names may look like it."""
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
     width = None if is_terminal else _WIDE
     return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
 
 
 def table(*titles: str, tight: bool = False) -> Table:
-    """A table; titles that start with '#' are of right-aligned numbers. ``tight``: one blank between columns."""
+    """A table. Columns whose title starts with '#' hold right-aligned numbers. ``tight``: one blank between columns."""
     made = Table(box=None, pad_edge=False, collapse_padding=tight)
     for column in titles:
         is_number = column.startswith("#")
@@ -44,7 +44,7 @@ def number(value: int | None) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """A number of bytes in the largest unit below it."""
     value, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
@@ -59,7 +59,7 @@ def echo_json(value: object) -> None:
 
 
 def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:
-    """What waits for an operator, with the commands that go on."""
+    """Stops that wait for an operator, with the commands that resume them."""
     lines = []
     for stop in stops:
         lines.append(f"stopped: {place(stop)}: {stop.reason}: {stop.message}")

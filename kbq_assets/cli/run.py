@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--topic", "topics", multiple=True, help="These topics alone; may be repeated.")
+@click.option("--topic", "topics", multiple=True, help="Extract only these topics; may be repeated.")
 @json_option
 @pass_extractor
 def extract(extractor: Extractor, topics: tuple[str, ...], as_json: bool) -> None:
     """Read new records of the source list's topics into staged files and commit them.
 
-    The work runs as Spark tasks. A run that dies leaves an unfinished window: the next one goes on there. Exit
-    code 1 when a partition waits for an operator, 75 when something did not answer.
+    The work runs as Spark tasks. If a run dies, the next one continues at the last committed window. Exit code 1 if
+    a partition waits for an operator, 75 if something did not answer.
     """
     only = extractor.chosen(topics)
     with _positions_bar() as on_progress:
@@ -44,13 +44,15 @@ def extract(extractor: Extractor, topics: tuple[str, ...], as_json: bool) -> Non
 
 
 @click.command()
-@click.option("--table", "tables", multiple=True, metavar="DS.TABLE", help="These alone; may be repeated.")
+@click.option(
+    "--table", "tables", multiple=True, metavar="DS.TABLE", help="Load only these tables; may be repeated."
+)
 @json_option
 @pass_loader
 def load(loader: Loader, tables: tuple[str, ...], as_json: bool) -> None:
     """Load committed files into the warehouse, one job at a time per table.
 
-    A job id never loads twice: running this twice, or in two places, loads nothing twice. Exit code 1 when a
+    A job id never loads twice, so running this twice, or in two places, loads nothing twice. Exit code 1 if a
     table is parked, blocked by a check, or failed, 75 when only something did not answer.
     """
     only = loader.chosen(tables)
@@ -67,9 +69,9 @@ def load(loader: Loader, tables: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @pass_operator
 def clean(operator: Operator, as_json: bool) -> None:
-    """Delete orphans of dead runs, done files that a higher one replaces, and temporary files.
+    """Delete orphans of dead runs, superseded done files, and temporary files.
 
-    Safe beside running extractions and loads: only what no commit, backlog or job can need is deleted.
+    Safe beside running extractions and loads: it keeps everything that a commit, backlog or job may need.
     """
     report = operator.clean()
     if as_json:
@@ -142,16 +144,14 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         f" {number(totals.errors)} error rows, {number(totals.skipped)} skipped"
     )
     if totals.event_time_fallbacks:
-        out.print(
-            f"{number(totals.event_time_fallbacks)} rows told no business time, and have the Kafka time"
-        )
+        out.print(f"{number(totals.event_time_fallbacks)} rows without a business time (Kafka time used)")
     if report.unfinished:
-        out.print(f"time is up: {report.unfinished} ranges wait for the next run")
+        out.print(f"time limit reached; {report.unfinished} ranges left for the next run")
     if report.plan.waiting:
         out.print(f"{number(len(report.plan.waiting))} partitions wait for more records")
     if report.plan.throttled:
         left = sum(t.positions for t in report.plan.throttled)
-        out.print(f"{number(left)} positions are left to later runs by limits")
+        out.print(f"{number(left)} positions left for later runs by limits")
     for each in report.evolved:
         out.print(f"schema: {each}")
     for tp, message in sorted(report.failures.items()):
@@ -178,7 +178,7 @@ def _print_load(report: LoadReport, out: Console) -> None:
 
 @contextmanager
 def _positions_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar of positions published, where somebody watches."""
+    """A progress bar of published positions, on a terminal."""
     err = console(stderr=True)
     if not err.is_terminal:
         yield lambda progress: None
@@ -195,7 +195,7 @@ def _positions_bar() -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def _tables_shown() -> Iterator[Callable[[TableReport], None]]:
-    """The table loaded last, where somebody watches."""
+    """The table loaded last, on a terminal."""
     err = console(stderr=True)
     if not err.is_terminal:
         yield lambda report: None

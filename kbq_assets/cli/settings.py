@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kbq_assets.cli.context import exit_code, json_option, tell
+from kbq_assets.cli.context import exit_code, json_option, print_error
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.config.settings import VARIABLES, Settings, values_of
@@ -42,7 +42,7 @@ def settings(open_parts: Callable[[], Spine], as_json: bool) -> None:
     except ConfigurationError as error:
         # The list may show the right name.
         _print({name: "" for name in VARIABLES}, as_json)
-        tell(error)
+        print_error(error)
         sys.exit(exit_code(error))
     _print(values, as_json)
 

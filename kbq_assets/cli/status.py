@@ -1,4 +1,4 @@
-"""``kbq status``: where everything stands."""
+"""``kbq status``: positions, lag, backlogs, and everything stopped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kbq_assets.pipelines.observation.status import Status
 def status(observer: Observer, as_json: bool) -> None:
     """Show every partition's position, lag and errors, every table's backlog, and what waits for an operator.
 
-    `lag` counts positions up to the broker's last stable offset, `pending` rows that are committed and not yet
-    loaded. What is stopped or parked is shown with the commands that go on.
+    `lag` counts positions up to the broker's last stable offset; `pending` counts rows that are committed and not yet
+    loaded. Each stop and each parked table is shown with the commands that resume it.
     """
     found = observer.status()
     if as_json:

@@ -12,10 +12,10 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.ports.orchestrator import Orchestrator
 
-#: A UI without partitions tells nobody how to get some.
+#: A UI without partitions does not show how to get some.
 NOTHING_YET: Final = (
-    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and look at the assets; for a Kafka of "
-    "your own, set KBQ_SOURCE_TOPICS and KBQ_KAFKA_BOOTSTRAP_SERVERS, and ask kbq doctor"
+    "Nothing is extracted here yet. To try it, run kbq demo in another terminal and look at the assets; for your own "
+    "Kafka, set KBQ_SOURCE_TOPICS and KBQ_KAFKA_BOOTSTRAP_SERVERS, and run kbq doctor"
 )
 
 
@@ -23,12 +23,14 @@ NOTHING_YET: Final = (
 @click.option(
     "--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port, on 127.0.0.1."
 )
-@click.option("--stop", is_flag=True, help="Stop a UI that runs, and what a killed one or demo left behind.")
-@click.option("--read-only", is_flag=True, help="Only look: no button works, and no daemon is started.")
+@click.option(
+    "--stop", is_flag=True, help="Stop a running UI, and processes that a killed UI or demo left behind."
+)
+@click.option("--read-only", is_flag=True, help="Disable all buttons, and start no daemon.")
 @pass_observer
 @pass_orchestrator
 def ui(orchestrator: Orchestrator, observer: Observer, port: int, stop: bool, read_only: bool) -> None:
-    """Open Dagster's UI, with the daemon whose schedules and sensors move new records, until interrupted."""
+    """Run Dagster's UI and its daemon, whose sensors extract and load new records, until interrupted."""
     if stop:
         orchestrator.stop()
         return
@@ -47,7 +49,7 @@ def ui(orchestrator: Orchestrator, observer: Observer, port: int, stop: bool, re
 
 
 def _is_empty(observer: Observer) -> bool:
-    """Whether no table was ever staged for. A store that does not answer is no reason to say so, or to stop the UI."""
+    """Whether no file was ever staged. False if the store does not answer: the UI runs anyway."""
     try:
         return not observer.tables()
     except KbqError:

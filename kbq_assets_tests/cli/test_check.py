@@ -42,7 +42,7 @@ def test_all_is_well(extracted: Shell) -> None:
     assert (document["failed"], document["unknown"], document["holds"]) == (0, {}, [])
     assert {result["check"] for result in document["checks"]} == set(CHECKS)
     text = extracted.done("check")
-    assert "the warehouse was not counted: --counts does" in text
+    assert "the warehouse was not counted; --counts counts it" in text
     assert COUNTS_AGREE not in text
 
 

@@ -216,7 +216,7 @@ def test_done_files_say_where_to_go_on(world: FakePlatform, run: Shell) -> None:
         (["bootstrap", "--topic", TOPIC, "--at", "offset"], "--at offset and --offset go together"),
         (["bootstrap", "--topic", TOPIC, "--at", "latest", "--offset", "1"], "--at offset and --offset"),
         (["bootstrap", "--topic", TOPIC, "--at", "timestamp"], "--at timestamp and --timestamp"),
-        (["bootstrap", "--from-done-files", "--at", "latest"], "leave --at out"),
+        (["bootstrap", "--from-done-files", "--at", "latest"], "leave out --at"),
         (
             ["bootstrap", "--topic", TOPIC, "--at", "timestamp", "--timestamp", "yesterday"],
             "neither ISO 8601 nor milliseconds",
@@ -244,7 +244,7 @@ def test_a_command_line_that_says_too_little_or_too_much_is_a_usage_error(
         (["bootstrap", "--topic", "nowhere", "--at", "latest"], 1, "topic nowhere is not on the broker"),
         (["bootstrap", "--topic", TOPIC, "--at", "latest"], 3, "has a commit already"),
         (["bootstrap", "--from-done-files", "--topic", "other"], 1, "there are no done files"),
-        (["resume", "--topic", TOPIC], 3, "waits for a resume"),
+        (["resume", "--topic", TOPIC], 3, "is stopped"),
         (["resume", "--topic", "other"], 1, "other has no commit"),
         (["resume", "--table", "shop.orders"], 3, "is not parked"),
         (["resume", "--table", "shop.other"], 1, "nothing was ever loaded into shop.other"),

@@ -94,7 +94,7 @@ def test_what_does_not_open_is_told_and_the_rest_goes_on(key: Path, tmp_path: Pa
 def test_a_line_that_is_no_row_is_refused(key: Path, run: Shell, line: str) -> None:
     result = run("pii", "open", "--key", str(key), "--stdin", answer=line)
     assert result.exit_code == 1
-    assert "line 1 is no error row" in result.stderr
+    assert "line 1 is not an error row" in result.stderr
 
 
 def test_sealed_rows_of_the_warehouse_are_opened(key: Path, run: Shell) -> None:

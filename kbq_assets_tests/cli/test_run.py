@@ -59,9 +59,9 @@ def test_a_plan_says_what_waits_and_what_limits_leave(world: FakePlatform, run: 
     assert [(t["partition"], t["positions"]) for t in planned["throttled"]] == [(0, 5)]
     text = run.done("plan", "extract")
     assert f"waits for more: {TOPIC}[1]: about 1 of 3 records, for at most 3,600 s" in text
-    assert f"left to later runs by a limit: {TOPIC}[0]: 5 positions" in text
+    assert f"left for later runs by a limit: {TOPIC}[0]: 5 positions" in text
     said = run.done("extract")
-    assert ("1 partitions wait for more records" in said, "5 positions are left" in said) == (True, True)
+    assert ("1 partitions wait for more records" in said, "5 positions left" in said) == (True, True)
 
 
 def test_an_extraction_says_what_each_topic_cost(world: FakePlatform, run: Shell) -> None:

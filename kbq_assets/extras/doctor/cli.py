@@ -83,7 +83,7 @@ pass_doctor: Part[Doctor] = Part("doctor")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, places.")
 @pass_doctor
 def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:

@@ -58,7 +58,7 @@ def down(deployment: Deployment) -> None:
 
 
 @local.command()
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_deployment
 def status(deployment: Deployment, as_json: bool) -> None:
     """Show both services; exit code 1 unless both serve."""

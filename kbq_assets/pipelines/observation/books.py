@@ -16,9 +16,9 @@ from kbq_assets.ports.warehouse import KafkaRange
 
 @dataclass(frozen=True)
 class PartitionHistory:
-    """The commit of one partition, read before (None: it was not there) and after the rows were counted.
+    """The commit of one partition, read before (None: it did not exist) and after the rows were counted.
 
-    ``given_up`` are tables whose files of this partition resets gave up: how many rows those held is not known.
+    ``given_up`` are tables whose files of this partition a reset gave up: the number of their rows is unknown.
     """
 
     topic_partition: TopicPartition
@@ -39,18 +39,18 @@ class PartitionHistory:
 
     @property
     def ranges(self) -> list[KafkaRange]:
-        """What the commit counts: a reset of other partitions bumps the epoch too (E9)."""
+        """The epochs that the commit counts: a reset of other partitions also begins a new one (E9)."""
         epochs = range(self.state.since, self.after.epoch + 1)
         return [KafkaRange(*self.topic_partition, epoch) for epoch in epochs]
 
     @property
     def state(self) -> PartitionCommit:
-        """As it was afterwards."""
+        """The partition as it was after the count."""
         return self.after.partitions[self.topic_partition.partition]
 
     @property
     def earlier(self) -> PartitionCommit | None:
-        """As it was before, None where it did not exist, or was of another epoch."""
+        """The partition as it was before the count, None if it did not exist or had another epoch."""
         if self.before is None or self.before.epoch != self.after.epoch:
             return None
         return self.before.partitions.get(self.topic_partition.partition)
@@ -58,7 +58,7 @@ class PartitionHistory:
 
 @dataclass
 class Books:
-    """Where staged rows are, by table and range; and the tables that have rows of a partition, of any epoch."""
+    """Staged rows by table and range, and the tables with rows of a partition, of any epoch."""
 
     loaded: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     pending: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class Books:
 
 
 def range_of(file: StagedFile) -> KafkaRange:
-    """Where a file's rows come from."""
+    """The partition and epoch of a file's rows."""
     name = file.name
     return KafkaRange(*name.topic_partition, name.epoch)
 
@@ -109,9 +109,9 @@ def loaded_rows(state: TableState) -> dict[KafkaRange, int]:
 def out_of_balance(
     ledger: PartitionHistory, books: Books
 ) -> Iterable[tuple[str, Collection[TableReference], str]]:
-    """Tables, or error tables, whose rows of a partition are not those committed: label, tables, how they differ.
+    """Tables, or error tables, with another number of rows of a partition than committed: label, tables, difference.
 
-    Those of which resets gave rows up are left out.
+    Leaves out tables whose rows a reset gave up.
     """
     for label, tables in labels(ledger, books):
         if ledger.given_up & tables:
@@ -124,7 +124,7 @@ def out_of_balance(
 
 
 def labels(ledger: PartitionHistory, books: Books) -> list[tuple[str, set[TableReference]]]:
-    """A partition's tables, each alone but the error tables: which of them has how many rows is not counted."""
+    """A partition's tables, one by one; error tables together, because commits do not count them separately."""
     named = {TableReference.parse(t) for t in ledger.state.totals.rows} | books.tables[ledger.topic_partition]
     errors = {table for table in named if table.table == ERROR_TABLE}
     return [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]

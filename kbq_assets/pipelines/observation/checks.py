@@ -1,6 +1,6 @@
-"""All checks at once: state is read once, the broker asked a fixed number of times, whatever the number of partitions.
+"""All checks at once: one read of state, and a fixed number of calls to the broker for any number of partitions.
 
-What needs the broker is left open while it does not answer: nothing is called wrong, or right, that was not looked at.
+If the broker does not answer, its checks are unknown: neither passed nor failed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.kafka import OffsetReader
 
-#: Checks that the broker must answer for.
+#: Checks that need the broker.
 NEED_BROKER: Final = (PARTITIONS_RUN, LAG_SHORT, DATA_FRESH)
 
 
 @dataclass(frozen=True)
 class CheckPorts:
-    """The world of the checks. ``now_ms`` is compared with records' Kafka times, and decides nothing else."""
+    """The ports of the checks. ``now_ms`` is only compared with records' Kafka times."""
 
     cache: StateCache
     blocks: LoadBlocks
@@ -54,8 +54,10 @@ class CheckPorts:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Results of all topics and tables, passed ones included. ``unknown``: checks that could not be made, and why.
-    ``others``: topics of the broker that are not extracted, which costs no call to know."""
+    """Results of all topics and tables, passed or failed.
+
+    ``unknown``: checks that could not run, and why. ``others``: topics of the broker that are not extracted.
+    """
 
     results: tuple[CheckResult, ...]
     blocks: tuple[LoadBlock, ...] = ()
@@ -64,7 +66,7 @@ class CheckReport:
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
-        """What failed, errors first."""
+        """Failed results, errors first."""
         failed = (result for result in self.results if not result.passed)
         return tuple(sorted(failed, key=lambda r: (r.severity != "error", r.check, r.subject)))
 
@@ -74,7 +76,7 @@ class CheckReport:
 
 
 def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
-    """Make all checks, or those alone that need no ``broker``. Raises MissingState, Unavailable when the state cannot
+    """Run all checks, or without ``broker`` only those of state. Raises MissingState or Unavailable if the state cannot
     be read."""
     view = read_view(ports.cache, ports.blocks)
     with no_collection:
@@ -84,9 +86,9 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     others: tuple[str, ...] = ()
     try:
         if broker:
-            said = _Broker.read(ports, view)
-            results.extend(said.results(waiting))
-            others = said.others
+            found = _Broker.read(ports, view)
+            results.extend(found.results(waiting))
+            others = found.others
     except TransientError as error:
         unknown = dict.fromkeys(NEED_BROKER, error.message)
     marked = [_marked(result, view.blocks) for result in results]
@@ -116,19 +118,19 @@ def _of_commits(view: LoadView, blocks: LoadBlocks) -> Iterator[CheckResult]:
 
 
 def waiting_files(view: LoadView) -> dict[TableReference, list[StagedFile]]:
-    """Files of each table that are committed and not loaded. Tables that cannot be read have none here."""
+    """Committed files of each readable table that are not loaded."""
     found = {}
     for table in view.tables:
         try:
             pending = pending_files(view.state_of(table), view.files(table))
         except StateError:
-            continue  # the table's own check tells
+            continue  # the check of the table reports it
         found[table] = [file for file in pending if file.path not in view.given_up]
     return found
 
 
 def _settled(view: LoadView) -> frozenset[TableReference]:
-    """Tables whose state is what it was before commits and backlogs were read: for them the view is of one moment."""
+    """Tables whose state did not change while commits and backlogs were read: their view is consistent."""
     now = view.cache.listing(TABLES)
     states = ((table, state) for table, state in view.states.items() if isinstance(state, Versioned))
     paths = {table: (table_state_path(table), state.generation) for table, state in states}
@@ -166,7 +168,7 @@ def _missing_rows(
     waiting: Mapping[TableReference, list[StagedFile]],
     settled: frozenset[TableReference],
 ) -> dict[TableReference, list[str]]:
-    """Rows that were committed, and are neither loaded nor waiting nor in quarantine, or are twice."""
+    """Findings per table: committed rows that are missing or duplicated among loaded, waiting and quarantined ones."""
     books = Books.of(states, (file for files in waiting.values() for file in files))
     known = settled | (waiting.keys() - view.states.keys())
     found: dict[TableReference, list[str]] = defaultdict(list)
@@ -183,7 +185,7 @@ def _missing_rows(
 
 @dataclass(frozen=True)
 class _Broker:
-    """What the broker said, and what commits say of the same partitions."""
+    """The broker's offsets beside the commits of the same partitions."""
 
     selected: Mapping[str, TopicSettings]
     positions: Mapping[TopicPartition, int]
@@ -234,7 +236,7 @@ class _Broker:
         }
 
     def _older(self, partitions: Iterable[TopicPartition], seconds: int) -> tuple[TopicPartition, ...]:
-        """Partitions whose first unread record is older than that."""
+        """Partitions whose first unread record is older than ``seconds``."""
         later = self.later.get(seconds, {})
         return tuple(tp for tp in partitions if later.get(tp, 0) > self.positions[tp])
 
@@ -246,7 +248,7 @@ def _position(committed: PartitionCommit | None, broker: BrokerOffsets) -> int:
 def _by_threshold(
     lags: Mapping[TopicPartition, int], selected: Mapping[str, TopicSettings]
 ) -> dict[int, list[TopicPartition]]:
-    """Partitions with something to read, by the ages that their topics allow: mostly one or two."""
+    """Partitions with lag, by the ages that their topics allow: mostly one or two different ages."""
     found: dict[int, list[TopicPartition]] = defaultdict(list)
     for tp, lag in lags.items():
         settings = selected[tp.topic]
@@ -257,7 +259,7 @@ def _by_threshold(
 
 
 def stop_results(topics: Iterable[str], stops: Iterable[PartitionStop]) -> list[CheckResult]:
-    """Whether extraction goes on in all of each topic; stops of others are added."""
+    """Whether each topic is extracted in full. Stops of other topics are added."""
     by_topic: dict[str, list[PartitionStop]] = {topic: [] for topic in topics}
     for stop in stops:
         by_topic.setdefault(stop.topic_partition.topic, []).append(stop)

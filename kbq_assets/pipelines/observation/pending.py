@@ -1,8 +1,8 @@
 """Reasons to start a run, found within a sensor's tick: Dagster ends a tick after a minute, however much is staged.
 
 New done files are the quick reason for a load: one listing finds them. Polls find everything else, page by page, with
-the plan of the run itself: load blocks, quotas and parked tables count here as they do there. A reason never says what
-the run works on: the run plans again, from everything.
+the plan of the run itself: load blocks, quotas and parked tables count here as they do there. A reason does not
+limit the run: it plans again, from everything.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 T = TypeVar("T")
 #: Bytes of commits and backlogs in a page: some 50,000 files, which take 2 to 4 s of a core to parse.
 PAGE_BYTES: Final = 32 * 1024 * 1024
-#: No page is begun after this many seconds of a look: Dagster ends a tick after 60.
-LOOK_SECONDS: Final = 20.0
+#: No page starts later than this many seconds into a poll: Dagster ends a tick after 60.
+POLL_SECONDS: Final = 20.0
 #: A listing of done files ends after this many seconds; the poll then finds what it would have found.
 LIST_SECONDS: Final = 15.0
 #: Size of the bitmap that remembers a listing: 4 KB of a cursor. With 10,000 done files every fourth new one shares
@@ -43,8 +43,10 @@ _SEEN_BITS: Final = 32 * 1024
 
 @dataclass(frozen=True)
 class Poll(Generic[T]):
-    """Answers of the pages that were asked, the last of which may have work. ``start`` is where the next look
-    begins, "" for anywhere; ``complete``: every page was asked."""
+    """Answers for the polled pages; only the last one may have work.
+
+    ``start`` is where the next poll starts, "" for anywhere. ``complete``: all pages were polled.
+    """
 
     answers: tuple[T, ...]
     start: str
@@ -52,13 +54,13 @@ class Poll(Generic[T]):
 
 
 def is_quick(store: ObjectStore) -> bool:
-    """Whether all that is staged is no more than a page."""
+    """Whether everything staged fits in one page."""
     return sum(entry.size for prefix in (COMMITS, BACKLOG) for entry in store.list(prefix)) <= PAGE_BYTES
 
 
 @dataclass(frozen=True)
 class PendingLoads:
-    """``names`` of files to load and of flights that a dead run left; the rest as in `Poll`."""
+    """``names`` of files to load and of load jobs that a dead run left in flight; otherwise as in `Poll`."""
 
     names: tuple[str, ...]
     start: str
@@ -114,9 +116,9 @@ def _parse_seen(text: str) -> int | None:
 def pages(
     sizes: Mapping[str, int], start: str = "", page_bytes: int = PAGE_BYTES
 ) -> Iterator[tuple[str, ...]]:
-    """Names in order, from ``start`` on and then from the front, in groups that are not too large together.
+    """Names in order, from ``start`` to the end and then from the front, in pages of at most ``page_bytes``.
 
-    Any start will do: it says what comes first, not what there is.
+    Any ``start`` is valid: it sets the order, not the selection.
     """
     names = sorted(sizes)
     first = bisect_left(names, start)
@@ -132,16 +134,16 @@ def pages(
         yield tuple(page)
 
 
-def look(
+def poll_pages(
     found: Sequence[tuple[str, ...]],
     ask: Callable[[frozenset[str] | None], T],
     has_work: Callable[[T], bool],
     monotonic: Callable[[], float],
 ) -> Poll[T]:
-    """Ask page after page until one has work, all were asked or time is up. A single page is asked as None: all."""
+    """Poll pages until one has work or the time limit is reached. A single page is polled as None: everything."""
     if len(found) <= 1:
         return Poll((ask(None),), "", True)
-    deadline = monotonic() + LOOK_SECONDS
+    deadline = monotonic() + POLL_SECONDS
     answers: list[T] = []
     for number, page in enumerate(found):
         if answers and monotonic() > deadline:
@@ -162,7 +164,7 @@ def poll_loads(
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
 ) -> PendingLoads:
-    """What a load would work on. ``start`` is where to look first: any will do; the rest as in `load.plan`."""
+    """What a load would work on. ``start`` is the first page; the other arguments are those of `load.plan`."""
     flights = tuple(_flights(cache))
     sizes = {
         path: entry.size for prefix in (COMMITS, BACKLOG) for path, entry in cache.listing(prefix).items()
@@ -173,8 +175,8 @@ def poll_loads(
         batches = load.plan(cache.store, limits, seen, restarts, blocks)
         return tuple(sorted(file.path for batch in batches for file in batch.files))
 
-    looked = look(list(pages(sizes, start, page_bytes)), ask, bool, monotonic)
-    return PendingLoads((*flights, *looked.answers[-1]), looked.start, looked.complete)
+    polled = poll_pages(list(pages(sizes, start, page_bytes)), ask, bool, monotonic)
+    return PendingLoads((*flights, *polled.answers[-1]), polled.start, polled.complete)
 
 
 def poll_records(
@@ -186,12 +188,12 @@ def poll_records(
     start: str = "",
     page_bytes: int = PAGE_BYTES,
 ) -> Poll[ExtractionPlan]:
-    """What an extraction would do. ``topics`` are those of the broker; ``plan`` is asked for some of them."""
+    """What an extraction of the broker's ``topics`` would do, by its own ``plan`` for each page."""
     held: Counter[str] = Counter()
     for entry in store.list(COMMITS):
         held[_topic(entry.path)] += entry.size
     sizes = {topic: held[topic] for topic in topics}
-    return look(list(pages(sizes, start, page_bytes)), plan, has_work, monotonic)
+    return poll_pages(list(pages(sizes, start, page_bytes)), plan, has_work, monotonic)
 
 
 def has_work(plan: ExtractionPlan) -> bool:
@@ -200,7 +202,7 @@ def has_work(plan: ExtractionPlan) -> bool:
 
 
 def _flights(cache: StateCache) -> Iterator[str]:
-    """Job ids that tables wait for. A table that is parked waits for an operator first."""
+    """Job ids that tables wait for. Parked tables wait for an operator first."""
     listed = cache.listing(TABLES)
     paths = sorted(listed.keys() - {TABLE_REGISTRY})
     for found in cache.read(TableState, paths, listed):
@@ -214,7 +216,7 @@ def _topic(path: str) -> str:
 
 
 class _Page(StateCache):
-    """Another cache's objects, without the commits and backlog chunks that are not on a page."""
+    """A cache limited to the commits and backlog chunks of one page."""
 
     def __init__(self, cache: StateCache, page: frozenset[str]) -> None:
         super().__init__(cache.store)

@@ -26,7 +26,7 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 
 _LOGGER: Final = logging.getLogger("kbq.metrics")
-#: Seconds between a run's signs of life. Who looks for them waits a few times as long.
+#: Seconds between a run's signs of life. A reader waits a few times as long.
 SIGN_SECONDS: Final = 15.0
 
 
@@ -36,7 +36,7 @@ def _new_run() -> str:
 
 @dataclass
 class RunLog:
-    """One run's account of itself."""
+    """The record of one run."""
 
     store: ObjectStore
     clock: Clock
@@ -45,7 +45,7 @@ class RunLog:
     _due: float = 0.0
 
     def watching(self, on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
-        """Show signs of life as the extraction goes on."""
+        """Write signs of life while the extraction runs."""
 
         def watch(progress: Progress) -> None:
             on_progress(progress)
@@ -57,7 +57,7 @@ class RunLog:
         return watch
 
     def end_extraction(self, report: ExtractionReport) -> None:
-        """Count an extraction. It succeeded if no partition failed; what is stopped waits for an operator."""
+        """Count an extraction. It succeeded if no partition failed; a stopped partition is not a failure."""
         end = RunEnd(
             self.run,
             not report.failures,
@@ -70,7 +70,7 @@ class RunLog:
         self._end(EXTRACTION, end)
 
     def end_loading(self, report: LoadReport) -> None:
-        """Count a load. It succeeded if no table failed; what is parked waits for an operator."""
+        """Count a load. It succeeded if no table failed; a parked table is not a failure."""
         succeeded = all(table.state != "failed" for table in report.tables)
         end = RunEnd(
             self.run, succeeded, report.seconds, self.clock.now_ms(), done_files=report.deleted_done_files
@@ -90,7 +90,7 @@ class RunLog:
         self._end(CLEANING, end)
 
     def close(self) -> None:
-        """The run is over, however it ended."""
+        """Remove the sign of life, however the run ended."""
         if self._shown:
             self._quietly(lambda: self.store.delete(run_totals.sign_path(self.run)))
 

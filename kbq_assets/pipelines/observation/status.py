@@ -1,4 +1,4 @@
-"""Where everything stands: positions, lag, backlogs, errors, what is stopped or parked."""
+"""Status: positions, lag, backlogs, errors, stopped partitions and parked tables."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """The whole picture. ``stops`` name the commands that go on. ``evolved``: columns and tables for schemas that
-    contradict theirs."""
+    """The status of everything. ``stops`` name the commands that resume them. ``evolved``: new columns and tables for
+    schemas that contradict their tables."""
 
     partitions: tuple[PartitionStatus, ...]
     tables: tuple[TableStatus, ...]
@@ -90,7 +90,7 @@ def read_status(
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
 ) -> Status:
-    """Read the state of everything. Raises Unavailable when the broker does not answer."""
+    """Read the status of everything. Raises Unavailable if the broker does not answer."""
     view = read_view(StateCache(store), blocks or LoadBlocks())
     seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
     found = status_of(view, seen.offsets, seen.plan(), restarts)
@@ -103,7 +103,7 @@ def status_of(
     planned: ExtractionPlan,
     restarts: MayRestart = lambda topics: True,
 ) -> Status:
-    """The picture of what was read before. Lag is 0 where the broker's offsets are not given."""
+    """The status from what was read before. Lag is 0 for partitions without broker offsets."""
     partitions = tuple(
         _partition(commit, partition, broker, view)
         for commit in view.commits
@@ -115,7 +115,7 @@ def status_of(
 def read_tables(
     cache: StateCache, restarts: MayRestart = lambda topics: True, blocks: FindBlocks | None = None
 ) -> tuple[TableStatus, ...]:
-    """Every table that has, or will have, rows. Needs no broker."""
+    """Every table that has rows, or will have. Needs no broker."""
     return _tables(read_view(cache, blocks or LoadBlocks()), restarts)
 
 
@@ -171,7 +171,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
 
 
 def _why(table: TableReference, current: TableState, next_ms: int) -> str:
-    """Why a table is parked and how it goes on, or what is being tried again; "" where all is well."""
+    """Why a table is parked and how to resume it, or what is being retried; "" if neither."""
     if current.restarting is not None:
         return f"is tried again after {current.restarting.reason}: {current.restarting.error}"
     if current.parked is None:

@@ -1,4 +1,4 @@
-"""Bad records as the warehouse has them, and files that no load job accepts."""
+"""Bad records in the warehouse, and files that no load job accepts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Quarantined:
 
 
 def list_error_rows(warehouse: Warehouse, query: ErrorQuery) -> list[ErrorRow]:
-    """Bad records of all error tables, the newest first, at most ``query.limit``. Raises Unavailable."""
+    """Bad records of all error tables, newest first, at most ``query.limit``. Raises Unavailable."""
     tables = [table for table in warehouse.tables() if table.table == ERROR_TABLE]
     rows = [row for table in tables for row in warehouse.error_rows(table, query)]
     return sorted(rows, key=lambda row: -row.timestamp_ms)[: query.limit]
 
 
 def find_error_rows(warehouse: Warehouse, tp: TopicPartition, offset: int) -> list[ErrorRow]:
-    """The bad record at a position, whole, once per epoch that had it. Raises NotFound."""
+    """The bad record at a position with its value, once per epoch that had it. Raises NotFound."""
     rows = list_error_rows(warehouse, ErrorQuery(tp.topic, tp.partition, offset))
     if not rows:
         raise NotFound(

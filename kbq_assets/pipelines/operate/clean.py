@@ -13,13 +13,13 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.ports.object_store import ObjectStore
 
-#: A run that gave no sign of life for so long is dead; a sign is worth nothing then.
+#: A run without a sign of life for this long is dead; its sign is deleted.
 _DEAD_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
 class CleaningReport:
-    """How much was deleted, and what could not be."""
+    """Numbers of deleted objects, and the failed deletions."""
 
     orphans: int
     done_files: int
@@ -28,8 +28,8 @@ class CleaningReport:
 
 
 def clean(store: ObjectStore) -> CleaningReport:
-    """Delete what no commit, backlog or flight needs. Safe beside running extractions and loads."""
-    # Listing first, commits second: a file that is committed in between is seen as committed (E6).
+    """Delete what no commit, backlog or load job in flight needs. Safe beside running extractions and loads."""
+    # Listing first, commits second: a file committed in between counts as committed (E6).
     staged = [entry.path for entry in store.list(STAGING)]
     names = list(list_done_files(store))
     commits = state.read_commits(store, state.topic_registry(store))

@@ -1,6 +1,6 @@
 """The commands of an operator: accept-gap, reset, bootstrap, resume (PROTOCOL E1, E2, E9, E10, L5).
 
-Each is a *proposal* first, a value that says what it gives up, and is applied only when confirmed.
+Each is first a *proposal*, a value that lists what it gives up. It is applied only after confirmation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kbq_assets.ports.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a command would do. ``lines`` state every range it gives up or reads again."""
+    """What a command would do. ``lines`` list every range that it gives up or reads again."""
 
     title: str
     lines: tuple[str, ...]
@@ -44,7 +44,7 @@ class Proposal:
 
 
 def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartition) -> Proposal:
-    """Go on after a retention loss: the positions before the log start are given up, counted as lost."""
+    """Continue after a retention loss: give up the positions before the log start, and count them as lost."""
     commit = _commit_of(store, tp)
     broker = reader.offsets([tp]).get(tp)
     if broker is None:
@@ -56,7 +56,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
     def apply() -> None:
         def change(now: Commit) -> Commit:
             if now.partitions[tp.partition].next != position:
-                raise Refused(f"{tp} moved meanwhile", next_step="look again with kbq status")
+                raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
             return commits.accept_gap(now, tp.partition, broker.earliest, "operator")
 
         state.change(store, Commit, _path(tp), change)
@@ -75,8 +75,8 @@ def propose_reset(
     offset: int = 0,
     give_up_pending: bool = False,
 ) -> Proposal:
-    """Begin a new epoch: partitions start anew at the `earliest` or `latest` offset of the topic as it is now, or at a
-    `timestamp` or `offset` that it has (E9)."""
+    """Begin a new epoch: partitions start again at the topic's `earliest` or `latest` offset, or at a `timestamp` or
+    `offset` that it has (E9)."""
     described = reader.topics().get(topic)
     if described is None:
         raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
@@ -97,7 +97,7 @@ def propose_reset(
 
         def change(now: Commit) -> Commit:
             if now.epoch != epoch:
-                raise Refused(f"{topic} was reset meanwhile", next_step="look again with kbq status")
+                raise Refused(f"{topic} was reset meanwhile", next_step="check again with kbq status")
             return commits.reset(
                 pruned(now),
                 own,
@@ -121,7 +121,7 @@ def propose_reset(
 
 
 def _pruner(store: ObjectStore) -> Callable[[Commit], Commit]:
-    """Drops the windows that are loaded, which the next extraction would do: they are not pending (E7, E9)."""
+    """Drops loaded windows, as the next extraction would: they are not pending (E7, E9)."""
     states = state.read_table_states(store, state.table_registry(store))
 
     def is_loaded(file: StagedFile) -> bool:
@@ -158,7 +158,7 @@ def propose_bootstrap(
 def _starts(
     reader: OffsetReader, partitions: Collection[TopicPartition], at: str, timestamp_ms: int, offset: int
 ) -> dict[int, int]:
-    """First positions of partitions. Raises Refused for one that the broker does not have."""
+    """First positions of partitions. Raises Refused for a position that the broker does not have."""
     broker = reader.offsets(partitions)
     if at == "timestamp":
         starts = {tp.partition: o for tp, o in reader.offsets_for_time(partitions, timestamp_ms).items()}
@@ -180,7 +180,7 @@ def propose_bootstrap_from_done_files(
 ) -> list[Proposal]:
     """Continue where Kafka BigQuery Express stopped: each partition starts after its highest done file (E1).
 
-    Done files may be hand-made and of either form. Refuses while avro files of a topic wait beside their done files.
+    Users may create done files by hand, in either form. Raises Refused while avro files of a topic are not loaded.
     """
     described = reader.topics()
     starts: dict[str, dict[int, int]] = {}
@@ -195,7 +195,7 @@ def propose_bootstrap_from_done_files(
             positions[tp.partition] = max(positions.get(tp.partition, 0), name.last_offset + 1)
     if not starts:
         raise NotFound(
-            "there are no done files of these topics", next_step=f"they belong into {store.uri(DONE)}"
+            "there are no done files of these topics", next_step=f"put them into {store.uri(DONE)}"
         )
     undrained = sorted(path for path in _staged_paths(store) if _topic_of(path) in starts)
     if undrained:
@@ -234,7 +234,7 @@ def _creation_proposal(
 def propose_resume(
     store: ObjectStore, topic: str, partition: int | None = None, *, as_errors: bool = False
 ) -> Proposal:
-    """Let stopped partitions go on after the cause is mended, or accept their bad records as error rows (E10)."""
+    """Resume stopped partitions after the cause is fixed, or accept their bad records as error rows (E10)."""
     stopped = [
         (commit.topic_partition(number), found.stop)
         for commit in _shards(store, topic).values()
@@ -242,9 +242,7 @@ def propose_resume(
         if found.stop is not None and partition in (None, number)
     ]
     if not stopped:
-        raise Refused(
-            f"no partition of {topic} waits for a resume", next_step="kbq status lists what is stopped"
-        )
+        raise Refused(f"no partition of {topic} is stopped", next_step="kbq status lists what is stopped")
 
     def apply() -> None:
         for tp, _ in stopped:
@@ -263,8 +261,8 @@ def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
 
 
 def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Let a parked table go on (L5); or, where it is not parked, take note of jobs that loaded other row counts (L4),
-    and of files in quarantine (L5)."""
+    """Resume a parked table (L5). For a table that is not parked, acknowledge jobs with other row counts (L4) and files
+    in quarantine (L5)."""
     path, current = table_state_path(table), _table_state(store, table)
     if current.parked is None and (current.new_mismatches or current.new_quarantined):
         return _propose_accept(store, table, current)
@@ -280,7 +278,7 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
 
 
 def _propose_accept(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:
-    """What was seen is accepted, what came since is not."""
+    """Accept what the proposal lists, and nothing that came later."""
     seen = len(current.mismatches), len(current.quarantined)
     lines = (
         *(
@@ -300,9 +298,9 @@ def _propose_accept(store: ObjectStore, table: TableReference, current: TableSta
 
 
 def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Hold a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7).
+    """Park a table: nothing is loaded into it until it is resumed; its files wait in its backlog (E7).
 
-    A table that is parked for what may pass by itself is held then: it is not tried again.
+    A table that is parked for a passing reason becomes parked by the operator: KBQ no longer retries it.
     """
     path = table_state_path(table)
     parked = _table_state(store, table).parked

@@ -42,7 +42,7 @@ def ask_length(page: frozenset[str] | None) -> int:
 
 
 def test_a_single_page_is_everything() -> None:
-    found = pending.look([("a", "b")], ask_length, bool, seconds())
+    found = pending.poll_pages([("a", "b")], ask_length, bool, seconds())
     assert found == pending.Poll((-1,), "", True)
 
 
@@ -53,14 +53,14 @@ def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> Non
         asked.append(page)
         return page == frozenset("b")
 
-    found = pending.look([("a",), ("b",), ("c",)], ask, bool, lambda: 0.0)
+    found = pending.poll_pages([("a",), ("b",), ("c",)], ask, bool, lambda: 0.0)
     assert found == pending.Poll((False, True), "b", False)
     assert asked == [frozenset("a"), frozenset("b")]
 
 
 def test_a_look_that_runs_out_of_time_goes_on_where_it_ended() -> None:
-    late = pending.LOOK_SECONDS + 1
-    found = pending.look([("a",), ("b",), ("c",)], lambda page: 0, bool, seconds(0, 0, late))
+    late = pending.POLL_SECONDS + 1
+    found = pending.poll_pages([("a",), ("b",), ("c",)], lambda page: 0, bool, seconds(0, 0, late))
     assert found == pending.Poll((0, 0), "c", False)
 
 
