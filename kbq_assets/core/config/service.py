@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from kbq_assets.core.config.variables import choice, variable, whole
 from kbq_assets.core.errors import ConfigurationError
 
-PROMETHEUS: Final = "prometheus"
+PROMETHEUS, WEBHOOK = "prometheus", "webhook"
+_REPORTERS: Final = (PROMETHEUS, "log", WEBHOOK)
 #: What a lag metric is labeled by.
 LAG_LABELS: Final = ("topic", "partition")
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,12 @@ def parse_reporters(text: str) -> tuple[ReporterChoice, ...]:
     choices = []
     for number, word in enumerate(text.split(","), 1):
         name, _, target = word.strip().partition(":")
-        if not _NAME.fullmatch(name):
+        if name not in _REPORTERS:
             raise ConfigurationError(
                 f"entry {number} of KBQ_REPORTERS does not name a reporter",
-                next_step="write prometheus, log, webhook:URL or a plug-in's name, with commas between them",
+                next_step="write prometheus, log or webhook:URL, with commas between them",
             )
-        if name == "webhook" and not target:
+        if name == WEBHOOK and not target:
             raise ConfigurationError(
                 f"entry {number} of KBQ_REPORTERS has no address",
                 next_step="write webhook:URL, webhook:env:NAME or webhook:file:PATH",
@@ -48,7 +47,7 @@ class ServiceSettings:
 
     reporters: tuple[ReporterChoice, ...] = variable(
         "KBQ_REPORTERS",
-        "who gets metrics: prometheus, log, webhook:URL or a plug-in, with commas",
+        "who gets metrics: prometheus, log, webhook:URL, with commas",
         (ReporterChoice(PROMETHEUS),),
         lambda _, value: parse_reporters(value),
         shown_default=PROMETHEUS,
@@ -62,7 +61,7 @@ class ServiceSettings:
     )
     report_seconds: int = variable(
         "KBQ_REPORT_SECONDS",
-        "seconds between reports of log, webhook and plug-ins; at least 5",
+        "seconds between reports of log and webhook; at least 5",
         60,
         whole(5),
     )

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from kbq_assets.extras.metrics.port import Reporter
+from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets.ports.clock import Clock
 

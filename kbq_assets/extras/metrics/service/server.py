@@ -9,7 +9,7 @@ import uvicorn
 
 from kbq_assets.core.config.service import PROMETHEUS, ReporterChoice
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.extras.metrics.port import Reporter
+from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.app import build_app
 from kbq_assets.extras.metrics.service.reporting import Reporting
 from kbq_assets.extras.metrics.service.watches import Watches
