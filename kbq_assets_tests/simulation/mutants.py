@@ -20,7 +20,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as judging
 from kbq_assets.pipelines.loading import job_settling
-from kbq_assets.pipelines.loading.ports import GO_ON, Turn
+from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.files.error_rows import ErrorRows
@@ -105,12 +105,12 @@ def _submit_or_give_up(run: TableRun, current: Any, in_flight: Any) -> Turn:
         run.swap(current, table_state.give_up(current.value))
     except JobAlreadyExists:
         pass
-    return GO_ON
+    return CONTINUE
 
 
 def _record_failed_as_loaded(run: TableRun, current: Any, in_flight: Any, error: Any) -> Turn:
     run.swap(current, table_state.record_success(current.value, in_flight.rows))
-    return GO_ON
+    return CONTINUE
 
 
 def _delete_then_settle(run: TableRun, current: Any, in_flight: Any) -> Turn:

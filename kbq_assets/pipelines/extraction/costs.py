@@ -1,4 +1,4 @@
-"""What a run cost, by a function that may be somebody else's, kept for chargeback."""
+"""Cost records of a run, for chargeback, by a function that a user may replace."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def charge(
     new_run: Callable[[], str],
     started_ms: int,
 ) -> tuple[Cost, ...]:
-    """Compute and keep what a run cost. All windows are published by now: whatever fails here fails alone."""
+    """Compute and store a run's costs. All windows are published by now, so a failure here affects nothing else."""
     costs = tuple(Cost(used, _cost(function, used)) for used in usage)
     if costs:
         run = new_run()
         try:
             store.create(costs_path(run, started_ms), cost_lines(costs, run, started_ms))
         except KbqError as error:
-            _LOGGER.warning("the cost of run %s is not kept: %s", run, error)
+            _LOGGER.warning("the cost of run %s could not be stored: %s", run, error)
     return costs
 
 
 def _cost(function: CostFunction, usage: Usage) -> float | None:
-    """The function's word on a topic's usage, None where that is no number."""
+    """The cost of a topic's usage; None if the function gives no finite number."""
     try:
         cost = float(function(usage))
     except Exception as error:
-        # Somebody else's code: anything may come out of it.
+        # A user's code: it may raise anything.
         _LOGGER.warning("the cost function failed for %s: %s: %s", usage.topic, type(error).__name__, error)
         return None
     if not math.isfinite(cost):
-        _LOGGER.warning("the cost function says %s for %s, which is no cost", cost, usage.topic)
+        _LOGGER.warning("the cost function returned %s for %s, which is not a cost", cost, usage.topic)
         return None
     return cost

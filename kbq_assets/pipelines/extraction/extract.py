@@ -1,13 +1,14 @@
 """Extraction: one bounded run that brings every selected topic up to date (PROTOCOL, Extraction).
 
-    snapshot   registry, commits, table states, the broker's topics and offsets
     repair     done files that a dead run did not write (E5), then pruning and backlogs (E7)
+    snapshot   registry and commits, then the broker's topics and offsets
     plan       pure: core/extraction/planning.py
-    prepare    commits of new topics, new partitions, recorded gaps
-    read       slices of units as tasks: core/extraction/turns.py; windows are published as they end (E4)
-    charge     what it cost, per topic: core/extraction/cost.py
+    prepare    create commits of new topics, add partitions, record gaps
+    read       slices of units as tasks (core/extraction/turns.py); publish windows as they end (E4)
+    charge     cost per topic (core/extraction/cost.py)
 
-A crash anywhere leaves orphans and announcements, which the next run sweeps and completes.
+A crash at any point leaves only orphans and announcements. The next clean-up deletes the orphans, and the next run
+completes the announcements.
 """
 
 from __future__ import annotations
@@ -59,8 +60,6 @@ __all__ = [
 ]
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
-#: A record this far in the future says that one of two clocks is wrong: no partition waits by such a clock.
-_CLOCK_SKEW_MS: Final = 60_000
 
 
 def extract(
@@ -71,7 +70,7 @@ def extract(
     limits: ExtractionLimits | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> ExtractionReport:
-    """Run one extraction. Raises Unavailable, MissingState; topics that must stop are in the report."""
+    """Run one extraction. The report names topics that stopped. Raises Unavailable, MissingState."""
     limits = limits or ExtractionLimits()
     started, started_ms = ports.clock.monotonic(), ports.clock.now_ms()
     repair_and_prune(ports.store)
@@ -85,7 +84,7 @@ def extract(
 
 
 def prepare(store: ObjectStore, planned: ExtractionPlan) -> list[Unit]:
-    """Create what the plan needs, and return the units whose partitions stand where the plan saw them."""
+    """Create the state that the plan needs, and return its units."""
     state.create_commits(store, [creation.commit() for creation in planned.creations])
     for addition in planned.additions:
         _change_partition(store, addition.topic_partition, partial(_add, addition))
@@ -113,7 +112,7 @@ def _record_gap(gap: RecordedGap, commit: Commit) -> Commit:
 
 
 class _Run:
-    """The reading part of one extraction: whose turn it is, tasks in flight, a publisher."""
+    """The reading part of one extraction: turns, running tasks, and a publisher."""
 
     def __init__(
         self,
@@ -140,7 +139,7 @@ class _Run:
         self._deadline = ports.clock.monotonic() + limits.seconds
 
     def read_all(self) -> None:
-        """Run tasks until nothing is left or the time is up; everything finished is published."""
+        """Run tasks until nothing is left or the time limit is reached, and publish every finished window."""
         while True:
             self._submit()
             if not self._turns.in_flight:
@@ -155,7 +154,7 @@ class _Run:
         self._show_progress()
 
     def report(self, planned: ExtractionPlan, costs: tuple[Cost, ...], seconds: float) -> ExtractionReport:
-        """What the run did."""
+        """The result of the run."""
         partitions = tuple(
             PartitionReport(
                 tp, windows[0].first, windows[-1].until, sum((w.counts for w in windows), commits.Counts()),
@@ -178,21 +177,21 @@ class _Run:
 
     @property
     def usage(self) -> list[Usage]:
-        """What each topic used."""
+        """Each topic's usage."""
         return [self._usage[topic] for topic in sorted(self._usage)]
 
     def _watch_tasks(self) -> None:
-        """Say so when none is running; give them up well after the run's end. They have nothing that waits for them
-        but this run: what they had staged is read again."""
-        engine, said = self._ports.engine, self._complaint
+        """Warn if no task runs. Cancel the tasks that are still out well after the time limit: the next run reads their
+        ranges again."""
+        engine, before = self._ports.engine, self._complaint
         self._complaint = engine.complaint()
-        if self._complaint and not said:
+        if self._complaint and not before:
             _LOGGER.warning("%s", self._complaint)
         grace = self._limits.grace_seconds
         if self._is_cancelled or self._ports.clock.monotonic() < self._deadline + grace:
             return
         self._is_cancelled = True
-        reason = f"the task was cancelled, {grace:.0f} s after the run's time was up"
+        reason = f"the task was canceled {grace:.0f} s after the run's time limit"
         engine.cancel(f"{reason}: {self._complaint}" if self._complaint else reason)
 
     def _submit(self) -> None:

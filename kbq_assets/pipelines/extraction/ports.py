@@ -27,11 +27,13 @@ def _random_run() -> str:
 
 @dataclass(frozen=True)
 class ExtractionLimits:
-    """Bounds of one run. After ``seconds`` no task starts, and none reads on; ``grace_seconds`` later those that have
-    not come back, or never started, are cancelled. ``total`` is what it reads at most."""
+    """Bounds of one run."""
 
+    #: after this long no task starts, and none reads on
     seconds: float = 600.0
+    #: after this much more, tasks that have not ended or never started are canceled
     grace_seconds: float = 120.0
+    #: most that the run reads
     total: ReadLimits = field(default_factory=ReadLimits)
     slices: SliceLimits = field(default_factory=SliceLimits)
     window: WindowLimits = field(default_factory=WindowLimits)
@@ -39,7 +41,7 @@ class ExtractionLimits:
 
 @dataclass(frozen=True)
 class ExtractionPorts:
-    """The world of an extraction. ``cost`` may be anybody's function; ``new_run`` names a run."""
+    """What an extraction needs. ``cost`` may be a user's function; ``new_run`` makes the name of a run."""
 
     store: ObjectStore
     offsets: OffsetReader
@@ -51,7 +53,7 @@ class ExtractionPorts:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, for progress bars: positions of all units, and those published; ``units`` are in tasks now."""
+    """Progress of a run: positions of all units, and of those published; ``units`` are in tasks now."""
 
     positions: int
     published: int
@@ -63,7 +65,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What a run did to one partition."""
+    """What a run published of one partition."""
 
     topic_partition: TopicPartition
     first: int
@@ -75,19 +77,22 @@ class PartitionReport:
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What a run did. ``failures`` are transient errors per partition: the next run goes on there. ``lost_files`` were
-    staged and could not be published; ``workers`` are the processes that read, the busiest first. ``evolved``: new
-    columns and tables for schemas that contradict theirs."""
+    """The result of a run."""
 
     plan: ExtractionPlan
     partitions: tuple[PartitionReport, ...]
     stops: tuple[PartitionStop, ...]
+    #: transient errors; the next run continues there
     failures: Mapping[TopicPartition, str]
+    #: ranges left for the next run
     unfinished: int
     seconds: float
     costs: tuple[Cost, ...] = ()
+    #: files that were staged and could not be published
     lost_files: int = 0
+    #: processes that read, the busiest first
     workers: tuple[WorkerUse, ...] = ()
+    #: new schema variants
     evolved: tuple[Evolution, ...] = ()
 
     @property

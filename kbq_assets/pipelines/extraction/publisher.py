@@ -1,7 +1,7 @@
-"""Publishes finished windows: one swap for every table at once, grouped, in order per partition (PROTOCOL E4).
+"""Publishes finished windows, grouped, in order per partition, in one swap for all tables (PROTOCOL E4).
 
-Windows are appended where they begin, and where the leader epoch of the position is the one they were read on: what
-was read beside or before it may stem from a log that has been truncated since.
+A window is appended only if the partition is at its first position, and has the leader epoch that the window was read
+under. Otherwise it may come from a log that was truncated since.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: GCS takes about one write a second to one object; the same pace is kept everywhere.
+#: GCS allows about one write per second and object. The same pace is kept everywhere.
 SECONDS_BETWEEN_SWAPS = 1.0
-#: How often a swap is rebased on somebody else's before the windows are given up.
+#: Rebases of a swap on other writers' swaps before the windows are dropped.
 _REBASES = 10
 _FASTER = "another extraction was faster"
 
 
 class Publisher:
-    """Buffers the windows of a run. ``published`` are those that this run knows to be in a commit.
+    """Buffers the windows of a run. ``published`` windows are known to be in a commit.
 
-    ``ends`` are the log ends that the broker told at ``asked_ms``: what is read up to them is marked so.
+    ``ends`` are the log ends that the broker reported at ``asked_ms``. Partitions that are read up to them are marked.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Publisher:
         self.failures: dict[TopicPartition, str] = {}
 
     def add(self, outcome: UnitOutcome) -> None:
-        """Take an outcome's windows, and its stop, for the next swap."""
+        """Add an outcome's windows and its stop to the next swap."""
         tp = outcome.unit.range.topic_partition
         if (outcome.windows or outcome.stop) and tp not in self.failures:
             self._waiting[tp.topic, shard_of(tp.partition)].append(outcome)
 
     def flush_due(self) -> None:
-        """Publish shards whose last swap is a second ago."""
+        """Publish shards whose last swap was at least a second ago."""
         ripe = self._clock.monotonic() - SECONDS_BETWEEN_SWAPS
         self._flush([s for s in self._waiting if self._last_swap.get(s, ripe) <= ripe])
 
@@ -74,13 +74,13 @@ class Publisher:
         self._flush(list(self._waiting))
 
     def mark_idle(self) -> None:
-        """Mark partitions that had nothing to read, and whose commit was not swapped."""
+        """Mark partitions that had nothing to read, in commits that this run did not swap."""
         mark_idle(self._store, self._clock, self._ends, self._asked_ms, self._last_swap.keys())
 
     def _flush(self, shards: Iterable[Shard]) -> None:
         shards = list(shards)
-        # After the reading: a topic that still has the commit's id had it all the time (E2). A client may read on
-        # in the new log of a recreated topic without a word.
+        # Ask after reading: a topic that still has the commit's id had it all the time (E2). A client may silently read
+        # on in the new log of a recreated topic.
         described = self._offsets.topics() if shards else {}
         for shard in shards:
             outcomes = self._waiting.pop(shard)
@@ -102,7 +102,7 @@ class Publisher:
             try:
                 swap(self._store, current, wanted)
             except (PreconditionFailed, UnknownOutcome):
-                continue  # read again: what is listed was published, by this call or an earlier one
+                continue  # read again: listed windows are published, by this call or an earlier one
             self.failures.update(lost)
             return self._record(ours)
         return self._fail(
@@ -110,7 +110,7 @@ class Publisher:
         )
 
     def _timed(self, outcomes: list[UnitOutcome]) -> list[UnitOutcome]:
-        """Stops with the store's time: tries are counted from it (E10)."""
+        """Outcomes whose stops have the store's time, from which pauses count (E10)."""
         if all(outcome.stop is None for outcome in outcomes):
             return outcomes
         now_ms = self._store.now_ms()
@@ -136,9 +136,10 @@ def mark_idle(
     marked: Collection[Shard] = (),
     seconds: float = math.inf,
 ) -> None:
-    """Mark partitions that have nothing to read, now and then, but those of commits ``marked`` already: the oldest
-    marks first, and after ``seconds`` none is begun. Nothing depends on it but which hours are complete: what fails, or
-    is not reached, is marked later."""
+    """Mark partitions that have nothing to read and an old mark, the oldest marks first; skip commits in ``marked``.
+
+    No swap begins after ``seconds``. Only complete hours depend on the marks, so a later run makes up for failures.
+    """
     oldest: dict[Shard, int] = defaultdict(lambda: asked_ms)
     for tp, end in ends.items():
         if end.position == end.until:
@@ -159,10 +160,10 @@ _Rebased = tuple[Commit, list[UnitOutcome], dict[TopicPartition, str]]
 
 
 def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_ms: int = 0) -> _Rebased:
-    """Apply outcomes to a commit as it is now; return it with those whose windows are in it, and why others are not.
+    """The commit with the outcomes applied; the outcomes whose windows it has; and why others are lost.
 
-    A partition is kept while its epoch and ``next`` are what its windows were read for (E4). What follows windows that
-    could not be published is not published either.
+    Windows fit while the partition's epoch and ``next`` are those that they were read for (E4). Windows that follow
+    lost ones are lost too.
     """
     ours: list[UnitOutcome] = []
     lost: dict[TopicPartition, str] = {}
@@ -184,7 +185,7 @@ def _rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_
 
 
 def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int) -> Commit:
-    """The commit with an outcome's windows, and its stop. Raises StateError where they do not follow."""
+    """The commit with an outcome's windows and stop. Raises StateError if the windows do not follow."""
     tp, windows = outcome.unit.range.topic_partition, outcome.windows
     if not _lists(commit, tp, windows):
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
@@ -205,10 +206,10 @@ def _counted(commit: Commit, outcome: UnitOutcome, now_ms: int) -> Commit:
 
 
 def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
-    """Raise StateError unless the windows go on in the log that the position was read from.
+    """Raise StateError unless the windows continue the log that the position was read from.
 
-    The broker was asked about the unit's leader epoch. A slice that was read ahead began without one: if its first
-    records have the epoch of the last ones before it, one leader wrote both, and nothing was truncated in between.
+    The broker verified the unit's leader epoch. A slice that was read ahead began without one. If its first records
+    have the epoch of the last records before it, one leader wrote both, so nothing was truncated in between.
     """
     known = outcome.first_leader_epoch if outcome.unit.ahead else outcome.unit.leader_epoch
     if known != leader_epoch:
@@ -221,9 +222,9 @@ def _stands_at(commit: Commit, unit: Unit) -> bool:
 
 
 def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window]) -> bool:
-    """Whether an earlier swap of these windows was applied although its reply said otherwise.
+    """Whether an earlier swap of these windows was applied although its reply was an error.
 
-    Windows without files cannot be told from another attempt's, which are the same then.
+    Windows without files look the same in every attempt.
     """
     state = commit.partitions.get(tp.partition)
     if state is None:

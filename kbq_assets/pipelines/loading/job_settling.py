@@ -11,7 +11,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
-from kbq_assets.pipelines.loading.ports import GO_ON, Turn
+from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
 from kbq_assets.pipelines.protocol import state
@@ -31,7 +31,7 @@ def settle(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight
         return _wait(run, job, in_flight)
     if in_flight.burning and not job.source_uris:
         run.swap(current, table_state.give_up(current.value))
-        return GO_ON
+        return CONTINUE
     if set(job.source_uris) != set(run.uris(in_flight.files)):
         return run.park(
             current, "foreign_job", f"job {job.job_id} loads other files than the table's state lists"
@@ -59,7 +59,7 @@ def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFligh
         # Refused, not inserted. An earlier call with the same id may still arrive, so burn the id first.
         run.swap(current, table_state.burn(current.value))
         return run.try_again(error.message)
-    return GO_ON
+    return CONTINUE
 
 
 def _wait(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> Turn:
@@ -89,7 +89,7 @@ def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatu
     recorded = table_state.record_success(current.value, job.output_rows)
     if run.swap(current, table_state.count_success(recorded, in_flight, run.ports.clock.now_ms())):
         _finish(run, in_flight)
-    return GO_ON
+    return CONTINUE
 
 
 def _finish(run: TableRun, job: JobInFlight) -> None:
@@ -114,13 +114,13 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
     if not bad and current.value.failures < MAX_RETRIES:
         # The files load into a scratch table: perhaps the error has passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
-        return GO_ON
+        return CONTINUE
     if not bad or len(bad) > MAX_BAD_FILES:
         found = f"{len(bad)} bad files" if bad else "no bad file found"
         failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
         why, now_ms = f"{error.reason}: {error.message} ({found})", run.ports.store.now_ms()
         run.swap(current, table_state.park(failed, "load_failed", why, now_ms))
-        return GO_ON
+        return CONTINUE
     return _isolate(run, current, in_flight, bad)
 
 
@@ -128,7 +128,7 @@ def _retry_later(run: TableRun, current: Versioned[TableState], error: JobError)
     """Submit the same files under a new id, after a pause."""
     run.swap(current, run.count_job(table_state.retry(current.value)))
     turn, pause = run.try_again(error.message), min(60.0, 2.0 ** (run.retries - 1))
-    return Turn("later", pause) if turn is GO_ON else turn
+    return Turn("later", pause) if turn is CONTINUE else turn
 
 
 def _isolate(
@@ -143,7 +143,7 @@ def _isolate(
         isolated = table_state.count_success(isolated, nothing, run.ports.clock.now_ms())
     if run.swap(current, isolated) and isolated.in_flight is None:
         _finish(run, nothing)
-    return GO_ON
+    return CONTINUE
 
 
 def _missing(run: TableRun, in_flight: JobInFlight) -> list[str]:
@@ -162,7 +162,7 @@ def _replan(run: TableRun, current: Versioned[TableState], missing: list[str]) -
     lost = {path for path in missing if not is_copy(path)}
     if lost <= {path for commit in commits for path in commit.value.given_up}:
         run.swap(current, dropped)
-        return GO_ON
+        return CONTINUE
     gone = f"{len(missing)} staged files are gone: {missing[0]}"
     run.swap(current, table_state.park(dropped, "missing_files", gone))
-    return GO_ON
+    return CONTINUE

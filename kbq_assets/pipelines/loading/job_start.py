@@ -16,7 +16,7 @@ from kbq_assets.core.loading.tables import (
     columns_of,
 )
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.pipelines.loading.ports import END, GO_ON, Turn, blocked_by, topics_of
+from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import LoadView
@@ -37,7 +37,7 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
         settled = _settled(run, ready.value)
         submitted = table_state.begin_job(settled, batch.files, warehouse.project, warehouse.location)
         run.swap(ready, run.count_job(submitted))
-    return GO_ON
+    return CONTINUE
 
 
 def _end_without_batch(

@@ -1,13 +1,13 @@
 """Loading: committed files become rows under job ids that cannot run twice (PROTOCOL, Loading).
 
-    view      states, commits, backlogs: one read for all tables, of what has changed (`load_view`)
+    view      read states, commits and backlogs once for all tables, as far as they changed (view.py)
     create    states of new tables
-    tables    each walks through its own loop (`load_table`) and gives its turn back where it must wait: jobs of many
-              tables run at once. A table that has landed waits for a newer view, in which it may plan again
-    clean     done files of what was loaded
-    judge     which hours are complete now (`completeness`)
+    tables    each runs its own loop (table_loader.py) and yields its turn when it must wait: jobs of many tables run
+              at once. A table whose state changed waits for the next view before it plans again
+    clean     done files of loaded windows
+    judge     which hours are complete now (completeness.py)
 
-A crash anywhere leaves states from which the next run goes on.
+A crash at any point leaves states from which the next run continues.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "pla
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a load run did. ``verdicts``: how far each table is complete now."""
+    """The result of a load run. ``verdicts`` say how far each table is complete."""
 
     tables: tuple[TableReport, ...]
     seconds: float = 0.0
@@ -72,8 +72,8 @@ def plan(
 ) -> list[LoadBatch]:
     """The next batch of every table, as `load` would submit it now. Changes nothing.
 
-    ``restarts``: whether parked tables with files of these topics are tried again when it is time. ``holds``: which
-    topics' files wait for a check.
+    ``restarts`` decides whether parked tables with files of these topics are tried again, ``blocks`` which topics'
+    files wait for a check.
     """
     view, limits = read_view(cache or StateCache(store), blocks or LoadBlocks()), limits or LoadLimits()
     now_ms = store.now_ms() if limits.jobs_per_day or _any_may_restart(view) else 0
@@ -105,11 +105,11 @@ def _next_batch(
             return None
         return batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
     except StateError:
-        return None  # the load reports the table as failed; the others are planned
+        return None  # the load reports the table as failed
 
 
 def tables_to_load(store: ObjectStore, cache: StateCache | None = None) -> list[TableReference]:
-    """Tables with files in commits, and all tables ever loaded: any may have a flight or a backlog."""
+    """Tables with files in commits, and all tables ever loaded: each may have a job in flight or a backlog."""
     return read_view(cache or StateCache(store)).tables
 
 
@@ -134,7 +134,7 @@ def load(
 
 
 class _SameThread(Executor):
-    """Runs what is submitted at once: one table after the other, in the calling thread."""
+    """Runs each call immediately, in the calling thread: one table after another."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it."""
@@ -144,7 +144,7 @@ class _SameThread(Executor):
 
 
 class _Cycle:
-    """One run over all tables. All but the tables' own turns happens in the calling thread."""
+    """One run over all tables. Everything except the tables' turns happens in the calling thread."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Cycle:
         self._on_table = on_table
         self._loaders: dict[TableReference, TableLoader] = {}
         self._due: dict[TableReference, float] = {}
-        self._landed: set[TableReference] = set()
+        self._waiting: set[TableReference] = set()
         self._running: dict[Future[Turn], TableReference] = {}
         self.reports: list[TableReport] = []
         self.verdicts: Verdicts = {}
@@ -173,20 +173,20 @@ class _Cycle:
         self._loaders = {t: TableLoader(self._ports, self._options, t, deadline) for t in tables}
         self._due = dict.fromkeys(tables, 0.0)
         self._create_states()
-        while self._due or self._landed or self._running:
+        while self._due or self._waiting or self._running:
             self._start(pool)
             if self._running:
                 self._collect()
-            elif self._landed:
+            elif self._waiting:
                 self._renew_view()
             elif self._due:
                 self._ports.clock.sleep(self._seconds_to_next())
         self._clean_up()
-        with contextlib.suppress(KbqError):  # rows have landed, and the next run judges again
+        with contextlib.suppress(KbqError):  # the rows are loaded, and the next run judges again
             self.verdicts = advance_tables(self._ports.store, self._view, self._options.topics)
 
     def _create_states(self) -> None:
-        """States of new tables, in two swaps of the registry; the next view shows them."""
+        """Create states of new tables, in two swaps of the registry. The next view shows them."""
         view = self._view
         new = [
             table
@@ -200,10 +200,10 @@ class _Cycle:
         except KbqError as error:
             self._fail(new, error)
         else:
-            self._landed.update(new)
+            self._waiting.update(new)
 
     def _start(self, pool: Executor) -> None:
-        """Give turns to tables that are due, as many as may run at once."""
+        """Start turns of due tables, as many as may run at once."""
         now = self._ports.clock.monotonic()
         for table in sorted(self._due, key=lambda t: (self._due[t], t)):
             if self._due[table] > now or len(self._running) >= self._options.concurrency:
@@ -212,7 +212,7 @@ class _Cycle:
             self._running[pool.submit(self._loaders[table].advance, self._view)] = table
 
     def _collect(self) -> None:
-        """Wait until a turn ends, and see what its table does next."""
+        """Wait until a turn ends, and schedule its table's next one."""
         is_full = len(self._running) >= self._options.concurrency
         timeout = self._options.poll_seconds if is_full else self._seconds_to_next()
         done, _ = wait(self._running, timeout, FIRST_COMPLETED)
@@ -221,25 +221,25 @@ class _Cycle:
             if turn == END:
                 self._end(table)
             elif turn == NEXT_VIEW:
-                self._landed.add(table)
+                self._waiting.add(table)
             else:
                 self._due[table] = self._ports.clock.monotonic() + turn.seconds
-        if not done and self._landed:
-            self._renew_view()  # a search for bad files may take long: the others need not wait for it
+        if not done and self._waiting:
+            self._renew_view()  # a search for bad files may take long; the other tables need not wait
 
     def _seconds_to_next(self) -> float:
         now = self._ports.clock.monotonic()
         return max(0.0, min((due - now for due in self._due.values()), default=self._options.poll_seconds))
 
     def _renew_view(self) -> None:
-        """Read what has changed, for the tables that have landed."""
-        landed, self._landed = sorted(self._landed), set()
+        """Read a new view for the tables whose state changed."""
+        waiting, self._waiting = sorted(self._waiting), set()
         try:
             self._view = read_view(self._cache, self._options.blocks)
         except KbqError as error:
-            self._fail(landed, error)
+            self._fail(waiting, error)
         else:
-            self._due.update(dict.fromkeys(landed, 0.0))
+            self._due.update(dict.fromkeys(waiting, 0.0))
 
     def _fail(self, tables: Iterable[TableReference], error: KbqError) -> None:
         for table in tables:
@@ -251,7 +251,7 @@ class _Cycle:
         self._on_table(self.reports[-1])
 
     def _clean_up(self) -> None:
-        """Delete done files of what was loaded, of which a higher one exists (L4, L7). The sweep mends what fails."""
+        """Delete done files of loaded files if a higher one exists (L4, L7). The clean-up retries failures."""
         loaded = frozenset(file.done for file in self._loaded())
         with contextlib.suppress(TransientError):
             names = list(list_done_files(self._ports.store)) if loaded else []
@@ -260,6 +260,6 @@ class _Cycle:
             self.deleted_done_files = len(superseded) - len(failed)
 
     def _loaded(self) -> Iterator[StagedFile]:
-        for in_flight in (in_flight for loader in self._loaders.values() for in_flight in loader.loaded):
-            yield from in_flight.files
-            yield from (quarantined.file for quarantined in in_flight.quarantined)
+        for job in (job for loader in self._loaders.values() for job in loader.loaded):
+            yield from job.files
+            yield from (quarantined.file for quarantined in job.quarantined)

@@ -20,7 +20,7 @@ from kbq_assets.ports.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class LoadPorts:
-    """The world of a load."""
+    """What a load needs."""
 
     store: ObjectStore
     warehouse: Warehouse
@@ -30,56 +30,55 @@ class LoadPorts:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a load run behaves.
+    """How a load run behaves."""
 
-    ``options`` are a table's, by the topics of the batch that creates it. ``wait_seconds``: how long to poll running
-    jobs; 0 leaves flights open (L8). A job that has not ended ``stuck_seconds`` after its insertion is cancelled; 0
-    never cancels. ``concurrency``: tables that are worked on at once, each by a thread; 1 needs none. ``restarts``:
-    whether a parked table with files of these topics is tried again by itself.
-    ``holds``: the topics whose files wait for a check (L9). ``topics``: those that are extracted now, of some, and how:
-    tables wait for these to be complete.
-    """
-
+    #: a table's options, by the topics of the batch
     options: Callable[[TableReference, frozenset[str]], TableOptions] = lambda table, topics: TableOptions()
+    #: how long to poll running jobs; 0 leaves jobs in flight (L8)
     wait_seconds: float = 600.0
     poll_seconds: float = 2.0
+    #: a job that has not ended so long after its insertion is canceled; 0 never cancels
     stuck_seconds: float = 6 * 3600.0
+    #: tables that are worked on at once, each by a thread; 1 needs no thread
     concurrency: int = 1
+    #: whether a parked table with files of these topics is tried again automatically
     restarts: MayRestart = lambda topics: True
+    #: the topics whose files wait for a check (L9)
     blocks: FindBlocks = field(default_factory=LoadBlocks)
+    #: options of those of the given topics that are extracted now: complete hours wait for them
     topics: TopicOptions = default_options
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """What a run did to one table. ``state`` is idle, waiting, held, parked or failed.
-
-    ``transient``: it failed because something did not answer; the next run may succeed. ``oldest_ms``: the lowest Kafka
-    timestamp in what it loaded. ``columns``: the table's, where the run looked at them.
-    """
+    """What a run did to one table."""
 
     table: TableReference
+    #: idle, waiting, blocked, parked or failed
     state: str
     rows: int = 0
     files: int = 0
     bytes: int = 0
+    #: lowest Kafka timestamp that was loaded
     oldest_ms: int = 0
+    #: the table's columns, if the run read them
     columns: tuple[Column, ...] = ()
     jobs: tuple[str, ...] = ()
     quarantined: int = 0
     message: str = ""
+    #: a remote system did not answer, so the next run may succeed
     transient: bool = False
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a table does next: ``go_on`` at once, go on ``later``, plan from a newer ``view``, or ``end``."""
+    """What a table does next: ``continue`` at once, continue ``later``, plan from a newer ``view``, or ``end``."""
 
     kind: str
     seconds: float = 0.0
 
 
-GO_ON, NEXT_VIEW, END = Turn("go_on"), Turn("view"), Turn("end")
+CONTINUE, NEXT_VIEW, END = Turn("continue"), Turn("view"), Turn("end")
 
 
 def topics_of(files: Iterable[StagedFile]) -> frozenset[str]:
@@ -88,7 +87,7 @@ def topics_of(files: Iterable[StagedFile]) -> frozenset[str]:
 
 
 def blocked_by(files: Iterable[StagedFile], blocks: Mapping[str, LoadBlock]) -> str:
-    """What waits for which checks, and what to do."""
+    """Which files wait for which checks, and the next step, as text."""
     files = list(files)
     named = [blocks[topic] for topic in sorted(topics_of(files))]
     following = " or ".join(dict.fromkeys(command for block in named for command in block.commands))

@@ -19,7 +19,7 @@ from kbq_assets.core.loading.table_state import JobInFlight, Parked, TableState
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading import job_settling, job_start
 from kbq_assets.pipelines.loading.ports import (
-    GO_ON,
+    CONTINUE,
     NEXT_VIEW,
     LoadOptions,
     LoadPorts,
@@ -57,7 +57,7 @@ class TableLoader:
     def advance(self, view: LoadView) -> Turn:
         """Go as far as possible without waiting. An error ends this table's run, and no other's."""
         try:
-            while (turn := self._step(view)) is GO_ON:
+            while (turn := self._step(view)) is CONTINUE:
                 pass
         except KbqError as error:
             turn = self.fail(error)
@@ -80,7 +80,7 @@ class TableLoader:
         if not (due and run.options.restarts(topics_of(view.files(run.table)))):
             return run.end("parked", f"{parked.reason}: {parked.error}")
         run.swap(current, table_state.restart(current.value))
-        return GO_ON
+        return CONTINUE
 
     def _state_in(self, view: LoadView) -> Versioned[TableState]:
         found = view.states[self._run.table]

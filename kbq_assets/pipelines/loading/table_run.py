@@ -14,8 +14,8 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, schema_path, table_state_path
 from kbq_assets.pipelines.loading.ports import (
+    CONTINUE,
     END,
-    GO_ON,
     LoadOptions,
     LoadPorts,
     TableReport,
@@ -78,13 +78,13 @@ class TableRun:
     def park(self, current: Versioned[TableState], reason: str, error: str) -> Turn:
         """Park the table; the next step reports it."""
         self.swap(current, table_state.park(current.value, reason, error, self.ports.store.now_ms()))
-        return GO_ON
+        return CONTINUE
 
     def try_again(self, message: str) -> Turn:
         """Continue, until `MAX_RETRIES` are used up."""
         self.retries += 1
         if self.retries <= MAX_RETRIES:
-            return GO_ON
+            return CONTINUE
         return self.end("failed", f"{message}; the next run continues", transient=True)
 
     # The table's state --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ LOGGER: Final = logging.getLogger("kbq.staging")
 
 
 def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
-    """Done files of the full form; other names are left alone."""
+    """Done files of the full form; other names are skipped."""
     for entry in store.list(DONE):
         try:
             yield DoneFileName.parse(entry.path)
@@ -24,20 +24,19 @@ def list_done_files(store: ObjectStore) -> Iterator[DoneFileName]:
 
 
 def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> bool:
-    """Whether a topic has done files, of either form: without a commit it waits for a bootstrap (E1)."""
+    """Whether a topic has done files of either form. Without a commit it then waits for a bootstrap (E1)."""
     for entry in store.list(f"{DONE}{topic}."):
         try:
             name = DoneFileName.parse_bootstrap(entry.path, known)
         except InvalidName:
             continue
-        if name.topic_partition.topic == topic:  # not that of another topic, whose name only begins like this
+        if name.topic_partition.topic == topic:  # another topic's name may begin alike
             return True
     return False
 
 
 def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:
-    """Create done files; one that exists is fine. A name that does not fit is logged and skipped: done files are hints,
-    and one that cannot be written stops no run."""
+    """Create done files unless they exist. A name that is too long is logged and skipped: done files are hints."""
 
     def write(name: DoneFileName) -> None:
         try:

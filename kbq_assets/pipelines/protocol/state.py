@@ -1,7 +1,8 @@
 """State objects in the store: read, create, swap, with the registry's rules (PROTOCOL E1, L6).
 
-A registered object is *announced* before it is created and *active* before it is used: a crash in between leaves an
-announcement that the next run completes, and an active object that is missing is an error, never an empty state.
+A registered object is *announced* before it is created, and *active* before it is used. A crash in between leaves an
+announcement that the next run completes. If an active object is missing, that is an error; KBQ never assumes it was
+empty.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from kbq_assets.ports.object_store import ObjectStore
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: How often a read-modify-write is tried again when others are faster.
+#: Tries of a read-modify-write while other writers are faster.
 _SWAP_ATTEMPTS = 20
-#: Fewer reads than this are made one after another: threads cost more than they save.
+#: Below this many reads threads cost more than they save.
 _PARALLEL_FROM = 32
 
 
@@ -88,9 +89,9 @@ def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
 
 
 def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], T]) -> Versioned[T]:
-    """Read, modify, swap, until it succeeds. What ``function`` raises propagates.
+    """Read, modify and swap until it succeeds. Errors of ``function`` propagate.
 
-    An unknown outcome is settled by reading again: the value intended is there, or the change is made anew.
+    After an unknown outcome it reads again: the object has the intended value, or the change is made again.
     """
     intended: T | None = None
     for _ in range(_SWAP_ATTEMPTS):
@@ -101,7 +102,7 @@ def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], 
         try:
             return swap(store, old, value)
         except (PreconditionFailed, UnknownOutcome):
-            # A lost swap may be one's own, retried inside a client after its reply was lost.
+            # A lost swap may be our own: a client may retry it after its reply was lost.
             intended = value
     raise Unavailable(
         f"{path} changed {_SWAP_ATTEMPTS} times under a change", next_step="run the command again"
@@ -109,12 +110,12 @@ def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], 
 
 
 def topic_registry(store: ObjectStore) -> TopicRegistry:
-    """The registry of topics, empty where nothing was ever committed. Raises MissingState."""
+    """The registry of topics; empty if nothing was ever committed. Raises MissingState."""
     return _registry(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
 
 
 def table_registry(store: ObjectStore) -> TableRegistry:
-    """The registry of tables, empty where no table was ever loaded. Raises MissingState."""
+    """The registry of tables; empty if no table was ever loaded. Raises MissingState."""
     return _registry(store, TableRegistry, TABLE_REGISTRY, TABLES)
 
 
@@ -123,7 +124,7 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
     if found is not None:
         return found.value
     if any(entry.path != path for entry in store.list(prefix)):
-        # Somebody may have created it between the two reads.
+        # Another process may have created it between the two reads.
         found = find(store, cls, path)
         if found is None:
             raise MissingState(
@@ -134,18 +135,18 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
 
 
 def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None:
-    """Create an empty registry where there is none: reading one changes nothing. Raises MissingState."""
+    """Create an empty registry if there is none; reading one never creates it. Raises MissingState."""
     if _registry(store, cls, path, prefix) == cls():
         create(store, path, cls())
 
 
 def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:
-    """Announce, create and activate a shard of a topic's commit; an existing one is returned as it is."""
+    """Announce, create and activate a shard of a topic's commit. Returns an existing one unchanged."""
     return create_commits(store, [commit])[0]
 
 
 def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versioned[Commit]]:
-    """`create_commit` of many, with two swaps of the registry in all: GCS changes an object once a second."""
+    """`create_commit` for many, in two swaps of the registry: GCS allows one change per object and second."""
     if not commits:
         return []
     _establish(store, TopicRegistry, TOPIC_REGISTRY, COMMITS)
@@ -163,7 +164,7 @@ def create_commits(store: ObjectStore, commits: Sequence[Commit]) -> list[Versio
 
 
 def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> Versioned[TableState]:
-    """Announce, create and activate a table's state; an existing one is returned as it is.
+    """Announce, create and activate a table's state. Returns an existing one unchanged.
 
     ``uuid`` counts only for the first announcement.
     """
@@ -173,7 +174,7 @@ def create_table_state(store: ObjectStore, table: TableReference, uuid: str) -> 
 def create_table_states(
     store: ObjectStore, uuids: Mapping[TableReference, str]
 ) -> dict[TableReference, Versioned[TableState]]:
-    """`create_table_state` of many, with two swaps of the registry in all: GCS changes an object once a second."""
+    """`create_table_state` for many, in two swaps of the registry: GCS allows one change per object and second."""
     if not uuids:
         return {}
     _establish(store, TableRegistry, TABLE_REGISTRY, TABLES)
@@ -216,7 +217,7 @@ def _readable(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | Non
 
 
 def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[BacklogChunk]]:
-    """A table's backlog chunks. To be read after the commits (L1)."""
+    """A table's backlog chunks. Read them after the commits (L1)."""
     return _read_chunks(store, backlog_prefix(table))
 
 
@@ -227,7 +228,7 @@ def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk
 
 
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
-    """Files, by path, of commits, backlogs and flights. ``commits`` must have been read before this call (E6)."""
+    """Files of commits, backlogs and jobs in flight, by path. Read ``commits`` before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     files.extend(file for chunk in _read_chunks(store, BACKLOG) for file in chunk.value.files)
     for state in read_table_states(store, table_registry(store)).values():
@@ -236,7 +237,7 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
 
 
 def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
-    """Apply a function that waits for the store to items, in order, several at a time where there are many."""
+    """Apply a function that waits for the store to each item; results in order, in threads if there are many."""
     items = list(items)
     if len(items) < _PARALLEL_FROM:
         return [function(item) for item in items]

@@ -1,8 +1,8 @@
-"""State objects as parsed before, by generation: one listing tells which of them must be read again.
+"""Parsed state objects, cached by generation. One listing shows which objects must be read again.
 
-A generation never returns (ports/object_store.py), so what was parsed at a listed generation is what the object held
-when it was listed. An object that changes after the listing is read as it is then, or in the next round: never older
-than the listing began.
+A generation never returns (ports/object_store.py). So the value parsed at a listed generation is the object's value
+when it was listed. An object that changes after the listing is read in its new state or in the next round, but never
+in a state older than the listing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
 T = TypeVar("T")
-#: Bytes of the objects that are kept parsed: some 200,000 pending files, which take about six times that in memory.
+#: Bytes of objects that are kept parsed: about 200,000 pending files, and six times as much memory.
 _KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ class StateCache:
         self._lock = threading.Lock()
 
     def listing(self, prefix: str) -> Mapping[str, ObjectEntry]:
-        """What is below a prefix now; what is no longer there is forgotten."""
+        """The objects below a prefix now. Objects that are gone leave the cache."""
         listed = {entry.path: entry for entry in self.store.list(prefix)}
         with self._lock:
             gone = [path for path in self._kept if path.startswith(prefix) and path not in listed]
@@ -42,7 +42,7 @@ class StateCache:
     def read(
         self, cls: type[T], paths: Iterable[str], listed: Mapping[str, ObjectEntry]
     ) -> list[Versioned[T] | KbqError]:
-        """Objects in the order of ``paths``, or why each cannot be read. ``listed`` is a `listing` made before."""
+        """Objects in the order of ``paths``, or the error of each. ``listed`` is an earlier `listing`."""
         paths = list(paths)
         found = {path: self._find(path, listed) for path in paths}
         missing = [path for path, value in found.items() if value is None]
@@ -61,7 +61,7 @@ class StateCache:
     def _keep(
         self, path: str, value: Versioned[Any] | KbqError | None, listed: Mapping[str, ObjectEntry]
     ) -> None:
-        """Keep what was read, while there is room."""
+        """Keep a value while there is room."""
         self._forget(path)
         if not isinstance(value, Versioned) or path not in listed or listed[path].size > self._room:
             return

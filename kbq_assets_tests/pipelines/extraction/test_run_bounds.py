@@ -165,7 +165,7 @@ class TestNoExecutors:
         bench, _, open_engine = deaf
         report = bench.extract(open_engine=open_engine)
         assert bench.clock.monotonic() == pytest.approx(720, abs=2)
-        reason = "the task was cancelled, 120 s after the run's time was up: nobody hears"
+        reason = "the task was canceled 120 s after the run's time limit: nobody hears"
         assert report.failures == {TopicPartition(TOPIC, p): reason for p in range(3)}
 
     def test_a_cancelled_task_that_runs_nevertheless_leaves_orphans_alone(
@@ -202,5 +202,5 @@ def test_a_task_that_hangs_is_cancelled_and_the_others_windows_count() -> None:
     report = bench.extract(apart, open_engine=lambda worker: Hanging(worker, bench.clock))
     assert (report.totals.records, list(report.failures.values())) == (
         1,
-        ["the task was cancelled, 120 s after the run's time was up"],
+        ["the task was canceled 120 s after the run's time limit"],
     )
