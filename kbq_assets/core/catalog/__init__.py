@@ -1,9 +1,9 @@
-"""The topic catalogue: one reviewed folder that says which topics there are and what becomes of them.
+"""The topic catalog: one reviewed folder with every topic and its options.
 
     catalog/catalog.yaml                                names, rules, environments
     catalog/<company>/<domain>/<topic>/<env>/topic.yaml an entry (or topic.json)
-    catalog/…/defaults.yaml, defaults.<env>.yaml        what all entries below inherit, at any level
-    catalog/<company>/<domain>/<topic>/schemas/*.avsc   its schemas, for all environments or beside one's entry
+    catalog/…/defaults.yaml, defaults.<env>.yaml        inherited by all entries below, at any level
+    catalog/<company>/<domain>/<topic>/schemas/*.avsc   its schemas, for all environments or for one
 
 Pure: files are read by `adapters/catalog_files.py`, schemas checked by `pipelines/catalog/reader.py`.
 """

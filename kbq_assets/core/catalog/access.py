@@ -1,4 +1,4 @@
-"""Who may write and read topics: from producers and consumers of entries to Kafka's ACLs. Only ever added."""
+"""Kafka's ACLs for the producers and consumers of entries. ACLs are only added."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "topic"
 GROUP: Final = "group"
-#: DESCRIBE is implied by both others; it is named so that nobody has to know.
+#: The others imply DESCRIBE; it is explicit for readers of the ACLs.
 _PRODUCER: Final = ("WRITE", "DESCRIBE")
 _CONSUMER: Final = ("READ", "DESCRIBE")
 _MEMBER: Final = ("READ",)
 _ANYBODY: Final = "User:*"
 _PRINCIPAL: Final = re.compile(r"[A-Za-z]+:\S.*")
-#: The consumer that stands for KBQ reads without a group.
+#: The consumer name of KBQ, which reads without a group.
 _ARCHIVER: Final = "archiver"
 
 
 @dataclass(frozen=True)
 class AccessRules:
-    """How names of producers and consumers become principals and groups. ``principal`` "" leaves out who is not in
-    ``principals``; ``groups`` "" grants none."""
+    """How names of producers and consumers become principals and groups. If ``principal`` is "", only those in
+    ``principals`` have one; if ``groups`` is "", none are granted."""
 
     principal: str = ""
     principals: Mapping[str, str] = field(default_factory=dict)
     groups: str = ""
 
     def principal_of(self, name: str) -> str:
-        """The principal of a producer or consumer, "" where none is known."""
+        """The principal of a producer or consumer, "" if unknown."""
         return self.principals.get(name) or self.principal.replace("{name}", name)
 
 
 @dataclass(frozen=True, order=True)
 class Acl:
-    """A rule of the broker. ``name`` is a topic or group, or the beginning of names where ``prefixed``."""
+    """A rule of the broker. ``name`` is a topic or group, or a prefix of names if ``prefixed``."""
 
     principal: str
     operation: str
@@ -51,7 +51,7 @@ class Acl:
     allowed: bool = True
 
     def concerns(self, wanted: Acl) -> bool:
-        """Whether it speaks of what another one allows."""
+        """Whether it applies to what another rule allows."""
         return (
             self.principal in (wanted.principal, _ANYBODY)
             and self.operation in (wanted.operation, "ALL")
@@ -67,7 +67,7 @@ class Acl:
 
 @dataclass(frozen=True)
 class LiveAccess:
-    """All rules of a broker; or ``problem``: why they cannot be told, and nothing can be done about them."""
+    """All rules of a broker; or ``problem``: why they can be neither read nor changed."""
 
     acls: frozenset[Acl] = frozenset()
     problem: str = ""
@@ -75,7 +75,7 @@ class LiveAccess:
 
 @dataclass(frozen=True)
 class Allow:
-    """Rules that are missing, of one principal for one topic or group."""
+    """Missing rules of one principal for one topic or group."""
 
     topic: str
     acls: tuple[Acl, ...]
@@ -87,14 +87,14 @@ class Allow:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What the catalogue wants, and nobody here can do. ``topic`` is what it is about."""
+    """A grant that the catalog wants and KBQ cannot make, for ``topic``."""
 
     topic: str
     message: str
 
 
 def parse_access(said: Mapping[str, Any] | None) -> AccessRules | None:
-    """The section `access` of `catalog.yaml`, None where there is none."""
+    """The section `access` of `catalog.yaml`, None if there is none."""
     if said is None:
         return None
     principals = {str(name): str(value) for name, value in (said.get("principals") or {}).items()}
@@ -102,13 +102,13 @@ def parse_access(said: Mapping[str, Any] | None) -> AccessRules | None:
 
 
 def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
-    """What is wrong with the section."""
+    """Mistakes in the section."""
     for key in ("principal", "groups"):
         node = root.find(f"access.{key}")
         if node is not None and node.value is not None and not _is_template(str(node.value)):
             hint = "{name} stands for the producer or consumer"
             yield CatalogProblem(
-                node.path, node.line, f"access.{key}", f"{node.value!r} is no template", hint
+                node.path, node.line, f"access.{key}", f"{node.value!r} is not a template", hint
             )
     said = [("access.principal", root.find("access.principal"))]
     section = root.find("access.principals")
@@ -117,7 +117,9 @@ def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
     ]
     for where, node in said:
         if node is not None and node.value is not None and not _PRINCIPAL.fullmatch(str(node.value)):
-            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is no principal", "User:name")
+            yield CatalogProblem(
+                node.path, node.line, where, f"{node.value!r} is not a principal", "User:name"
+            )
 
 
 def _is_template(text: str) -> bool:
@@ -130,7 +132,7 @@ def _is_template(text: str) -> bool:
 def plan_access(
     entries: Iterable[CatalogEntry], rules: AccessRules, live: LiveAccess
 ) -> tuple[list[Allow], list[Refusal]]:
-    """Rules that are missing on the broker, and what cannot be granted."""
+    """Rules that the broker lacks, and grants that cannot be made."""
     wanted = [pair for entry in entries for pair in _wanted(entry, rules)]
     if live.problem and wanted:
         return [], [Refusal("ACLs", live.problem)]
@@ -146,7 +148,7 @@ def plan_access(
 
 
 def _wanted(entry: CatalogEntry, rules: AccessRules) -> Iterator[tuple[str, str, tuple[Acl, ...]]]:
-    """Topic, producer or consumer, and what it needs; nothing where its principal is not known."""
+    """Topic, producer or consumer, and the rules it needs; no rules if its principal is unknown."""
     for key, operations in (("producers", _PRODUCER), ("consumers", _CONSUMER)):
         for name in entry.document.get(key) or ():
             principal = rules.principal_of(name)
@@ -159,7 +161,7 @@ def _wanted(entry: CatalogEntry, rules: AccessRules) -> Iterator[tuple[str, str,
 
 
 def _missing(wanted: Iterable[Acl], live: frozenset[Acl]) -> Iterator[tuple[Acl, ...]]:
-    """What is not allowed yet, per topic and group."""
+    """The rules still missing, per topic and group."""
     left = [acl for acl in wanted if not _matching(acl, live, allowed=True)]
     for resource in (TOPIC, GROUP):
         if found := tuple(acl for acl in left if acl.resource == resource):

@@ -1,4 +1,4 @@
-"""From the catalogue to the cluster: what differs, as values that a person reads before anything is done."""
+"""Differences between catalog and cluster, as values that a person reads before they are applied."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, TypeAlias
 from kbq_assets.core.catalog.access import Allow
 from kbq_assets.core.catalog.entries import CatalogEntry
 
-#: What a topic gets that the catalogue says nothing about; -1 is the broker's default.
+#: For topics without these in the catalog; -1 is the broker's default.
 DEFAULT_PARTITIONS: Final = -1
 DEFAULT_REPLICATION: Final = -1
 
 
 @dataclass(frozen=True)
 class LiveTopic:
-    """A topic on the broker. ``config`` are settings of its own, without the broker's defaults."""
+    """A topic on the broker. ``config`` holds its own settings, without the broker's defaults."""
 
     partitions: int
     replication: int
@@ -25,7 +25,7 @@ class LiveTopic:
 
 @dataclass(frozen=True)
 class CreateTopic:
-    """A topic that is catalogued and not there."""
+    """Create a topic that only the catalog has."""
 
     topic: str
     partitions: int
@@ -43,7 +43,7 @@ class CreateTopic:
 
 @dataclass(frozen=True)
 class AddPartitions:
-    """A topic with fewer partitions than catalogued. Keys move to other partitions from then on."""
+    """Add partitions up to the catalog's number. Keys move to other partitions from then on."""
 
     topic: str
     before: int
@@ -57,7 +57,7 @@ class AddPartitions:
 
 @dataclass(frozen=True)
 class AlterConfig:
-    """Settings of a topic that differ. ``before`` is "" where the broker's default holds."""
+    """Change settings of a topic. ``before`` is "" for the broker's default."""
 
     topic: str
     before: Mapping[str, str]
@@ -73,7 +73,7 @@ class AlterConfig:
 
 @dataclass(frozen=True)
 class Difference:
-    """What nothing is done about: fewer partitions, other replication, topics that nobody catalogued."""
+    """A difference that KBQ leaves alone: fewer partitions, other replication, topics without an entry."""
 
     topic: str
     message: str
@@ -87,7 +87,7 @@ Change: TypeAlias = CreateTopic | AddPartitions | AlterConfig | Allow
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """What would be done, in order, and what is left to people."""
+    """The changes to apply, in order, and the differences left to people."""
 
     changes: tuple[Change, ...]
     differences: tuple[Difference, ...]
@@ -98,7 +98,7 @@ def plan_changes(
     live: Mapping[str, LiveTopic],
     ignored: Callable[[str], bool] = lambda topic: False,
 ) -> ChangePlan:
-    """What makes the broker's topics what the catalogue says. Settings that it does not name stay as they are;
+    """The changes that bring the broker's topics to the catalog's state. Settings that the catalog does not name stay;
     ``ignored`` topics need no entry."""
     changes: list[Change] = []
     differences: list[Difference] = []
@@ -111,7 +111,7 @@ def plan_changes(
             _compare(entry, found, changes, differences)
     for topic in sorted(live.keys() - catalogued.keys()):
         if not ignored(topic):
-            differences.append(Difference(topic, "not catalogued"))
+            differences.append(Difference(topic, "not in the catalog"))
     return ChangePlan(tuple(changes), tuple(differences))
 
 
@@ -132,11 +132,11 @@ def _compare(
     if wanted.partitions is not None and wanted.partitions > found.partitions:
         changes.append(AddPartitions(entry.topic, found.partitions, wanted.partitions))
     elif wanted.partitions is not None and wanted.partitions < found.partitions:
-        message = f"{found.partitions} partitions, {wanted.partitions} catalogued: Kafka cannot take partitions away"
+        message = f"{found.partitions} partitions, {wanted.partitions} in the catalog: Kafka cannot remove partitions"
         differences.append(Difference(entry.topic, message))
     if wanted.replication is not None and wanted.replication != found.replication:
         message = (
-            f"replication {found.replication}, {wanted.replication} catalogued: reassign replicas by hand"
+            f"replication {found.replication}, {wanted.replication} in the catalog: reassign replicas by hand"
         )
         differences.append(Difference(entry.topic, message))
     after = {
@@ -148,5 +148,5 @@ def _compare(
         changes.append(AlterConfig(entry.topic, {key: found.config.get(key, "") for key in after}, after))
 
 
-#: Kafka's own defaults of what the catalogue sets by keys of its own: saying the default is no change.
+#: Kafka's defaults of settings with a key in the catalog: naming the default is no change.
 _DEFAULTS: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}

@@ -1,4 +1,4 @@
-"""How topics, datasets and tables are called, and what every entry must say: `catalog.yaml`."""
+"""Names of topics, datasets and tables, and rules for entries: `catalog.yaml`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from kbq_assets.core.catalog.entries import EntryPlace
 
 _PARTS: Final = ("company", "domain", "topic", "env", "scope", "encoding")
-#: Names are split at '_': it joins the parts of a topic's name, and stands in no part.
+#: '_' joins the parts of a topic's name, so no part contains it.
 _PART: Final = r"[a-z][a-z0-9-]*"
 _POLICY_TAG: Final = r"projects/[^/]+/locations/[^/]+/taxonomies/\d+/policyTags/\d+"
 
 
 @dataclass(frozen=True)
 class Convention:
-    """Templates of names, and rules. ``dataset`` "" leaves KBQ_DATASET; ``time_fields`` "" judges no schema.
-    ``policy_tags`` are BigQuery's, by level of personal data; ``ignore`` are topics that need no entry."""
+    """Templates of names, and rules. If ``dataset`` is "", KBQ_DATASET counts; if ``time_fields`` is "", no field is
+    checked. ``policy_tags`` are BigQuery's, by level of personal data; ``ignore`` lists topics that need no entry."""
 
     topic: str = "{company}_{env}_{domain}_{topic}_{scope}_{encoding}"
     dataset: str = ""
@@ -40,11 +40,11 @@ class Convention:
     access: AccessRules | None = None
 
     def ignores(self, topic: str) -> bool:
-        """Whether a topic needs no entry: those of tools begin with '_'."""
+        """Whether a topic needs no entry; topics of tools begin with '_'."""
         return topic.startswith("_") or any(fnmatch.fnmatchcase(topic, pattern) for pattern in self.ignore)
 
     def parts_of(self, topic: str) -> Mapping[str, str]:
-        """The parts that a topic's name tells where it follows the convention; {} where it does not."""
+        """The parts of a topic's name; {} if it does not follow the convention."""
         matched = re.fullmatch(_expression(self.topic), topic)
         return matched.groupdict() if matched else {}
 
@@ -53,15 +53,15 @@ class Convention:
         return _filled(self.topic, place, document)
 
     def dataset_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
-        """The dataset; what a dataset's name cannot hold becomes '_'."""
+        """The dataset; characters not allowed in its name become '_'."""
         return re.sub(r"[^A-Za-z0-9_]", "_", _filled(self.dataset, place, document))
 
     def table_name(self, place: EntryPlace, document: Mapping[str, Any]) -> str:
-        """The table; what a table's name cannot hold becomes '_' later, as for every table."""
+        """The table; characters not allowed in its name become '_' later, as for every table."""
         return _filled(self.table, place, document)
 
     def check_entry(self, place: EntryPlace, document: DocumentNode) -> Iterator[CatalogProblem]:
-        """What an entry lacks, and parts of its path that break the rule."""
+        """Mandatory keys that an entry lacks, and parts of its path that break the rule."""
         for name in ("company", "domain", "topic", "env"):
             part = getattr(place, name)
             if not re.fullmatch(self.part, part):
@@ -76,12 +76,12 @@ class Convention:
             node = document.find(key)
             if node is None or node.value in ("", ()):
                 yield CatalogProblem(
-                    place.path, 1, key, "is mandatory and missing", "here or in a defaults.yaml above"
+                    place.path, 1, key, "is mandatory and missing", "add it here or in a defaults.yaml above"
                 )
 
 
 def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProblem]]:
-    """The convention of `catalog.yaml`, and what is wrong with it."""
+    """The convention of `catalog.yaml`, and its mistakes."""
     problems = list(check_fields(root, ROOT))
     if problems:
         return Convention(), problems
@@ -126,7 +126,7 @@ def _filled(template: str, place: EntryPlace, document: Mapping[str, Any]) -> st
 
 
 def _expression(template: str) -> str:
-    """A regular expression with a group per part. No part holds '_' or '.', which join them."""
+    """A regular expression with a group per part. Parts contain neither '_' nor '.', which join them."""
     pieces, seen = [], set[str]()
     for text, name, _, _ in Formatter().parse(template):
         pieces.append(re.escape(text))
@@ -144,7 +144,7 @@ def _check_template(root: DocumentNode, where: str, template: str) -> Iterator[C
         unknown = {template}
     if unknown:
         hint = ", ".join("{" + part + "}" for part in _PARTS)
-        yield CatalogProblem(node.path, node.line, where, f"{template!r} is no template", hint)
+        yield CatalogProblem(node.path, node.line, where, f"{template!r} is not a template", hint)
 
 
 def _check_expression(root: DocumentNode, where: str, expression: str) -> Iterator[CatalogProblem]:
@@ -152,7 +152,9 @@ def _check_expression(root: DocumentNode, where: str, expression: str) -> Iterat
     try:
         re.compile(expression)
     except re.error as error:
-        yield CatalogProblem(node.path, node.line, where, f"{expression!r} is no regular expression: {error}")
+        yield CatalogProblem(
+            node.path, node.line, where, f"{expression!r} is not a regular expression: {error}"
+        )
 
 
 def _check_policy_tags(root: DocumentNode) -> Iterator[CatalogProblem]:
@@ -161,8 +163,8 @@ def _check_policy_tags(root: DocumentNode) -> Iterator[CatalogProblem]:
         where = f"policy_tags.{level}"
         if level not in known:
             yield CatalogProblem(
-                node.path, node.line, where, f"{level!r} is no level", f"one of {', '.join(known)}"
+                node.path, node.line, where, f"{level!r} is not a level", f"one of {', '.join(known)}"
             )
         elif not re.fullmatch(_POLICY_TAG, str(node.value)):
             hint = "projects/my-project/locations/eu/taxonomies/123/policyTags/456"
-            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is no policy tag", hint)
+            yield CatalogProblem(node.path, node.line, where, f"{node.value!r} is not a policy tag", hint)

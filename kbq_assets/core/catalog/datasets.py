@@ -1,7 +1,7 @@
-"""What people ask of a dataset: what it holds, whose it is, its columns, how personal it is, and a query to begin with.
+"""Descriptions of datasets: content, owner, columns, personal data, and a first query.
 
-One value for the pages of `kbq catalog site`, for Dagster's assets, for `kbq catalog show`, and for the tables' own
-descriptions in the warehouse.
+They feed the pages of `kbq catalog site`, Dagster's assets, `kbq catalog show`, and the descriptions of tables in the
+warehouse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Columns of Kafka's key and headers, by the names under which personal data in them is decided about.
+#: Columns of Kafka's key and headers, by their paths in decisions about personal data.
 _KAFKA: Final[Mapping[str, tuple[str, str]]] = {
     KEY: ("_kafka_key", "BYTES"),
     HEADERS: ("_kafka_headers", "STRUCT"),
@@ -33,8 +33,8 @@ _KAFKA: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class DatasetColumn:
-    """A column; nested ones by dotted path. ``type`` is "" where records alone tell it, ``pii`` the level of personal
-    data, ``action`` what is decided about it."""
+    """A column; nested ones by dotted path. ``type`` is "" if only records tell it; ``pii`` is the level of personal
+    data, ``action`` the decision about it."""
 
     name: str
     type: str = ""
@@ -46,8 +46,8 @@ class DatasetColumn:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table and the topics it is made of; or, with ``table`` None, a topic whose tables its records name, or that is
-    not archived (``target`` is "" then)."""
+    """A table and its topics. If ``table`` is None: a topic whose records name their tables, or one that is not
+    archived (then ``target`` is "")."""
 
     topics: tuple[str, ...]
     table: TableReference | None
@@ -71,7 +71,7 @@ class Dataset:
 
     @property
     def words(self) -> str:
-        """Everything that a search looks at, in lower case."""
+        """The text that a search matches, in lower case."""
         said = (
             self.target,
             self.description,
@@ -96,7 +96,7 @@ class Dataset:
 
 
 def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
-    """What the catalogue says of a topic. ``schema`` is that of its values, where it is an Avro schema."""
+    """The dataset of an entry. ``schema`` is the Avro schema of its values, "" if there is none."""
     said, settings, place = entry.document, entry.settings, entry.place
     ownership = said.get("ownership", {})
     return replace(
@@ -120,7 +120,7 @@ def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
 
 
 def dataset_of_source(source: SourceEntry) -> Dataset:
-    """What a line of the source list says."""
+    """The dataset of a line of the source list."""
     settings = _settings(source)
     return Dataset(
         topics=(source.pattern,),
@@ -133,7 +133,7 @@ def dataset_of_source(source: SourceEntry) -> Dataset:
 
 
 def by_table(datasets: Iterable[Dataset]) -> dict[TableReference, Dataset]:
-    """Datasets by table: one of several topics has the words of all of them."""
+    """Datasets by table; a table of several topics joins their descriptions."""
     found: dict[TableReference, list[Dataset]] = defaultdict(list)
     for dataset in sorted(datasets, key=lambda each: each.topics):
         if dataset.table is not None:
@@ -153,7 +153,7 @@ def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Datas
 
 
 def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
-    """What is kept true of a dataset's table in the warehouse."""
+    """Descriptions and labels that loads keep current on a dataset's table."""
     labels = {
         "owner": dataset.teams[0] if len(dataset.teams) == 1 else "",
         "cost_center": dataset.cost_center,
@@ -171,7 +171,7 @@ def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
 
 
 def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
-    """A query that reads little: the rows of a week, at most a hundred."""
+    """A cheap query: at most a hundred rows of the last week."""
     if isinstance(warehouse, BigQueryProject):
         name = f"`{warehouse.project}.{table.dataset}.{table.table}`"
         since = "DATE_SUB(CURRENT_DATE(), INTERVAL 7 DAY)"
@@ -181,10 +181,10 @@ def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
 
 
 def _table(source: SourceEntry) -> TableReference | None:
-    """The table that all of a line's records go to, None where there is no such."""
+    """The one table of all records of a line, None if there are several."""
     settings = _settings(source)
     is_one = settings.destination.route == "topic" and not settings.destination.by_record
-    # A pattern's topics have tables of their own names, unless a name is given.
+    # Without a given name, each topic of a pattern has its own table.
     if not is_one or (source.is_pattern and not settings.destination.table.text):
         return None
     return settings.destination.table_for(source.pattern)
@@ -200,7 +200,7 @@ def _has_error_table(source: SourceEntry) -> bool:
 
 
 def _columns(entry: CatalogEntry, schema: str) -> Iterator[DatasetColumn]:
-    """Columns of the schema as they are in tables, then those that the entry alone names."""
+    """Columns of the schema, then those that only the entry names."""
     texts = {str(path).lower(): str(text) for path, text in entry.document.get("columns", {}).items()}
     found = list(_Personal(entry).columns(_of_schema(schema)))
     for column in found:
@@ -212,11 +212,11 @@ def _of_schema(schema: str) -> tuple[Column, ...]:
     try:
         return columns_of(schema) if schema else ()
     except (EncodingError, ValueError, KeyError, TypeError):
-        return ()  # `kbq catalog validate` says why
+        return ()  # `kbq catalog validate` reports it
 
 
 class _Personal:
-    """What an entry says of personal data: levels of fields, and what is decided about them."""
+    """Levels of fields and decisions about them, from an entry."""
 
     def __init__(self, entry: CatalogEntry) -> None:
         said = entry.document.get("pii", {})
@@ -227,7 +227,7 @@ class _Personal:
         self._decisions = {_column_path(decision.path): decision for decision in decisions}
 
     def columns(self, columns: Iterable[Column]) -> Iterator[DatasetColumn]:
-        """Columns of a schema, and what is decided about that is none of them: fields of JSON, keys and headers."""
+        """Columns of a schema, and decisions about non-columns (JSON fields, keys, headers)."""
         found = list(self._flat(columns, "", ""))
         names = {name for name, _ in found}
         yield from (column for _, column in found if column is not None)
@@ -240,7 +240,7 @@ class _Personal:
     def _flat(
         self, columns: Iterable[Column], prefix: str, level: str
     ) -> Iterator[tuple[str, DatasetColumn | None]]:
-        """Paths and columns; None, and nothing inside, for one that is dropped."""
+        """Paths and columns; None for dropped ones and everything inside them."""
         for column in columns:
             path = prefix + column.name
             seen = DatasetColumn(path, column.type, column.mode, column.description, column.pii or level)
@@ -256,13 +256,13 @@ class _Personal:
             return replace(column, pii=level)
         if decision.action == "drop":
             return None
-        # A field about which something is decided is as personal as its topic, unless it is just kept.
+        # A field with a decision has its topic's level, unless the decision is to keep it.
         level = level or ("" if decision.action == "keep" else self._level)
         return replace(column, pii=level, type=_type_after(decision, column.type), action=_action(decision))
 
 
 def _column_path(path: str) -> str:
-    """The column of a field whose name in JSON is no column's: `e-mail` is `e_mail`."""
+    """Column name for a JSON field: `e-mail` becomes `e_mail`."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", path)
 
 

@@ -1,4 +1,4 @@
-"""Entries of the catalogue: from documents, through inheritance and naming conventions, to what extraction takes."""
+"""Entries of the catalog: from documents, by inheritance and naming conventions, to options of extraction."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from kbq_assets.core.topics.personal import undecided
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: The consumer that stands for KBQ: topics that name it are archived.
+#: The consumer name of KBQ: it archives topics that list it.
 ARCHIVER: Final = "archiver"
 ROOT_FILE: Final = "catalog"
 _EXTENSIONS: Final = ("yaml", "yml", "json")
-#: Encodings as extraction calls them.
+#: Encodings whose format has another name.
 _FORMATS: Final[Mapping[str, str]] = {"json-schema": "json_schema"}
 
 
 @dataclass(frozen=True, order=True)
 class EntryPlace:
-    """Where an entry stands: ``<company>/<domain>/<topic>/<env>/topic.yaml``."""
+    """Path of an entry: ``<company>/<domain>/<topic>/<env>/topic.yaml``."""
 
     company: str
     domain: str
@@ -39,13 +39,13 @@ class EntryPlace:
 
     @property
     def folder(self) -> str:
-        """The folder of the topic, all environments together."""
+        """The folder of the topic, for all environments."""
         return f"{self.company}/{self.domain}/{self.topic}"
 
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """A topic as it should be on the broker. None and {}: whatever is there. ``config`` by Kafka's names."""
+    """A topic as it should be on the broker. None and {}: keep the broker's. ``config`` has Kafka's names."""
 
     partitions: int | None = None
     replication: int | None = None
@@ -54,7 +54,7 @@ class KafkaTopic:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A topic of one environment. ``document`` is what its file and its defaults say together."""
+    """A topic of one environment. ``document`` merges its file and its defaults."""
 
     place: EntryPlace
     topic: str
@@ -80,7 +80,7 @@ class CatalogEntry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All entries that could be read, and everything that is wrong. ``envs`` are those with entries."""
+    """All readable entries, and all mistakes."""
 
     entries: tuple[CatalogEntry, ...]
     problems: tuple[CatalogProblem, ...]
@@ -97,7 +97,7 @@ class Catalog:
 
 
 def build_catalog(documents: Mapping[str, DocumentNode], defaults: TopicSettings | None = None) -> Catalog:
-    """Build a catalogue from its documents, by path below its folder. Mistakes become `Catalog.problems`."""
+    """Build a catalog from its documents, by path below its folder. Mistakes become `Catalog.problems`."""
     problems: list[CatalogProblem] = []
     convention = _convention(documents, problems)
     entries = []
@@ -110,7 +110,7 @@ def build_catalog(documents: Mapping[str, DocumentNode], defaults: TopicSettings
             found = _entry(place, document, documents, convention, defaults or TopicSettings(), problems)
             entries += [found] if found else []
     problems += _clashes(entries, documents)
-    # A mistake in defaults is found again in each entry that inherits it.
+    # Each entry that inherits a mistake finds it again.
     return Catalog(tuple(entries), tuple(sorted(set(problems))), convention)
 
 
@@ -132,14 +132,14 @@ def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProble
         yield from check_fields(document, ENTRY)
     else:
         hint = "topic.yaml, defaults.yaml, defaults.<env>.yaml"
-        yield CatalogProblem(path, 1, "", "the file is none of the catalogue's", hint)
+        yield CatalogProblem(path, 1, "", "not a file of the catalog", hint)
 
 
 def _place(path: str, problems: list[CatalogProblem]) -> EntryPlace | None:
     parts = path.split("/")
     if len(parts) != 5:
         problems.append(
-            CatalogProblem(path, 1, "", "an entry stands at <company>/<domain>/<topic>/<env>/topic.yaml")
+            CatalogProblem(path, 1, "", "an entry belongs at <company>/<domain>/<topic>/<env>/topic.yaml")
         )
         return None
     return EntryPlace(parts[0], parts[1], parts[2], parts[3], path)
@@ -224,7 +224,7 @@ def _settings(
         _check_target(made, topic)
         return made
     except ConfigurationError as error:
-        # The message begins with the option's name, where it is one option's.
+        # The message begins with the option's name if it is about one option.
         option = re.split(r"[=:\s]", error.message, maxsplit=1)[0]
         raise _fail(document, places.get(option, "destination"), error) from error
 
@@ -271,13 +271,13 @@ def _retention_ms(document: DocumentNode, text: str) -> int:
         return -1
     matched = re.fullmatch(r"(\d+)([smhd])", text)
     if matched is None:
-        error = ConfigurationError(f"{text!r} is no duration", next_step="12h, 7d, or forever")
+        error = ConfigurationError(f"{text!r} is not a duration", next_step="12h, 7d, or forever")
         raise _fail(document, "kafka.retention", error)
     return int(matched[1]) * _UNITS[matched[2]]
 
 
 def _refuse_personal(entry: CatalogEntry, document: DocumentNode) -> None:
-    """Of an archived topic with highly personal data it must be said what becomes of it."""
+    """Raise Mistake for an archived topic with HIGH personal data and no decision about it."""
     said = entry.document.get("pii", {})
     tags: Mapping[str, object] = said.get("tags", {})
     for path, level in tags.items():
@@ -286,12 +286,12 @@ def _refuse_personal(entry: CatalogEntry, document: DocumentNode) -> None:
     if not entry.archived:
         return
     if said.get("level") == "HIGH" and not entry.settings.privacy.decisions:
-        error = ConfigurationError("HIGH personal data, and nothing is decided about it", next_step=_DECIDE)
+        error = ConfigurationError("HIGH personal data without a decision", next_step=_DECIDE)
         raise _fail(document, "pii.level", error)
     high = [path for path, level in tags.items() if level == "HIGH"]
     if missing := undecided(high, entry.settings.privacy.decisions):
         error = ConfigurationError(
-            f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}", next_step=_DECIDE
+            f"no decision about fields with the tag HIGH: {', '.join(missing)}", next_step=_DECIDE
         )
         raise _fail(document, "pii.tags", error)
 
@@ -300,18 +300,20 @@ _DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver fro
 
 
 def _bad_level(path: str, level: object) -> ConfigurationError:
-    return ConfigurationError(f"{path}: {level!r} is no level", next_step=f"one of {', '.join(PII_LEVELS)}")
+    return ConfigurationError(
+        f"{path}: {level!r} is not a level", next_step=f"one of {', '.join(PII_LEVELS)}"
+    )
 
 
 def _clashes(
     entries: Iterable[CatalogEntry], documents: Mapping[str, DocumentNode]
 ) -> Iterator[CatalogProblem]:
-    """Topics that are catalogued twice, and names that only case, or '.' and '_', tell apart."""
+    """Topics with two entries, and names that differ only by case, or by '.' and '_'."""
     topics: dict[tuple[str, str], CatalogEntry] = {}
     tables: dict[tuple[str, str], CatalogEntry] = {}
     for entry in entries:
         env = entry.place.env
-        # Kafka refuses a topic whose name collides with another's in its metrics, where '.' is '_'.
+        # Kafka refuses a topic whose name collides with another's in metrics, where '.' becomes '_'.
         first = topics.setdefault((env, entry.topic.replace(".", "_")), entry)
         if first is not entry:
             yield _clash(
@@ -325,7 +327,7 @@ def _clashes(
             table = entry.settings.destination.table_for(entry.topic)
             first = tables.setdefault((env, str(table).lower()), entry)
             other = first.settings.destination.table_for(first.topic)
-            # One table may hold several topics, if that is what is written.
+            # Several topics may share a table whose name is spelled alike.
             if other != table:
                 yield _clash(entry, "destination.table", f"table {table}", f"table {other}", first, documents)
 

@@ -64,7 +64,7 @@ ENTRY: Final[Mapping[str, Field]] = {
         record_bytes=Field("integer", "of an average value"),
     ),
     "ownership": _options(
-        "Who answers for the data.",
+        "Who is responsible for the data.",
         "ownership",
         email=Field("string", "an address for people"),
         slack=Field("string", "a channel"),
@@ -73,10 +73,10 @@ ENTRY: Final[Mapping[str, Field]] = {
         "Personal data.",
         "pii",
         level=Field("string", "the highest level of any field", PII_LEVELS),
-        tags=Field("map", "levels of single fields, by dotted path, where the schema has no tags"),
+        tags=Field("map", "levels of single fields, by dotted path, if the schema has no tags"),
     ),
     "producers": Field("strings", "Programs that write the topic."),
-    "consumers": Field("strings", "Programs that read it; `archiver` means: archive it with KBQ."),
+    "consumers": Field("strings", "Programs that read it; `archiver` is KBQ, which archives it."),
     "partition_time": dataclasses.replace(
         _option("event_date"),
         fields=types.MappingProxyType(
@@ -89,7 +89,7 @@ ENTRY: Final[Mapping[str, Field]] = {
     ),
     "kafka": _section(
         "The topic on the broker.",
-        name=Field("string", "its name, where it does not follow the convention"),
+        name=Field("string", "its name, if it does not follow the convention"),
         partitions=Field("integer", "number of partitions"),
         replication=Field("integer", "replicas"),
         retention=Field("string", "how long records are kept: 12h, 7d, or forever"),
@@ -107,7 +107,7 @@ ENTRY: Final[Mapping[str, Field]] = {
     ),
     "extraction": _options("How the topic is read.", "extraction"),
     "checks": _options("When a check fails, and which checks block loads.", "checks"),
-    "columns": Field("map", "What columns hold, by dotted path: over the schema's own words."),
+    "columns": Field("map", "Descriptions of columns, by dotted path; they override the schema's."),
     "labels": Field("map", "Labels for people and tools; in BigQuery, labels of the table."),
 }
 
@@ -118,22 +118,22 @@ NAMES: Final = _section(
     table=Field("string", "of tables"),
 )
 RULES: Final = _section(
-    "What `kbq catalog validate` demands beyond what KBQ needs.",
+    "Additional checks of `kbq catalog validate`.",
     part=Field("string", "regular expression for company, domain, topic and env"),
     mandatory=Field("strings", "keys that every entry has, such as ownership.team"),
     time_fields=Field(
-        "string", "regular expression of schema fields that are times: they must be typed as such"
+        "string", "regular expression of schema fields that are times: their types must be times"
     ),
 )
 ROOT: Final[Mapping[str, Field]] = {
     "names": NAMES,
     "rules": RULES,
-    "envs": Field("strings", "The environments there may be."),
+    "envs": Field("strings", "The allowed environments."),
     "ignore": Field(
-        "strings", "Topics that need no entry, patterns allowed; those that begin with '_' never do."
+        "strings", "Topics that need no entry, patterns allowed; topics that begin with '_' never need one."
     ),
     "access": _section(
-        "Who may write and read topics: without it ACLs are nobody's business here.",
+        "Who may write and read topics; without this section KBQ leaves ACLs alone.",
         principal=Field("string", "the principal of a producer or consumer, such as User:{name}"),
         principals=Field("map", "principals that do not follow it, by producer or consumer"),
         groups=Field("string", "consumer groups, such as {name} or {name}-*; none are granted by default"),

@@ -1,4 +1,4 @@
-"""The columns that a JSON Schema of the catalogue declares, as the Avro schema of the rows that are made of them."""
+"""The columns that a JSON Schema of the catalog declares, as the Avro schema of their rows."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from kbq_assets.core.topics.personal import Decision, undecided
 
 
 def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
-    """The Avro schema, with each property's ``description`` and ``pii``; "" for a text that is no JSON."""
+    """The Avro schema, with each property's ``description`` and ``pii``; "" if the text is not JSON."""
     try:
         schema = json.loads(text)
     except ValueError:
-        return ""  # `kbq catalog validate` says why
+        return ""  # `kbq catalog validate` reports it
     inferred = InferredSchema().grown_by(declared(schema))
     made = avro_schema(inferred, event_time=False)
     high = tagged(schema)
     _Words(schema, high).tell(made, inferred.root, [schema], "")
-    # A value of another type than its column's is in the side column, which is the last.
+    # A value that does not fit its column goes to the last column, the side column.
     if undecided(high, [decision for decision in decisions if decision.action != "keep"]):
         made["fields"][-1]["pii"] = "HIGH"
     return json.dumps(made)
 
 
 class _Words:
-    """What a schema says of its properties, wherever it does: behind references, in alternatives, under keys that are
-    no columns' names."""
+    """Descriptions and tags of a schema's properties: behind references, in alternatives, under keys that are not
+    column names."""
 
     def __init__(self, root: Any, high: Iterable[str]) -> None:
         self._root = root
         self._high = tuple(high)
 
     def tell(self, made: Any, inferred: InferredType, schemas: Iterable[Any], place: str) -> None:
-        """Write the words into the fields of a type, which ``schemas`` are of."""
+        """Write descriptions and tags from ``schemas`` into the fields of a type."""
         said = self._parts(schemas)
         if inferred.kind == "LIST" and inferred.item is not None:
             self.tell(made["items"], inferred.item, [part.get("items") for part in said], place)
         if inferred.kind != "RECORD":
             return
-        for field, column in zip(made["fields"], inferred.fields, strict=False):  # ours come after them
+        for field, column in zip(made["fields"], inferred.fields, strict=False):  # KBQ's own come last
             path = f"{place}.{column.key}".lstrip(".")
             inner = [properties.get(column.key) for properties in map(_properties, said)]
             field.update(self._told(column.inferred, self._parts(inner), path))
@@ -61,7 +61,7 @@ class _Words:
         return told | ({"pii": max(levels, key=_rank)} if levels else {})
 
     def _is_high(self, inferred: InferredType, path: str) -> bool:
-        """Whether a field is tagged; what is in one without columns of its own, is the field's."""
+        """Whether a field is tagged; tags below a field without columns count for the field."""
         is_record = "RECORD" in (inferred.kind, inferred.item.kind if inferred.item else "")
         inside = () if is_record else (f"{path}.",)
         return any(high == path or high.startswith(inside) for high in self._high)

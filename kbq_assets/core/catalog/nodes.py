@@ -1,4 +1,4 @@
-"""Documents whose every value knows its file and line, and what is wrong with them."""
+"""Documents whose values know their file and line, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class DocumentNode:
-    """A value of a document. In a map, ``line`` is that of its key; lines count from 1."""
+    """A value of a document. In a map, ``line`` is the line of its key; lines count from 1."""
 
     value: Scalar | Mapping[str, DocumentNode] | tuple[DocumentNode, ...]
     path: str
@@ -23,7 +23,7 @@ class DocumentNode:
         return self.value if isinstance(self.value, Mapping) else {}
 
     def plain(self) -> Any:
-        """The value without places."""
+        """The value without files and lines."""
         if isinstance(self.value, Mapping):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, tuple):
@@ -31,7 +31,7 @@ class DocumentNode:
         return self.value
 
     def find(self, dotted: str) -> DocumentNode | None:
-        """The value at ``a.b``, None where there is none."""
+        """The value at ``a.b``, None if there is none."""
         node: DocumentNode | None = self
         for key in dotted.split("."):
             node = node.fields.get(key) if node is not None else None
@@ -40,7 +40,7 @@ class DocumentNode:
 
 @dataclass(frozen=True, order=True)
 class CatalogProblem:
-    """A mistake: where it is, what it is, what is right instead. ``where`` is a dotted path in the document."""
+    """A mistake with its place and a correction. ``where`` is a dotted path in the document."""
 
     path: str
     line: int
@@ -55,7 +55,7 @@ class CatalogProblem:
 
 
 class Mistake(Exception):
-    """Raised inside a document that cannot be used further."""
+    """Raised for a document that cannot be used."""
 
     def __init__(self, problem: CatalogProblem) -> None:
         super().__init__(str(problem))
@@ -64,7 +64,7 @@ class Mistake(Exception):
 
 @dataclass(frozen=True)
 class CatalogFiles:
-    """What a catalogue's folder holds: documents and schema texts by path below it, and what cannot be read."""
+    """The files of a catalog's folder: documents and schema texts by path below it, and unreadable files."""
 
     documents: Mapping[str, DocumentNode]
     schemas: Mapping[str, str]
@@ -72,7 +72,7 @@ class CatalogFiles:
 
 
 def inherit(base: DocumentNode | None, own: DocumentNode) -> DocumentNode:
-    """``own`` over ``base``: maps are joined key by key, everything else is replaced; null gives a value up."""
+    """``own`` over ``base``: maps merge key by key, other values replace; null removes an inherited value."""
     if base is None or not isinstance(base.value, Mapping) or not isinstance(own.value, Mapping):
         return own
     joined = {**base.value, **{key: inherit(base.value.get(key), node) for key, node in own.value.items()}}

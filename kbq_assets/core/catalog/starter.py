@@ -1,4 +1,4 @@
-"""First entries from a cluster that is there: what `kbq catalog init` writes."""
+"""First entries for an existing cluster, as `kbq catalog init` writes them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Final
 
 from kbq_assets.core.catalog.changes import LiveTopic
 
-#: How schemas are called in a topic's folder.
+#: Extensions of schema files, by encoding.
 EXTENSIONS: Final[Mapping[str, str]] = {"avro": ".avsc", "json-schema": ".json", "protobuf": ".proto"}
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A file to be written: its path below the catalogue's folder, and its text. A topic has one entry."""
+    """A file to write: its path below the catalog's folder, and its text. A topic has one entry."""
 
     path: str
     text: str
 
     @property
     def is_entry(self) -> bool:
-        """Whether it is an entry, and no schema."""
+        """Whether it is an entry, not a schema."""
         return self.path.endswith("/topic.yaml")
 
 
 @dataclass(frozen=True)
 class KnownSchemas:
-    """What a registry knows of a topic: how it is encoded, and the schemas of ``value`` and ``key``."""
+    """A topic's encoding and its schemas of ``value`` and ``key`` in the registry."""
 
     encoding: str
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def draft_entries(
 ) -> list[Draft]:
     """Entries for topics, each under its own name, with the schemas that are ``known``.
 
-    Nothing is archived until a person adds the consumer `archiver`: what is personal data only a person knows.
+    Nothing is archived until a person adds the consumer `archiver`: only a person knows which data is personal.
     """
     drafts = []
     for topic, part in _parts(topics).items():
@@ -53,14 +53,14 @@ def draft_entries(
 
 
 def _readable(schema: str, encoding: str) -> str:
-    """A schema as people edit it: registries keep JSON in one line."""
+    """A schema with line breaks: registries keep JSON in one line."""
     if encoding == "protobuf":
         return schema.rstrip() + "\n"
     return json.dumps(json.loads(schema), indent=2, ensure_ascii=False) + "\n"
 
 
 def _parts(topics: Mapping[str, LiveTopic]) -> dict[str, str]:
-    """A folder for each topic, by a name that the default rule for names takes."""
+    """A folder for each topic, with a name that the default rule allows."""
     taken: dict[str, str] = {}
     for topic in sorted(topics):
         base = re.sub(r"[^a-z0-9-]+", "-", topic.lower()).strip("-")
@@ -75,10 +75,10 @@ def _parts(topics: Mapping[str, LiveTopic]) -> dict[str, str]:
 def _text(topic: str, live: LiveTopic, encoding: str) -> str:
     config = "".join(f"\n    {key}: {json.dumps(value)}" for key, value in sorted(live.config.items()))
     return (
-        f"description: {json.dumps(f'Topic {topic}, as it was found: describe it.')}\n"
+        f"description: {json.dumps(f'Topic {topic}: describe it.')}\n"
         f"encoding: {encoding}\n"
         "producers: []\n"
-        "# Add archiver, and the topic is extracted.\n"
+        "# Add archiver to extract the topic.\n"
         "consumers: []\n"
         "kafka:\n"
         f"  name: {json.dumps(topic)}\n"

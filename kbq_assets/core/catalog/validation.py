@@ -1,4 +1,4 @@
-"""Documents against their fields: unknown keys, wrong types, wrong choices; and the JSON Schema of the same."""
+"""Checks documents against their fields (unknown keys, wrong types, wrong choices), and renders the JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 from kbq_assets.core.catalog.fields import ENTRY, Field
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 
-#: A name, no address: editors are pointed at the file.
+#: A name, not an address: editors use the file.
 SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 
 
 def check_fields(
     node: DocumentNode, fields: Mapping[str, Field], where: str = ""
 ) -> Iterator[CatalogProblem]:
-    """Problems of a section."""
+    """Mistakes of a section."""
     if not isinstance(node.value, Mapping):
         yield _problem(node, where, f"expected keys, found {_described(node)}", ", ".join(fields))
         return
@@ -25,7 +25,7 @@ def check_fields(
         known = fields.get(key)
         if known is None:
             yield _problem(child, path, f"unknown key {key!r}", _nearest(key, fields))
-        elif child.value is not None:  # null gives an inherited value up
+        elif child.value is not None:  # null removes an inherited value
             yield from _check_value(child, known, path)
 
 
@@ -37,11 +37,11 @@ def _check_value(node: DocumentNode, known: Field, where: str) -> Iterator[Catal
     elif known.choices and node.value not in known.choices:
         near = difflib.get_close_matches(str(node.value), known.choices, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known.choices)}"
-        yield _problem(node, where, f"{node.value!r} is no {where.rpartition('.')[2]}", hint)
+        yield _problem(node, where, f"{node.value!r} is not a {where.rpartition('.')[2]}", hint)
 
 
 def json_schema(fields: Mapping[str, Field] = ENTRY) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of an entry, and of the defaults it inherits."""
+    """The JSON Schema (2020-12) of entries and defaults."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,

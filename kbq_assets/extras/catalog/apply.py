@@ -85,7 +85,7 @@ class CatalogCommands:
         for a catalogue with mistakes, and for schemas that the registry would refuse half-way; Unavailable."""
         entries, files = self.sound_entries(env), self.reader.files()
         if wrong := self.protobuf_problems()[0]:
-            refuse_problems("the catalogue has mistakes", wrong)
+            refuse_problems("the catalog has mistakes", wrong)
         admin, subjects = self.open_admin(), self.open_subjects()
         convention = self.reader.catalog().convention
         planned = plan_changes(entries, admin.topics(), convention.ignores)

@@ -83,7 +83,9 @@ def show(
 
     entries = commands.entries(env)
     if commands.reader.catalog().problems:
-        click.echo("the catalogue has mistakes: not all of it is shown; next: kbq catalog validate", err=True)
+        click.echo(
+            "the catalog has mistakes: some of it is missing here; next: kbq catalog validate", err=True
+        )
     if topic is not None:
         entry, files = _named(entries, topic), commands.reader.files()
         (told,) = site_topics([entry], files, deployment.settings.warehouse)

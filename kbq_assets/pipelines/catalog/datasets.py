@@ -1,4 +1,4 @@
-"""The datasets of a platform: what the catalogue, or the source list, says of each table."""
+"""Descriptions of all tables, from the catalog or the source list."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kbq_assets.pipelines.catalog.reader import CatalogReader, environment, sche
 
 @dataclass(frozen=True)
 class Datasets:
-    """What is known of tables, and of topics. ``policy_tags`` are BigQuery's, by level of personal data."""
+    """Datasets by table and by topic. ``policy_tags`` are BigQuery's, by level of personal data."""
 
     tables: Mapping[TableReference, Dataset]
     policy_tags: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, Dataset] = field(default_factory=dict)
 
     def notes(self, table: TableReference, topics: Iterable[str] = ()) -> TableNotes:
-        """What is kept true of a table in the warehouse. One that records name, or that was made for a schema that
-        contradicts another's, is described and protected column by column, as the first of its ``topics`` is."""
+        """Descriptions and labels that loads keep current on a table. Tables that records name, and those of other
+        schema versions, get column descriptions and policy tags of the first of their ``topics``."""
         if (dataset := self.tables.get(table)) is not None:
             return notes_of(dataset, self.policy_tags)
         found = next((self.topics[topic] for topic in sorted(topics) if topic in self.topics), None)
@@ -41,7 +41,7 @@ class Datasets:
 
 
 class DatasetReader:
-    """The datasets of a catalogue as it is now; made anew when something has changed."""
+    """The datasets of the current catalog; rebuilt after a change."""
 
     def __init__(self, catalog: CatalogReader, env: str) -> None:
         self._catalog = catalog
@@ -49,7 +49,7 @@ class DatasetReader:
         self._last: tuple[Catalog, Datasets] | None = None
 
     def read(self) -> Datasets:
-        """The datasets. Raises ConfigurationError where folder or environment are not clear."""
+        """The datasets. Raises ConfigurationError for a missing folder or an ambiguous environment."""
         catalog = self._catalog.catalog()
         if self._last is None or self._last[0] is not catalog:
             entries = catalog.of_env(environment(catalog, self._env))
@@ -67,12 +67,12 @@ def source_datasets(sources: Sequence[SourceEntry]) -> Datasets:
 
 
 def catalog_datasets(entries: Iterable[CatalogEntry], files: CatalogFiles) -> list[Dataset]:
-    """What the catalogue says of each topic, with the columns of its Avro schema where it has one."""
+    """The dataset of each entry, with the columns of its Avro schema if it has one."""
     return [dataset_of_entry(entry, value_schema(entry, files)) for entry in entries]
 
 
 def value_schema(entry: CatalogEntry, files: CatalogFiles) -> str:
-    """The Avro schema of an entry's rows, "" where the catalogue tells none: Protobuf takes a compiler."""
+    """The Avro schema of an entry's rows, "" if the catalog has none; Protobuf would need a compiler."""
     if entry.settings.records.format in ("json_columns", "json_schema"):
         folders = (f"{entry.place.folder}/{entry.place.env}", entry.place.folder)
         texts = (files.schemas.get(f"{folder}/schemas/value.json") for folder in folders)

@@ -1,6 +1,6 @@
-"""Schemas of JSON topics in the catalogue, `schemas/value.json`: columns from the start, fields that are known, tags.
+"""Schemas of JSON topics in the catalog, `schemas/value.json`: first columns, known fields, tags.
 
-Without a registry, workers learn a schema by the topic's settings: what says nothing of types or tags is left out.
+Without a registry, workers get a schema with the topic's settings, reduced to types and tags.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver fro
 def with_declared(
     entry: CatalogEntry, files: CatalogFiles
 ) -> tuple[CatalogEntry, tuple[CatalogProblem, ...]]:
-    """An entry that knows its schema, and what is wrong with that."""
+    """An entry with its schema, and mistakes in the schema."""
     if entry.encoding not in ("json", "json-schema"):
         return entry, ()
     path = _path(entry, files)
@@ -53,8 +53,8 @@ def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
 
 
 def own_decisions(entry: CatalogEntry, files: CatalogFiles) -> list[Decision]:
-    """The decisions of an entry's own file, which are about its schema's fields. Inherited ones may be for other
-    topics, other types of records, or records older than the schema."""
+    """The decisions of an entry's own file, about its schema's fields. Inherited ones may be for other topics, other
+    types of records, or records older than the schema."""
     own = files.documents[entry.place.path].find("pii.fields")
     paths = own.fields if own is not None else {}
     return [decision for decision in entry.settings.privacy.decisions if decision.path in paths]
@@ -66,7 +66,7 @@ def _problems(
     decisions = entry.settings.privacy.decisions
     missing = undecided(tagged(schema), decisions)
     if entry.archived and missing:
-        said = f"nothing is decided about fields that are tagged HIGH: {', '.join(missing)}"
+        said = f"no decision about fields with the tag HIGH: {', '.join(missing)}"
         yield CatalogProblem(path, 1, "", said, _DECIDE)
     if (
         entry.archived
@@ -74,25 +74,29 @@ def _problems(
         and (not decisions or entry.settings.privacy.others == "keep")
     ):
         yield CatalogProblem(
-            path, 1, "", "tags fields of any name, which would be kept", "pii: {others: drop, …}"
+            path, 1, "", "tags fields of any name, and they would be kept", "pii: {others: drop, …}"
         )
     for field in undeclared(schema, fields_of(own)):
         said = f"pii decides about the field {field!r}, which it does not declare"
         yield CatalogProblem(
-            path, 1, "", said, "mend it; a defaults.yaml decides about fields of other schemas"
+            path, 1, "", said, "fix it; a defaults.yaml decides about fields of other schemas"
         )
     if entry.encoding == "json" and not declared(schema).fields:
         yield CatalogProblem(path, 1, "", "declares no field", "an object with properties")
     if entry.encoding == "json" and len(compact(schema)) > _MOST_CHARACTERS:
         yield CatalogProblem(
-            path, 1, "", "is too large to go with every task", "declare less: what is not is kept beside"
+            path,
+            1,
+            "",
+            "is too large to send with every task",
+            "declare fewer fields: undeclared ones go to _kbq_rest",
         )
 
 
 def compact(schema: Any) -> str:
-    """A schema without what tells neither types nor tags, as text."""
+    """A schema as text, reduced to types and tags."""
     pruned = _pruned(schema)
-    # What is left out may be referred to.
+    # The pruned part may be referred to.
     whole = pruned if _columns(pruned) == _columns(schema) else schema
     return json.dumps(whole, separators=(",", ":"))
 

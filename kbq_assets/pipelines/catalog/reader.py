@@ -1,4 +1,4 @@
-"""The catalogue as KBQ uses it: entries, sources of extraction, schemas against what tables and the registry take."""
+"""Reads the catalog: entries, sources of extraction, and schemas checked against tables and registry."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from kbq_assets.ports.registry import SubjectRegistry
 if TYPE_CHECKING:
     from kbq_assets.wire.records.program import Program
 
-#: Whether a decision can be carried out does not depend on the key.
+#: For checks of decisions, which do not depend on the key.
 _ANY_KEY = Pseudonyms("any", {"any": bytes(32)})
-#: Mistakes that a message shows; `kbq catalog validate` shows all.
+#: Mistakes in a message; `kbq catalog validate` shows all.
 _SHOWN = 5
 _SCHEMA_TYPES = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
 
@@ -47,7 +47,7 @@ class SchemaFile:
 
 
 class CatalogReader:
-    """A catalogue as it is now; read anew, and judged anew when something has changed."""
+    """The current catalog: read at each use, checked again after a change."""
 
     def __init__(self, read_files: Callable[[], CatalogFiles], defaults: TopicSettings) -> None:
         self._read_files = read_files
@@ -55,11 +55,11 @@ class CatalogReader:
         self._last: tuple[CatalogFiles, Catalog] | None = None
 
     def files(self) -> CatalogFiles:
-        """What the folder holds. Raises ConfigurationError."""
+        """The files of the folder. Raises ConfigurationError."""
         return self._read_files()
 
     def catalog(self) -> Catalog:
-        """Entries and problems. Raises ConfigurationError when there is no folder."""
+        """Entries and mistakes. Raises ConfigurationError if there is no folder."""
         files = self._read_files()
         if self._last is None or self._last[0] != files:
             self._last = (files, read_catalog(files, self._defaults))
@@ -67,7 +67,7 @@ class CatalogReader:
 
 
 def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> Catalog:
-    """Entries and problems, those of Avro schemas included."""
+    """Entries and mistakes, including those of Avro schemas."""
     built = build_catalog(files.documents, defaults)
     problems = {*files.problems, *built.problems}
     entries = []
@@ -81,30 +81,30 @@ def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> 
 
 
 def sources(catalog: Catalog, env: str, origin: str) -> tuple[SourceEntry, ...]:
-    """What extraction takes: the archived topics of one environment. Raises ConfigurationError for a catalogue with
-    mistakes, and where the environment is not clear."""
+    """The archived topics of one environment. Raises ConfigurationError for a catalog with mistakes, or an ambiguous
+    environment."""
     refuse_mistakes(catalog, origin)
     return tuple(entry.source for entry in catalog.of_env(environment(catalog, env)) if entry.archived)
 
 
 def refuse_mistakes(catalog: Catalog, origin: str = "") -> None:
-    """Raise ConfigurationError for a catalogue with mistakes: nothing is done by what may not be meant."""
+    """Raises ConfigurationError for a catalog with mistakes."""
     if catalog.problems:
-        refuse_problems(f"the catalogue {origin}".rstrip() + " has mistakes", catalog.problems)
+        refuse_problems(f"the catalog {origin}".rstrip() + " has mistakes", catalog.problems)
 
 
 def refuse_problems(
     said: str, problems: Sequence[CatalogProblem], command: str = "kbq catalog validate"
 ) -> NoReturn:
-    """Raise ConfigurationError with the first of them; ``command`` shows all."""
+    """Raises ConfigurationError with the first problems; ``command`` shows all."""
     shown = "\n".join(f"  {problem}" for problem in problems[:_SHOWN])
     more = f"\n  …and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    raise ConfigurationError(f"{said}:\n{shown}{more}", next_step=f"mend them: {command}")
+    raise ConfigurationError(f"{said}:\n{shown}{more}", next_step=f"fix them: {command}")
 
 
 def uncatalogued(catalog: Catalog, env: str, origin: str, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Topics without an entry in any environment, but for those that need none; each with the command that writes one,
-    in which words in capitals are for people to choose. Nothing is missing from a catalogue with mistakes."""
+    """Topics that need an entry and have none in any environment, each with the command that writes one. A person
+    replaces the words in capitals. Empty for a catalog with mistakes."""
     known = {entry.topic for entry in catalog.entries}
     for topic in topics if not catalog.problems else ():
         if topic not in known and not catalog.convention.ignores(topic):
@@ -118,19 +118,19 @@ def uncatalogued(catalog: Catalog, env: str, origin: str, topics: Iterable[str])
 
 
 def environment(catalog: Catalog, env: str) -> str:
-    """The environment that is meant: the one named, or the only one. Raises ConfigurationError."""
+    """The named environment, or the only one. Raises ConfigurationError."""
     if env in catalog.envs or (not env and not catalog.envs):
         return env
     if not env and len(catalog.envs) == 1:
         return catalog.envs[0]
     said = f"no environment {env!r}" if env else "several environments"
     raise ConfigurationError(
-        f"the catalogue has {said}", next_step=f"set KBQ_ENV to one of {', '.join(catalog.envs)}"
+        f"the catalog has {said}", next_step=f"set KBQ_ENV to one of {', '.join(catalog.envs)}"
     )
 
 
 def schema_files(entry: CatalogEntry, files: CatalogFiles) -> list[SchemaFile]:
-    """An entry's schemas; those of its environment before those of its topic."""
+    """An entry's schemas; files of its environment override files of its topic."""
     extension = EXTENSIONS.get(entry.encoding)
     found = []
     for part in ("value", "key"):
@@ -146,7 +146,7 @@ def schema_files(entry: CatalogEntry, files: CatalogFiles) -> list[SchemaFile]:
 def check_compatibility(
     entries: Iterable[CatalogEntry], files: CatalogFiles, registry: SubjectRegistry
 ) -> Iterator[CatalogProblem]:
-    """Schemas that the registry would refuse, by the compatibility it demands. Raises Unavailable."""
+    """Schemas that the registry would refuse by its compatibility rules. Raises Unavailable."""
     for entry in entries:
         for schema in schema_files(entry, files):
             yield from judged(schema, registry)
@@ -164,7 +164,7 @@ def _check_schema(
     if schema.schema_type == "JSON":
         yield from json_problems(schema.path, schema.text, schema.part, time_fields)
     if schema.schema_type != "AVRO":
-        return  # Protobuf takes a compiler: not at every run
+        return  # Protobuf needs a compiler: not at every run
     try:
         document = json.loads(schema.text)
     except ValueError as error:
@@ -191,7 +191,7 @@ def _check_schema(
 
 
 def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogProblem]:
-    """Descriptions of columns that the table will not have."""
+    """Descriptions of columns that the table does not have."""
     columns = dataset_of_entry(entry, schema.text).columns
     there = [column.name for column in columns if column.type]
     for column in columns:
@@ -200,12 +200,12 @@ def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogP
                 continue
             near = difflib.get_close_matches(column.name, there, 1)
             hint = f"did you mean {near[0]!r}?" if near else ""
-            said = f"is no column of {schema.path}"
+            said = f"is not a column of {schema.path}"
             yield CatalogProblem(entry.place.path, 1, f"columns.{column.name}", said, hint)
 
 
 def told_time(entry: CatalogEntry, files: CatalogFiles) -> str:
-    """Where an entry's business time comes from, by its Avro schema here; "" where it has none."""
+    """The source of an entry's business time by its Avro schema, for people; "" if it has none."""
     business = entry.settings.records.event_date
     if business is None:
         return ""
@@ -217,12 +217,12 @@ def told_time(entry: CatalogEntry, files: CatalogFiles) -> str:
     try:
         chosen = choose_field(parse(json.loads(values[0].text)), business)
     except (ValueError, EncodingError):
-        return "not known: the schema has mistakes"
-    return "the Kafka time: no field tells one" if chosen is None else f"{chosen.path}: {chosen.why}"
+        return "unknown: the schema has mistakes"
+    return "the Kafka time: no field has one" if chosen is None else f"{chosen.path}: {chosen.why}"
 
 
 def _check_time(entry: CatalogEntry, schema: SchemaFile, root: AvroType) -> Iterator[CatalogProblem]:
-    """A writer may lack the field, and its records then have the Kafka time; here it is forgotten, or misspelt."""
+    """Business times that the entry's schema lacks. In a writer's schema that is no mistake: the Kafka time counts."""
     business = entry.settings.records.event_date
     if business is None or business.is_automatic or choose_field(root, business) is not None:
         return
@@ -235,7 +235,7 @@ def _check_time(entry: CatalogEntry, schema: SchemaFile, root: AvroType) -> Iter
 
 
 def _deciding_fields(entry: CatalogEntry) -> list[str]:
-    """The fields that decide about a record's table."""
+    """The fields that choose a record's table."""
     inputs = (name.partition(".") for name in entry.settings.destination.template.inputs)
     return [path for source, _, path in inputs if source == "field"]
 
@@ -243,18 +243,18 @@ def _deciding_fields(entry: CatalogEntry) -> list[str]:
 def _check_destination(
     entry: CatalogEntry, schema: SchemaFile, root: AvroType, program: Program
 ) -> Iterator[CatalogProblem]:
-    """As with times: a writer may lack the field, here it is forgotten."""
+    """Fields of templates that the entry's schema lacks; a writer's schema may lack them."""
     for slot, path in enumerate(_deciding_fields(entry), program.captures - program.routes):
         if slot not in program.filled:
             near = difflib.get_close_matches(path, [where for where, _ in _fields(root)], 1)
             hint = f"did you mean {near[0]!r}?" if near else ""
-            what = f"has no field {path!r}, of which {entry.topic} makes its tables' names"
+            what = f"has no field {path!r}, which names the tables of {entry.topic}"
             yield CatalogProblem(schema.path, 1, "", what, hint)
 
 
 def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> None:
-    """Raise EncodingError for a tagged field without a decision, or a decision that cannot be carried out."""
-    # With numpy: not for every run of a driver.
+    """Raises EncodingError for a tagged field without a decision, or an impossible decision."""
+    # Imports numpy: not for every run of a driver.
     from kbq_assets.wire.privacy.avro import rewriter
     from kbq_assets.wire.privacy.tags import check_decided, check_declared
 
@@ -265,12 +265,12 @@ def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> 
 
 
 def _untimed(schema: SchemaFile, root: AvroType, pattern: re.Pattern[str]) -> Iterator[CatalogProblem]:
-    """Fields that are times by their name and not by their type."""
+    """Fields with names of times and other types."""
     for where, type_ in _fields(root):
         if pattern.fullmatch(where.rpartition(".")[2]) and not _is_time(type_):
             line = _line_of(schema.text, where.rpartition(".")[2])
             hint = "logicalType timestamp-millis, timestamp-micros or date"
-            yield CatalogProblem(schema.path, line, where, "is a time by its name, not by its type", hint)
+            yield CatalogProblem(schema.path, line, where, "has the name of a time, but not the type", hint)
 
 
 class _Fields(SchemaVisitor[None]):

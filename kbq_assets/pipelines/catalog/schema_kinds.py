@@ -1,4 +1,4 @@
-"""Schemas of the catalogue that are not Avro: what can be said of them without a registry."""
+"""Checks of the catalog's JSON and Protobuf schemas, without a registry."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kbq_assets.core.catalog import CatalogProblem
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.topics.json.declared import declared
 
-#: The fields of a Protobuf schema as dotted paths with their types. Raises EncodingError for what is none,
-#: ConfigurationError where protoc is not installed.
+#: The fields of a Protobuf schema as dotted paths with their types. Raises EncodingError for other text,
+#: ConfigurationError if protoc is not installed.
 ProtobufFields = Callable[[str], Iterable[tuple[str, str]]]
 _TIME: Final = "google.protobuf.Timestamp"
 _JSON_TIMES: Final = frozenset({"date-time", "date"})
-_UNTIMED: Final = "is a time by its name, not by its type"
+_UNTIMED: Final = "has the name of a time, but not the type"
 
 
 def json_problems(path: str, text: str, part: str, time_fields: str) -> Iterator[CatalogProblem]:
-    """What is wrong with a JSON Schema: no JSON, values that are no objects, times that are not said to be."""
+    """Mistakes in a JSON Schema: not JSON, values that are not objects, times without a format."""
     try:
         document = json.loads(text)
     except ValueError as error:
         yield CatalogProblem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
         return
     if part == "value" and "RECORD" not in declared(document).kinds:
-        yield CatalogProblem(path, 1, "", "describes no objects, of which rows are made", '"type": "object"')
+        yield CatalogProblem(path, 1, "", "does not describe objects, which rows need", '"type": "object"')
         return
     if time_fields:
         pattern = re.compile(time_fields)
@@ -40,13 +40,13 @@ def json_problems(path: str, text: str, part: str, time_fields: str) -> Iterator
 def protobuf_problems(
     schemas: Iterable[tuple[str, str]], fields: ProtobufFields, time_fields: str
 ) -> Iterator[CatalogProblem]:
-    """What is wrong with Protobuf schemas, by path and text. Raises ConfigurationError without protoc."""
+    """Mistakes in Protobuf schemas, by path and text. Raises ConfigurationError without protoc."""
     for path, text in schemas:
         try:
             found = list(fields(text))
         except EncodingError as error:
             yield CatalogProblem(
-                path, 1, "", error.message, "protoc says why; what it imports must be Google's own"
+                path, 1, "", error.message, "see protoc's message; import only Google's own types"
             )
             continue
         for where, kind in found:
@@ -58,7 +58,7 @@ def protobuf_problems(
 def compiled_problems(
     schemas: Iterable[tuple[str, str]], fields: ProtobufFields, time_fields: str
 ) -> tuple[list[CatalogProblem], str]:
-    """The same; and why the schemas were not looked at, where protoc is not installed."""
+    """Mistakes in Protobuf schemas, and why they were not checked if protoc is not installed."""
     try:
         return list(protobuf_problems(schemas, fields, time_fields)), ""
     except ConfigurationError as error:
@@ -66,7 +66,7 @@ def compiled_problems(
 
 
 def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Properties at any depth, with dotted paths; those of definitions by the definition's own names."""
+    """Properties at any depth, with dotted paths; those of definitions begin at the definition."""
     if isinstance(schema, list):
         for each in schema:
             yield from _properties(each, where)
@@ -87,7 +87,7 @@ def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str
 
 
 def _is_json_time(schema: Mapping[str, Any]) -> bool:
-    """Whether a property is a time: a text of such a format. References and alternatives are not followed."""
+    """Whether a property is a text with the format of a time. References and alternatives are not followed."""
     return schema.get("format") in _JSON_TIMES or not schema.keys() & {"type", "enum", "const"}
 
 

@@ -118,10 +118,10 @@ def test_a_catalogue_that_says_nothing_about_access_grants_nothing() -> None:
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ("principal: 'User:a'", "catalog.yaml:1: access.principal: 'User:a' is no template"),
-        ("principal: '{name}'", "catalog.yaml:1: access.principal: '{name}' is no principal (User:name)"),
-        ("principals: {a: b}", "catalog.yaml:1: access.principals.a: 'b' is no principal (User:name)"),
-        ("groups: all", "catalog.yaml:1: access.groups: 'all' is no template"),
+        ("principal: 'User:a'", "catalog.yaml:1: access.principal: 'User:a' is not a template"),
+        ("principal: '{name}'", "catalog.yaml:1: access.principal: '{name}' is not a principal (User:name)"),
+        ("principals: {a: b}", "catalog.yaml:1: access.principals.a: 'b' is not a principal (User:name)"),
+        ("groups: all", "catalog.yaml:1: access.groups: 'all' is not a template"),
         ("group: '{name}'", "unknown key 'group' (did you mean 'groups'?)"),
     ],
 )

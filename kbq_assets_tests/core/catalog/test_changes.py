@@ -36,7 +36,7 @@ def test_partitions_are_added_and_never_taken_away() -> None:
     assert planned("partitions: 8", LiveTopic(5, 1)) == [AddPartitions("t", 5, 8)]
     [difference] = planned("partitions: 3", LiveTopic(5, 1))
     assert isinstance(difference, Difference)
-    assert "cannot take partitions away" in difference.message
+    assert "cannot remove partitions" in difference.message
 
 
 def test_settings_that_differ_are_altered_and_others_left() -> None:

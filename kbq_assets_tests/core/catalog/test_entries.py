@@ -90,7 +90,7 @@ def test_a_business_time_is_a_word_or_keys(said: str, option: str) -> None:
     ("said", "where", "message"),
     [
         ("{feild: a}", "partition_time.feild", "unknown key"),
-        ("{format: epoch}", "partition_time.format", "is no format"),
+        ("{format: epoch}", "partition_time.format", "is not a format"),
         ("a:epoch", "partition_time", "no format 'epoch'"),
         ("[a]", "partition_time", "expected text, found a list"),
     ],
@@ -170,8 +170,11 @@ def test_environments_are_told_apart() -> None:
         ("records: {keys: yes}", "1: records.keys: expected true or false, found 'yes'"),
         ("consumers: archiver", "1: consumers: expected a list of texts, found 'archiver'"),
         ("labels: {a: [1]}", "1: labels: expected keys with single values, found keys"),
-        ("scope: publc", "1: scope: 'publc' is no scope (did you mean 'public'?)"),
-        ("kafka: {retention: 7 days}", "1: kafka.retention: '7 days' is no duration (12h, 7d, or forever)"),
+        ("scope: publc", "1: scope: 'publc' is not a scope (did you mean 'public'?)"),
+        (
+            "kafka: {retention: 7 days}",
+            "1: kafka.retention: '7 days' is not a duration (12h, 7d, or forever)",
+        ),
         ("kafka: {name: 'a b'}", "1: kafka.name: topic name 'a b' cannot be part of file names"),
         ("extraction:\n  priority: huge", "2: extraction.priority: priority=huge (high, normal, low"),
         ("extraction: {window_records: -1}", "1: extraction.window_records: window_records=-1 (0 or more)"),
@@ -183,7 +186,7 @@ def test_environments_are_told_apart() -> None:
         ("destination: {dataset: a-b}", "1: destination.table: table name 'a-b'.'orders' is not allowed"),
         (
             "consumers: [archiver]\npii:\n  level: HIGH",
-            "3: pii.level: HIGH personal data, and nothing is decided",
+            "3: pii.level: HIGH personal data without a decision",
         ),
         (
             "pii:\n  fields: {email: hash}",
@@ -191,9 +194,9 @@ def test_environments_are_told_apart() -> None:
         ),
         (
             "consumers: [archiver]\npii: {tags: {email: HIGH, home.street: HIGH}, fields: {home: drop}}",
-            "2: pii.tags: nothing is decided about fields that are tagged HIGH: email",
+            "2: pii.tags: no decision about fields with the tag HIGH: email",
         ),
-        ("pii: {tags: {email: SECRET}}", "1: pii.tags: email: 'SECRET' is no level"),
+        ("pii: {tags: {email: SECRET}}", "1: pii.tags: email: 'SECRET' is not a level"),
     ],
 )
 def test_a_mistake_names_its_line_its_key_and_what_is_right(text: str, expected: str) -> None:
@@ -211,9 +214,9 @@ def test_a_mistake_in_defaults_is_told_once_and_there() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("shop/orders/prod/topic.yaml", "an entry stands at <company>/<domain>/<topic>/<env>/topic.yaml"),
+        ("shop/orders/prod/topic.yaml", "an entry belongs at <company>/<domain>/<topic>/<env>/topic.yaml"),
         ("shop/sales/Orders/prod/topic.yaml", "topic 'Orders' breaks the rule for names"),
-        ("shop/sales/orders/prod/topics.yaml", "the file is none of the catalogue's"),
+        ("shop/sales/orders/prod/topics.yaml", "not a file of the catalog"),
     ],
 )
 def test_a_file_at_the_wrong_place_is_a_mistake(path: str, expected: str) -> None:
@@ -228,17 +231,17 @@ def test_rules_are_the_catalogue_s_own() -> None:
     }
     assert [str(p) for p in catalog_of(texts).problems] == [
         f"{ENTRY}:1: unknown environment 'prod' (one of dev, test)",
-        f"{ENTRY}:1: ownership.team: is mandatory and missing (here or in a defaults.yaml above)",
+        f"{ENTRY}:1: ownership.team: is mandatory and missing (add it here or in a defaults.yaml above)",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("names: {topic: '{compny}'}", "catalog.yaml:1: names.topic: '{compny}' is no template"),
-        ("names: {topic: '{company'}", "catalog.yaml:1: names.topic: '{company' is no template"),
+        ("names: {topic: '{compny}'}", "catalog.yaml:1: names.topic: '{compny}' is not a template"),
+        ("names: {topic: '{company'}", "catalog.yaml:1: names.topic: '{company' is not a template"),
         ("names: {topic: '{company.__class__}'}", "catalog.yaml:1: names.topic: "),
-        ("rules:\n  part: '['", "catalog.yaml:2: rules.part: '[' is no regular expression"),
+        ("rules:\n  part: '['", "catalog.yaml:2: rules.part: '[' is not a regular expression"),
         ("name: {}", "catalog.yaml:1: name: unknown key 'name' (did you mean 'names'?)"),
     ],
 )
@@ -272,10 +275,10 @@ TAG = "projects/shop/locations/eu/taxonomies/12/policyTags/34"
     ("text", "problem"),
     [
         (f"policy_tags: {{HIGH: {TAG}}}", ""),
-        (f"policy_tags: {{VERY: {TAG}}}", "catalog.yaml:1: policy_tags.VERY: 'VERY' is no level"),
+        (f"policy_tags: {{VERY: {TAG}}}", "catalog.yaml:1: policy_tags.VERY: 'VERY' is not a level"),
         (
             "policy_tags:\n  HIGH: taxonomies/12",
-            "catalog.yaml:2: policy_tags.HIGH: 'taxonomies/12' is no policy tag",
+            "catalog.yaml:2: policy_tags.HIGH: 'taxonomies/12' is not a policy tag",
         ),
     ],
 )

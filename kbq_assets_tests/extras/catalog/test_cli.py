@@ -67,7 +67,7 @@ def test_nothing_runs_on_a_catalogue_with_mistakes(run: Shell, write: Write) -> 
     result = run("plan")
     assert result.exit_code == 1
     assert "shop/sales/orders/prod/topic.yaml:1: consumer: unknown key 'consumer'" in result.stderr
-    assert "next: mend them: kbq catalog validate" in result.stderr
+    assert "next: fix them: kbq catalog validate" in result.stderr
 
 
 def test_validate_lists_every_mistake(run: Shell, write: Write) -> None:
@@ -87,7 +87,7 @@ def test_validate_lists_every_mistake(run: Shell, write: Write) -> None:
         ("{", "not JSON"),
         ('{"type": "string"}', "the writer schema is not a record"),
         (order("_kafka_offset"), "collides with the metadata column '_kafka_offset'"),
-        (order("created_at"), "created_at: is a time by its name, not by its type"),
+        (order("created_at"), "created_at: has the name of a time, but not the type"),
     ],
 )
 def test_schemas_are_judged_as_tables_will(
@@ -111,13 +111,13 @@ STAMP = 'import "google/protobuf/timestamp.proto";\nmessage'
     [
         (json_order(a="string"), None),
         ('{\n"type":', ":2: not JSON"),
-        ('{"type": "string"}', ":1: describes no objects, of which rows are made"),
-        (json_order(a="string", sent_at="string"), ":1: sent_at: is a time by its name, not by its type"),
+        ('{"type": "string"}', ":1: does not describe objects, which rows need"),
+        (json_order(a="string", sent_at="string"), ":1: sent_at: has the name of a time, but not the type"),
         ('{"type": "object", "properties": {"sent_at": {"type": "string", "format": "date-time"}}}', None),
         (
             '{"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object", "properties":'
             ' {"sent_at": {"type": "integer"}}}}}}',
-            ":1: a.sent_at: is a time by its name",
+            ":1: a.sent_at: has the name of a time",
         ),
     ],
 )
@@ -135,9 +135,9 @@ def test_json_schemas_are_judged_without_a_registry(
     [
         (proto_order("string a = 1"), None),
         ("message {", ":1: the schema is not Protobuf"),
-        (proto_order("string a = 1", "int64 sent_at = 2"), ":3: Order.sent_at: is a time by its name"),
+        (proto_order("string a = 1", "int64 sent_at = 2"), ":3: Order.sent_at: has the name of a time"),
         (proto_order("google.protobuf.Timestamp sent_at = 1").replace("message", STAMP, 1), None),
-        (NESTED, ":2: Line.sent_at: is a time by its name"),
+        (NESTED, ":2: Line.sent_at: has the name of a time"),
     ],
 )
 def test_protobuf_schemas_are_compiled_when_they_are_judged(
@@ -159,7 +159,7 @@ def test_without_protoc_the_rest_is_judged_and_nobody_hears_that_all_is_well(
     assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
     assert "no mistake" not in result.stdout
     write({f"{PLACE}/prod/topic.yaml": "scope: secret"})
-    assert "'secret' is no scope" in run("catalog", "validate").stdout
+    assert "'secret' is not a scope" in run("catalog", "validate").stdout
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_partition_time_that_the_schema_lacks_is_a_mistake(run: Shell, write: 
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("orders_{field.b}", "has no field 'b', of which"),
+        ("orders_{field.b}", "has no field 'b', which names"),
         ("orders_{field.a}", "name cannot be made of field 'a'"),
         ("orders_{key}", None),
     ],
@@ -212,7 +212,7 @@ def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
     ("said", "field", "told"),
     [
         ("auto", "eventTime", "eventTime: text, by its name"),
-        ("auto", "note", "the Kafka time: no field tells one"),
+        ("auto", "note", "the Kafka time: no field has one"),
         ("{candidates: [sent, note]}", "note", "note: the first candidate there"),
     ],
 )
@@ -280,7 +280,7 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
     assert compared.stdout.splitlines() == [
         f"to do: create {TOPIC}: 2 partitions",
         f"to do: register {PLACE}/schemas/value.avsc as subject {TOPIC}-value",
-        "by hand: stranger: not catalogued",
+        "by hand: stranger: not in the catalog",
     ]
     refused = run("catalog", "apply", answer="n\n")
     assert refused.exit_code == 1
@@ -309,8 +309,8 @@ def test_nothing_is_applied_of_a_catalogue_with_mistakes(
     write(mistake)
     assert run("catalog", "validate").exit_code == 1
     result = run("catalog", *command)
-    assert (result.exit_code, "the catalogue has mistakes:" in result.stderr) == (1, True)
-    assert "next: mend them: kbq catalog validate" in result.stderr
+    assert (result.exit_code, "the catalog has mistakes:" in result.stderr) == (1, True)
+    assert "next: fix them: kbq catalog validate" in result.stderr
     assert (world.topic_admin.live, world.subjects.versions) == ({}, {})
 
 
@@ -318,7 +318,7 @@ def test_pages_are_of_catalogues_without_mistakes_and_what_is_shown_of_others_sa
     run: Shell, write: Write, tmp_path: Path
 ) -> None:
     write({"shop/sales/items/prod/topic.yaml": "scope: secret"})
-    assert "the catalogue has mistakes:" in run("catalog", "site", str(tmp_path / "site")).stderr
+    assert "the catalog has mistakes:" in run("catalog", "site", str(tmp_path / "site")).stderr
     assert not (tmp_path / "site").exists()
     shown = run("catalog", "show")
     assert (TOPIC in shown.stdout, "has mistakes" in shown.stderr) == (True, True)
@@ -359,7 +359,7 @@ def test_without_an_authorizer_everything_else_is_applied(
 def test_topics_to_be_ignored_are_no_difference(world: FakePlatform, run: Shell, write: Write) -> None:
     write({"catalog.yaml": "ignore: [tmp.*]"})
     world.topic_admin.live = {name: LiveTopic(1, 1) for name in ("tmp.a", "_schemas", "stranger")}
-    assert run("catalog", "diff").stdout.splitlines()[1:] == ["by hand: stranger: not catalogued"]
+    assert run("catalog", "diff").stdout.splitlines()[1:] == ["by hand: stranger: not in the catalog"]
 
 
 def test_init_writes_what_is_there_and_keeps_what_was_written(
@@ -438,7 +438,7 @@ def test_what_describes_no_column_is_a_mistake(run: Shell, write: Write) -> None
     write({f"{PLACE}/schemas/value.avsc": order("a"), f"{PLACE}/prod/topic.yaml": entry})
     found = run("catalog", "validate")
     assert found.exit_code == 1
-    assert f"columns.aa: is no column of {PLACE}/schemas/value.avsc (did you mean 'a'?)" in found.output
+    assert f"columns.aa: is not a column of {PLACE}/schemas/value.avsc (did you mean 'a'?)" in found.output
     assert "_kafka_key" not in found.output
 
 

@@ -60,9 +60,9 @@ def test_what_tells_neither_types_nor_tags_does_not_travel() -> None:
 @pytest.mark.parametrize(
     ("schema", "entry", "message"),
     [
-        (SCHEMA, ENTRY, "nothing is decided about fields that are tagged HIGH: home.street"),
-        (SCHEMA, ENTRY.replace("json\n", "json-schema\n"), "tagged HIGH: home.street"),
-        (SCHEMA, ENTRY.replace("records: {json: columns}\n", ""), "tagged HIGH: home.street"),
+        (SCHEMA, ENTRY, "no decision about fields with the tag HIGH: home.street"),
+        (SCHEMA, ENTRY.replace("json\n", "json-schema\n"), "the tag HIGH: home.street"),
+        (SCHEMA, ENTRY.replace("records: {json: columns}\n", ""), "the tag HIGH: home.street"),
         (SCHEMA, f"{ENTRY}pii: {{fields: {{home: drop, emial: drop}}}}\n", "decides about the field 'emial'"),
         (ANY_NAME, ENTRY, "tags fields of any name"),
         (ANY_NAME, f"{ENTRY}pii: {{fields: {{id: keep}}, others: keep}}\n", "tags fields of any name"),
