@@ -15,8 +15,8 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, decode_long
 from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import PREFIX
 from kbq_assets.worker.translate import UNREADABLE, framed, problem, produced_ids, rejected, with_values
 
 #: Message types other than a schema's first have ids from here on, which follow from schema and type.

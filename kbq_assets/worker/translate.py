@@ -13,8 +13,8 @@ from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.prefix import BAD_MAGIC, SHORT, split_prefix
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import BAD_MAGIC, SHORT, split_prefix
 
 #: Schema ids from here on stand for the reason why a value is no row.
 FIRST_REASON_ID: Final = 2**31 - 256

@@ -32,7 +32,7 @@ from kbq_assets.wire.files.encode import (
 )
 from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import RecordLimits
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.privacy.avro import ErrorCopies
 from kbq_assets.worker.routes import Routes
 from kbq_assets.worker.translate import ValueTranslator

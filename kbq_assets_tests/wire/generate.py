@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.wire.records.program import RANGES
+from kbq_assets.wire.records.compile import RANGES
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL: tuple[dict[str, Any], ...] = (

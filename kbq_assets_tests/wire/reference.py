@@ -13,9 +13,9 @@ from typing import Any
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.wire.chunk import encode_bytes, encode_long
-from kbq_assets.wire.records.program import RANGES
+from kbq_assets.wire.records.compile import RANGES
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import RecordLimits
+from kbq_assets.wire.records.verdicts import RecordLimits
 
 NO_LIMITS = RecordLimits()
 

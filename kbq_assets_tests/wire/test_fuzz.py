@@ -18,9 +18,11 @@ import pytest
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.wire.records.program import Program, compile_program
+from kbq_assets.wire.records.compile import compile_program
+from kbq_assets.wire.records.program import Program
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import RecordLimits, validate_avro
+from kbq_assets.wire.records.validate import validate_avro
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets_tests.sizes import FUZZ_RECORDS
 from kbq_assets_tests.wire import generate, reference
 

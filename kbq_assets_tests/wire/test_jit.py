@@ -93,12 +93,12 @@ from kbq_assets.wire.warm import warm_up
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files import assemble
 from kbq_assets.wire.files.encode import ValueFormat
-from kbq_assets.wire.records import event_time, validate
+from kbq_assets.wire.records import event_time, prefix, validate
 from kbq_assets.wire.records.schema import MetadataColumns, json_staged_schema
 from kbq_assets_tests.wire.samples import MILLIS, Sinks, staged, texts, window
 
 kernels = [
-    *(assemble._append, validate._split_prefix, validate._validate_avro, validate._validate_json),
+    *(assemble._append, prefix._split_prefix, validate._validate_avro, validate._validate_json),
     *(event_time._event_times, event_time._count_hours),
 ]
 warm_up()

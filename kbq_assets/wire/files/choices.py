@@ -9,7 +9,7 @@ from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.files.window import RejectedSchema, Route
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.select import Chooser, Selector, Value
-from kbq_assets.wire.records.validate import Captures
+from kbq_assets.wire.records.verdicts import Captures
 
 
 class TableChoices:

@@ -25,20 +25,12 @@ from kbq_assets.wire.files.window import (
     ValueFormat,
     WindowContext,
 )
+from kbq_assets.wire.records.prefix import BAD_MAGIC, NULL, SHORT, split_prefix
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.rejects import NO_SCHEMA_ID, Rejections, Rejects
 from kbq_assets.wire.records.schema import BodyKind, StagedSchema
-from kbq_assets.wire.records.validate import (
-    BAD_MAGIC,
-    NULL,
-    SHORT,
-    Captures,
-    RecordLimits,
-    Validation,
-    split_prefix,
-    validate_avro,
-    validate_json,
-)
+from kbq_assets.wire.records.validate import validate_avro, validate_json
+from kbq_assets.wire.records.verdicts import Captures, RecordLimits, Validation
 
 __all__ = [  # all that a worker needs, in one place
     "MOST_TABLES",

@@ -15,7 +15,8 @@ from kbq_assets.wire.files.container import FileFormat
 from kbq_assets.wire.files.staged_file import EncodedFile, FileEncoder, NewFile, OpenSink
 from kbq_assets.wire.files.window import MOST_TABLES, Route, ValueFormat, WindowContext
 from kbq_assets.wire.records.event_time import EventTimes, event_times
-from kbq_assets.wire.records.validate import PREFIX, Captures
+from kbq_assets.wire.records.prefix import PREFIX
+from kbq_assets.wire.records.verdicts import Captures
 
 _MANY_FILES, _SMALL_BLOCK = 32, 64 * 1024
 """With so many open files, further ones have blocks of such size; snappy does not compress larger ones better."""

@@ -14,7 +14,7 @@ from kbq_assets.wire.files.blocks import SharedBlocks, room_of
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
 from kbq_assets.wire.records.event_time import EventTimes, HourCounter, event_times
 from kbq_assets.wire.records.schema import BodyKind
-from kbq_assets.wire.records.validate import Captures
+from kbq_assets.wire.records.verdicts import Captures
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from kbq_assets.wire.files.container import FileFormat
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import StagedSchema
 from kbq_assets.wire.records.select import Chooser
-from kbq_assets.wire.records.validate import RecordLimits
+from kbq_assets.wire.records.verdicts import RecordLimits
 
 MOST_TABLES = 200
 """Of a window: every open file takes memory."""

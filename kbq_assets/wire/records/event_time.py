@@ -16,7 +16,7 @@ from kbq_assets.wire.chunk import END_OF_TIME, Chunk, Longs
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
 from kbq_assets.wire.records.program import CaptureKind
 from kbq_assets.wire.records.scan import read_long, read_wide_long
-from kbq_assets.wire.records.validate import Captures
+from kbq_assets.wire.records.verdicts import Captures
 
 HOUR_MICROS = 3_600_000_000
 DAY_MICROS = 24 * HOUR_MICROS

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import StagedSchema
-from kbq_assets.wire.records.validate import Validation, describe
+from kbq_assets.wire.records.verdicts import Validation, describe
 
 NO_SCHEMA_ID = -1
 

@@ -17,7 +17,8 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import canonical, named_types, recursive_record
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.business_time import FORMATS, BusinessTime, Chosen, choose_field
-from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program, compile_program
+from kbq_assets.wire.records.compile import compile_program
+from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program
 
 FINGERPRINT_LENGTH = 16
 """Hex digits: 64 bits tell the staged schemas of one table apart."""

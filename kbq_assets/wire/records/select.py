@@ -19,7 +19,7 @@ from kbq_assets.wire.chunk import Bytes, Chunk, Longs, Spans, decode_long
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte, load_word
 from kbq_assets.wire.records.program import ROUTED, Program, RoutedType
 from kbq_assets.wire.records.scan import read_long
-from kbq_assets.wire.records.validate import Captures
+from kbq_assets.wire.records.verdicts import Captures
 
 Value: TypeAlias = str | int | bool | bytes | None
 """What a record says: a field is decoded, key and headers are bytes; None is null, missing, or not in the schema."""

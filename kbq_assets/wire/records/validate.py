@@ -11,15 +11,14 @@ Python loop per record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
 from kbq_assets.wire.json.scanner import scan_json
+from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.program import WIDTH, Op, Program
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.scan import (
@@ -32,63 +31,7 @@ from kbq_assets.wire.records.scan import (
     skip_long,
     wide_index,
 )
-
-NULL, BAD_MAGIC, SHORT = -2, -1, -3
-"""What :func:`split_prefix` gives instead of a schema id."""
-
-PREFIX = 5
-"""Bytes of the Confluent prefix: magic byte 0 and a big-endian schema id."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordLimits:
-    """Bounds that hold for any record; what exceeds them is a reason, never a crash or an endless loop."""
-
-    max_bytes: int = 10 * 1024 * 1024
-    """Of a value, prefix included."""
-    max_depth: int = 64
-    """Of arrays, maps and shared records inside one another."""
-    max_items: int = 10_000_000
-    """Items of all arrays and maps of a record."""
-    max_empty_items: int = 10_000
-    """Items that take no bytes, of all arrays of a record: ten bytes can state 2**62 nulls."""
-    max_json_depth: int = 500
-    """Of arrays and objects in a JSON document: BigQuery's limit."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Captures:
-    """Where the captured fields are: per slot and validated record a kind (0: null or absent) and a span."""
-
-    kinds: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-    def take(self, records: NDArray[np.bool_] | NDArray[np.int64]) -> Captures:
-        """Those of some records, by mask or indexes."""
-        chosen = np.flatnonzero(records) if records.dtype == np.bool_ else records
-        return Captures(self.kinds.take(chosen, 1), self.starts.take(chosen, 1), self.ends.take(chosen, 1))
-
-    def first(self, slots: int) -> Captures:
-        """Those of the first slots."""
-        return Captures(self.kinds[:slots], self.starts[:slots], self.ends[:slots])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Validation:
-    """A verdict per validated row: its reason and, if bad, where in the value and at which instruction."""
-
-    reasons: NDArray[np.uint8]
-    positions: NDArray[np.int64]
-    instructions: NDArray[np.int32]
-    captures: Captures
-
-
-def split_prefix(chunk: Chunk) -> Longs:
-    """The schema id of each record, or ``NULL``, ``BAD_MAGIC``, ``SHORT``."""
-    ids = np.empty(len(chunk), np.int64)
-    _split_prefix(chunk.buffer, chunk.starts, chunk.ends, ids)
-    return ids
+from kbq_assets.wire.records.verdicts import RecordLimits, Validation, blank_validation
 
 
 def validate_avro(
@@ -96,7 +39,7 @@ def validate_avro(
 ) -> Validation:
     """Validate the records ``rows`` (None: all) of ``chunk``, skipping ``prefix`` bytes of each."""
     rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
-    result = _blank(len(rows), program.captures)
+    result = blank_validation(len(rows), program.captures)
     _validate_avro(
         (program.code, program.jumps, program.ranges, program.bounds),
         (limits.max_bytes, limits.max_items, limits.max_empty_items),
@@ -114,34 +57,13 @@ def validate_json(chunk: Chunk, rows: Longs | None, limits: RecordLimits) -> Val
     OUT_OF_RANGE is of one that is good but for a number that no double holds: no JSON column takes it.
     """
     rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
-    result = _blank(len(rows), 0)
+    result = blank_validation(len(rows), 0)
     _validate_json(
         (chunk.buffer, chunk.starts, chunk.ends, rows),
         (limits.max_bytes, np.empty(max(1, limits.max_json_depth), np.uint8)),
         (result.reasons, result.positions),
     )
     return result
-
-
-def describe(program: Program, validation: Validation, index: int) -> str:
-    """What is wrong with a record, where: for the error table."""
-    reason = Reason(int(validation.reasons[index]))
-    if reason <= Reason.TOO_LARGE:  # found before the first instruction
-        return reason.message
-    place = program.places[int(validation.instructions[index]) // WIDTH]
-    field = f" in field {place}" if place else ""
-    return f"{reason.message}{field} (byte {int(validation.positions[index])} of the value)"
-
-
-def _blank(count: int, slots: int) -> Validation:
-    captures = Captures(
-        np.zeros((slots, count), np.uint8),
-        np.empty((slots, count), np.int64),
-        np.empty((slots, count), np.int64),
-    )
-    return Validation(
-        np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int32), captures
-    )
 
 
 # Numba turns module constants into literals; enum members it would look up as objects.
@@ -190,25 +112,6 @@ def _block(buffer: Any, position: int, end: int) -> tuple[int, int, int]:
     if size < 0 or size > end - position or count == _LEAST_LONG:
         return 0, -1, -_BAD_BLOCK
     return -count, position + size, position
-
-
-@kernel
-def _split_prefix(buffer: Any, starts: Any, ends: Any, ids: Any) -> None:
-    for i in range(len(starts)):
-        start = starts[i]
-        if start < 0:
-            ids[i] = NULL
-        elif ends[i] > start and load_byte(buffer, start) != 0:
-            ids[i] = BAD_MAGIC
-        elif ends[i] - start < PREFIX:
-            ids[i] = SHORT
-        else:
-            ids[i] = (
-                (load_byte(buffer, start + 1) << 24)
-                | (load_byte(buffer, start + 2) << 16)
-                | (load_byte(buffer, start + 3) << 8)
-                | load_byte(buffer, start + 4)
-            )
 
 
 @kernel

@@ -29,8 +29,10 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
 from kbq_assets.wire.privacy.json import UndecidedField
 from kbq_assets.wire.privacy.tags import refuse_undecided
+from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import PREFIX, RecordLimits, validate_json
+from kbq_assets.wire.records.validate import validate_json
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.privacy.json import JsonPrivacy
 from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 

@@ -26,9 +26,12 @@ from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema, Rejects
 from kbq_assets.wire.privacy.avro import Rewriter, rewriter
 from kbq_assets.wire.privacy.tags import check_decided
-from kbq_assets.wire.records.program import Program, compile_program
+from kbq_assets.wire.records.compile import compile_program
+from kbq_assets.wire.records.prefix import PREFIX, split_prefix
+from kbq_assets.wire.records.program import Program
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import PREFIX, RecordLimits, split_prefix, validate_avro
+from kbq_assets.wire.records.validate import validate_avro
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.privacy.json import refuse_missing_keys, without_keys
 from kbq_assets.worker.translate import (
     FIRST_REASON_ID,

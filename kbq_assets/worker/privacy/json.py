@@ -19,7 +19,8 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RepeatedKey
 from kbq_assets.wire.privacy.json import JsonRedactor, UndecidedField, exact_text, parse_exact
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import RecordLimits, validate_json
+from kbq_assets.wire.records.validate import validate_json
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.translate import Messages, framed, rejected, with_values
 
 _PAYLOADS: Final = 1

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import RecordLimits, validate_json
+from kbq_assets.wire.records.validate import validate_json
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets_tests.wire.samples import chunk_of
 
 LIMITS = RecordLimits(max_json_depth=10)

@@ -17,6 +17,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.protocol.commits import MOST_DATES, MOST_HOURS
 from kbq_assets.core.topics.business_time import FORMATS, epoch_micros
 from kbq_assets.wire.chunk import Chunk, RawRecord, encode_bytes, encode_long
+from kbq_assets.wire.records.compile import compile_program
 from kbq_assets.wire.records.event_time import (
     DAY_MICROS,
     HOUR_MICROS,
@@ -25,8 +26,8 @@ from kbq_assets.wire.records.event_time import (
     event_times,
     kafka_times,
 )
-from kbq_assets.wire.records.program import compile_program
-from kbq_assets.wire.records.validate import RecordLimits, validate_avro
+from kbq_assets.wire.records.validate import validate_avro
+from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets_tests.wire.samples import DAY, DAY_MILLIS, MILLIS, record_of
 
 LIMITS = RecordLimits()

@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.wire.chunk import encode_bytes, encode_long
-from kbq_assets.wire.records.program import compile_program
+from kbq_assets.wire.records.compile import compile_program
+from kbq_assets.wire.records.prefix import BAD_MAGIC, NULL, SHORT, split_prefix
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.validate import (
-    BAD_MAGIC,
-    NULL,
-    SHORT,
-    RecordLimits,
-    describe,
-    split_prefix,
-    validate_avro,
-)
+from kbq_assets.wire.records.validate import validate_avro
+from kbq_assets.wire.records.verdicts import RecordLimits, describe
 from kbq_assets_tests.wire import reference
 from kbq_assets_tests.wire.samples import chunk_of, record_of
 

@@ -1,0 +1,77 @@
+"""What validation takes and returns: limits, and a verdict and captured fields per record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq_assets.wire.records.program import WIDTH, Program
+from kbq_assets.wire.records.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """Bounds that hold for any record; what exceeds them is a reason, never a crash or an endless loop."""
+
+    max_bytes: int = 10 * 1024 * 1024
+    """Of a value, prefix included."""
+    max_depth: int = 64
+    """Of arrays, maps and shared records inside one another."""
+    max_items: int = 10_000_000
+    """Items of all arrays and maps of a record."""
+    max_empty_items: int = 10_000
+    """Items that take no bytes, of all arrays of a record: ten bytes can state 2**62 nulls."""
+    max_json_depth: int = 500
+    """Of arrays and objects in a JSON document: BigQuery's limit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captures:
+    """Where the captured fields are: per slot and validated record a kind (0: null or absent) and a span."""
+
+    kinds: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    def take(self, records: NDArray[np.bool_] | NDArray[np.int64]) -> Captures:
+        """Those of some records, by mask or indexes."""
+        chosen = np.flatnonzero(records) if records.dtype == np.bool_ else records
+        return Captures(self.kinds.take(chosen, 1), self.starts.take(chosen, 1), self.ends.take(chosen, 1))
+
+    def first(self, slots: int) -> Captures:
+        """Those of the first slots."""
+        return Captures(self.kinds[:slots], self.starts[:slots], self.ends[:slots])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validation:
+    """A verdict per validated row: its reason and, if bad, where in the value and at which instruction."""
+
+    reasons: NDArray[np.uint8]
+    positions: NDArray[np.int64]
+    instructions: NDArray[np.int32]
+    captures: Captures
+
+
+def blank_validation(count: int, slots: int) -> Validation:
+    """Arrays for the verdicts of ``count`` records with ``slots`` captures."""
+    captures = Captures(
+        np.zeros((slots, count), np.uint8),
+        np.empty((slots, count), np.int64),
+        np.empty((slots, count), np.int64),
+    )
+    return Validation(
+        np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.int32), captures
+    )
+
+
+def describe(program: Program, validation: Validation, index: int) -> str:
+    """What is wrong with a record, where: for the error table."""
+    reason = Reason(int(validation.reasons[index]))
+    if reason <= Reason.TOO_LARGE:  # found before the first instruction
+        return reason.message
+    place = program.places[int(validation.instructions[index]) // WIDTH]
+    field = f" in field {place}" if place else ""
+    return f"{reason.message}{field} (byte {int(validation.positions[index])} of the value)"
