@@ -7,6 +7,7 @@ rid of one, delete its folder and the lines here that name it.
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     import click
     import dagster as dg
 
+    from kbq_assets.adapters.google.clients import GoogleClients, StorageClient
     from kbq_assets.core.catalog import CatalogFiles
     from kbq_assets.core.protocol.offsets import TopicPartition
     from kbq_assets.defs.translator import AssetTranslator
@@ -49,25 +51,33 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
 
 
 class Adapters:
-    """Opens each port as the settings say. An SDK is imported when its port opens."""
+    """Opens each port as the settings say. An SDK is imported when its port opens.
 
-    def __init__(self, settings: Settings) -> None:
+    Google's clients come from ``clients`` if given, else they are made from the settings.
+    """
+
+    def __init__(self, settings: Settings, clients: GoogleClients | None = None) -> None:
         from kbq_assets.adapters.clock import SystemClock
 
         self.settings = settings
+        self.clients = clients
         self.clock: Clock = SystemClock()
 
     def store(self) -> ObjectStore:
         """The staging area, with the extraction's credentials."""
         from kbq_assets.worker.adapters import open_store
 
-        return open_store(self.settings)
+        return open_store(self.settings, self._storage_client(Role.EXTRACT))
 
     def load_store(self) -> ObjectStore:
         """The staging area, with the loader's credentials."""
         from kbq_assets.worker.adapters import open_load_store
 
-        return open_load_store(self.settings)
+        return open_load_store(self.settings, self._storage_client(Role.LOAD))
+
+    def _storage_client(self, role: Role) -> StorageClient | None:
+        in_bucket = isinstance(self.settings.staging, Bucket)
+        return self.clients.storage(role) if self.clients and in_bucket else None
 
     def offsets(self) -> OffsetReader:
         """The broker's offsets."""
@@ -83,23 +93,39 @@ class Adapters:
 
     def warehouse(self) -> Warehouse:
         """BigQuery or DuckDB, with the loader's credentials."""
-        return _open_warehouse(self.settings)
+        place = self.settings.warehouse
+        if isinstance(place, DuckDbFile):
+            return self._duckdb(place.path)
+        from kbq_assets.adapters.bigquery import open_bigquery
+        from kbq_assets.adapters.google.auth import GoogleAccess
+
+        google = self.settings.google
+        access = GoogleAccess(google.load_credentials, google.bigquery_endpoint)
+        return open_bigquery(
+            self.settings.warehouse_url, access, self.clients.bigquery() if self.clients else None
+        )
+
+    def _duckdb(self, path: Path) -> Warehouse:
+        from kbq_assets.adapters.duckdb import DuckDbWarehouse
+
+        settings = self.settings
+        if isinstance(settings.staging, Folder):
+            return DuckDbWarehouse(path)
+        store, root = self.load_store(), settings.staging_url.removesuffix("/") + "/"
+        return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
 
     def examine_staging(self, role: Role) -> Iterable[str]:
         """Warnings about the staging area. Raises ConfigurationError if staged data would not be safe."""
-        return _examine_staging(self.settings, role)
+        return _examine_staging(self.settings, role, self._storage_client(role))
 
     @contextmanager
     def engine(self) -> Iterator[ExtractionEngine]:
         """Spark, for one run."""
-        from kbq_assets.adapters.spark.engine import SparkEngine
-        from kbq_assets.adapters.spark.session import spark_context
-        from kbq_assets.worker import daemon
-        from kbq_assets.worker.task import UnitTask
+        from kbq_assets.defs.extraction.engine import KbqPySpark, spark_engine
 
-        settings = self.settings
-        with spark_context(settings.spark, settings.home, daemon.MODULE) as context:
-            yield SparkEngine(context, UnitTask(settings))
+        spark = KbqPySpark(settings=self.settings)
+        with spark.process_config_and_initialize_cm() as started:
+            yield spark_engine(started, self.settings)
 
     def catalog(self, folder: Path) -> Callable[[], CatalogFiles]:
         """Reads the files of the topic catalog."""
@@ -247,10 +273,28 @@ class Parts:
 
         return Doctor(self.deployment, self.adapters.subjects, local_services(self.adapters.settings))
 
+    def with_resources(self, resources: Mapping[str, Any]) -> Parts:
+        """The same parts, whose Google clients come from Dagster's resources."""
+        if not isinstance(self.adapters.settings.staging, Bucket):
+            return self
+        from kbq_assets.defs.google import clients_of
+
+        adapters = copy.copy(self.adapters)
+        adapters.clients = clients_of(resources)
+        return Parts(adapters)
+
     def definitions(
         self, translator: AssetTranslator | None = None, resources: Mapping[str, Any] | None = None
     ) -> dg.Definitions:
         """Everything in Dagster. ``resources`` replace the default ones. Raises ConfigurationError."""
+        from kbq_assets.defs import default_resources
+
+        opened = default_resources(self.adapters.settings, resources)
+        return self.with_resources(opened)._definitions(translator, opened)
+
+    def _definitions(
+        self, translator: AssetTranslator | None, resources: Mapping[str, Any]
+    ) -> dg.Definitions:
         import dagster as dg
 
         from kbq_assets.defs import build_definitions
@@ -336,31 +380,7 @@ def __dir__() -> list[str]:
     return [*globals(), "defs"]
 
 
-def _open_warehouse(settings: Settings) -> Warehouse:
-    place = settings.warehouse
-    if isinstance(place, DuckDbFile):
-        return _open_duckdb(place.path, settings)
-    from kbq_assets.adapters.bigquery import open_bigquery
-    from kbq_assets.adapters.google.auth import GoogleAccess
-
-    google = settings.google
-    return open_bigquery(
-        settings.warehouse_url, GoogleAccess(google.load_credentials, google.bigquery_endpoint)
-    )
-
-
-def _open_duckdb(path: Path, settings: Settings) -> Warehouse:
-    from kbq_assets.adapters.duckdb import DuckDbWarehouse
-
-    if isinstance(settings.staging, Folder):
-        return DuckDbWarehouse(path)
-    from kbq_assets.worker.adapters import open_load_store
-
-    store, root = open_load_store(settings), settings.staging_url.removesuffix("/") + "/"
-    return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
-
-
-def _examine_staging(settings: Settings, role: Role) -> tuple[str, ...]:
+def _examine_staging(settings: Settings, role: Role, client: StorageClient | None) -> tuple[str, ...]:
     place = settings.staging
     if not isinstance(place, Bucket):
         return ()
@@ -370,7 +390,7 @@ def _examine_staging(settings: Settings, role: Role) -> tuple[str, ...]:
 
     google = settings.google
     credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
-    client = storage_client(GoogleAccess(credentials, google.gcs_endpoint))
+    client = client or storage_client(GoogleAccess(credentials, google.gcs_endpoint))
     report = check_bucket(client, place.name, place.prefix)
     if report.problems:
         raise ConfigurationError(

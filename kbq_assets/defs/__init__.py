@@ -10,7 +10,7 @@ import dagster as dg
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.defs.assets import build_assets
-from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, engine_resource, pyspark_resource
+from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark, SparkExtraction
 from kbq_assets.defs.instance.history import build_history
 from kbq_assets.defs.jobs import build_jobs, build_schedules
 from kbq_assets.defs.loading.completeness import build_completeness_sensor
@@ -26,7 +26,7 @@ def build_definitions(
     translator: AssetTranslator,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """Dagster's view of a deployment. ``resources`` replace the default ones. Raises ConfigurationError."""
+    """Dagster's view of a deployment, by default with `default_resources`. Raises ConfigurationError."""
     settings = spine.deployment.settings
     steps = Steps.of(spine, translator)
     jobs = build_jobs(steps)
@@ -48,20 +48,18 @@ def build_definitions(
             build_completeness_sensor(steps),
         ],
         schedules=[*build_schedules(steps, jobs), history_schedule],
-        resources={
-            PYSPARK: pyspark_resource(settings),
-            ENGINE: engine_resource(settings),
-            **_google_resources(settings),
-            **(resources or {}),
-        },
+        resources=default_resources(settings) if resources is None else resources,
         executor=dg.in_process_executor,
     )
 
 
-def _google_resources(settings: Settings) -> Mapping[str, Any]:
-    if not isinstance(settings.staging, Bucket):
-        return {}
-    # It imports dagster-gcp and pandas, which a local platform need not wait for.
-    from kbq_assets.defs.google import google_resources
+def default_resources(settings: Settings, replaced: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Spark and, on Google Cloud, the clients, as the settings configure them; ``replaced`` win."""
+    found: dict[str, Any] = {PYSPARK: KbqPySpark(settings=settings)}
+    if isinstance(settings.staging, Bucket):
+        # It imports dagster-gcp and pandas, which a local deployment need not wait for.
+        from kbq_assets.defs.google import google_resources
 
-    return google_resources(settings)
+        found |= google_resources(settings)
+    found |= replaced or {}
+    return {ENGINE: SparkExtraction(pyspark=found[PYSPARK], settings=settings), **found}

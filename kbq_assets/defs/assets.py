@@ -12,11 +12,11 @@ import dagster as dg
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.extraction.backfills import whole_choice
-from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.defs.loading.complete_hours import complete_hours_spec
 from kbq_assets.defs.loading.datasets import dataset_specs
 from kbq_assets.defs.runs import StepEvents, Steps
 from kbq_assets.pipelines.catalog.datasets import Datasets
+from kbq_assets.ports.engine import ExtractionEngine
 
 Read = TypeVar("Read")
 _LOGGER: Final = logging.getLogger("kbq.dagster")
@@ -62,15 +62,15 @@ def _readable(read: Callable[[], Read], otherwise: Read) -> Read:
 
 
 def _staged_files(steps: Steps, topics: list[dg.AssetSpec]) -> dg.AssetsDefinition:
-    def staged_files(context: dg.AssetExecutionContext) -> StepEvents:
-        engine = getattr(context.resources, ENGINE)
+    def staged_files(
+        context: dg.AssetExecutionContext, extraction_engine: dg.ResourceParam[ExtractionEngine]
+    ) -> StepEvents:
         asset = steps.translator.staged_files
-        yield from whole_choice(context, asset, lambda keys: steps.extract(context, engine, keys))
+        yield from whole_choice(context, asset, lambda keys: steps.extract(context, extraction_engine, keys))
 
     return dg.multi_asset(
         name="staged_files",
         specs=[steps.translator.staged_spec(steps.deployment.settings, topics)],
-        required_resource_keys={ENGINE},
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=EXTRACT_POOL,
     )(staged_files)

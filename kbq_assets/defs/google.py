@@ -1,25 +1,33 @@
-"""dagster-gcp's resources on the platform's own project, bucket and credentials: for users' downstream assets."""
+"""dagster-gcp's resources: the Google clients of KBQ's jobs, sensors and checks, and of users' assets.
+
+By default they are configured like the deployment. Replace one in `Parts.definitions(resources=...)`, and everything
+in Dagster follows.
+"""
 
 # Pydantic reads the annotations of fields: no postponed annotations here.
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
 from dagster_gcp import BigQueryResource, GCSResource
 
 from kbq_assets.adapters.google.auth import GoogleAccess
+from kbq_assets.adapters.google.clients import GoogleClients
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.config.settings import Settings
 
-#: Resource keys.
+#: Resource keys. `GCS_EXTRACT` exists only if extraction has credentials of its own.
 BIGQUERY = "bigquery"
 GCS = "gcs"
+GCS_EXTRACT = "gcs_extract"
 
 
 class PlatformBigQuery(BigQueryResource):
-    """A client as the loader has it. The credentials are a reference; the secret is read when a client opens."""
+    """A client with the loader's credentials. They are a reference; the secret is read when a client opens."""
 
     credentials: str = ""
     endpoint: str = ""
@@ -38,7 +46,7 @@ class PlatformBigQuery(BigQueryResource):
 
 
 class PlatformGcs(GCSResource):
-    """A client as the loader has it."""
+    """A client with one role's credentials, likewise a reference."""
 
     credentials: str = ""
     endpoint: str = ""
@@ -51,7 +59,7 @@ class PlatformGcs(GCSResource):
 
 
 def google_resources(settings: Settings) -> Mapping[str, dg.ConfigurableResource[Any]]:
-    """`bigquery` and `gcs`, as far as the platform is on Google Cloud."""
+    """`gcs` and `bigquery`, as far as the deployment is on Google Cloud."""
     google, warehouse = settings.google, settings.warehouse
     found: dict[str, dg.ConfigurableResource[Any]] = {}
     project = warehouse.project if isinstance(warehouse, BigQueryProject) else None
@@ -59,6 +67,10 @@ def google_resources(settings: Settings) -> Mapping[str, dg.ConfigurableResource
         found[GCS] = PlatformGcs(
             project=project, credentials=google.load_credentials, endpoint=google.gcs_endpoint
         )
+        if google.extract_credentials != google.load_credentials:
+            found[GCS_EXTRACT] = PlatformGcs(
+                project=project, credentials=google.extract_credentials, endpoint=google.gcs_endpoint
+            )
     if isinstance(warehouse, BigQueryProject):
         found[BIGQUERY] = PlatformBigQuery(
             project=project,
@@ -67,3 +79,37 @@ def google_resources(settings: Settings) -> Mapping[str, dg.ConfigurableResource
             endpoint=google.bigquery_endpoint,
         )
     return found
+
+
+class _Opened:
+    """Clients of resources, each opened at its first use and kept for the process."""
+
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        self._resources = resources
+        self._open = ExitStack()
+
+    def storage(self, role: Role) -> Any:
+        """The client of extraction, or of loading and cleaning."""
+        key = GCS_EXTRACT if role is Role.EXTRACT and GCS_EXTRACT in self._resources else GCS
+        return self._resource(key).get_client()
+
+    def bigquery(self) -> Any:
+        """The client of loading."""
+        return self._bigquery
+
+    @cached_property
+    def _bigquery(self) -> Any:
+        return self._open.enter_context(self._resource(BIGQUERY).get_client())
+
+    def _resource(self, key: str) -> Any:
+        """A resource with its configuration resolved, such as `EnvVar`s."""
+        resource = self._resources[key]
+        if isinstance(resource, dg.ConfigurableResource):
+            return self._open.enter_context(resource.process_config_and_initialize_cm())
+        return resource
+
+
+def clients_of(resources: Mapping[str, Any]) -> GoogleClients:
+    """The clients that resources of dagster-gcp, or replacements with `get_client`, open. Nothing opens yet."""
+    opened = _Opened(resources)
+    return GoogleClients(opened.storage, opened.bigquery)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
+from pydantic import Field
 
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
-from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.defs.extraction.reprocess import reprocess_op
 from kbq_assets.defs.runs import StepEvent, Steps
+from kbq_assets.ports.engine import ExtractionEngine
 
 #: Run tags that `dagster.yaml` limits to one run each.
 EXTRACT_TAG = "kbq/extract"
@@ -97,44 +98,55 @@ def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
     ]
 
 
+class StagedKeys(dg.Config):
+    """Narrows an extraction. Keys may be as scattered as one likes: it stays one run."""
+
+    keys: list[str] = Field(
+        [],
+        description="Partition keys to bring up to date, patterns allowed: nyc.*, or nyc.flights.v1/0/nyc.flights. "
+        "None means all.",
+    )
+
+
+class TableKeys(dg.Config):
+    """Narrows a load."""
+
+    keys: list[str] = Field(
+        [],
+        description="Partition keys to bring up to date, patterns allowed: nyc.flights, or nyc.*. None means all.",
+    )
+
+
 def _extract_op(steps: Steps) -> dg.OpDefinition:
-    def extract(context: dg.OpExecutionContext) -> OpEvents:
-        keys = chosen_keys(context, steps.translator.staged_partitions)
-        yield from steps.extract(context, getattr(context.resources, ENGINE), keys)
+    @dg.op(pool=EXTRACT_POOL, out=dg.Out(dg.Nothing))
+    def extract(
+        context: dg.OpExecutionContext,
+        config: StagedKeys,
+        extraction_engine: dg.ResourceParam[ExtractionEngine],
+    ) -> OpEvents:
+        keys = chosen_keys(context, config.keys, steps.translator.staged_partitions)
+        yield from steps.extract(context, extraction_engine, keys)
         yield dg.Output(None)
 
-    return dg.op(
-        name="extract",
-        required_resource_keys={ENGINE},
-        pool=EXTRACT_POOL,
-        out=dg.Out(dg.Nothing),
-        config_schema=_chosen("nyc.*, or nyc.flights.v1/0/nyc.flights"),
-    )(extract)
+    return extract
 
 
 def _load_op(steps: Steps) -> dg.OpDefinition:
-    def load(context: dg.OpExecutionContext) -> OpEvents:
-        translator = steps.translator
-        yield from steps.load(
-            context, chosen_keys(context, translator.table_partitions, translator.error_partitions)
-        )
+    translator = steps.translator
+
+    @dg.op(ins={"extracted": dg.In(dg.Nothing)}, pool=LOAD_POOL, out=dg.Out(dg.Nothing))
+    def load(context: dg.OpExecutionContext, config: TableKeys) -> OpEvents:
+        keys = chosen_keys(context, config.keys, translator.table_partitions, translator.error_partitions)
+        yield from steps.load(context, keys)
         yield dg.Output(None)
 
-    ins, chosen = {"extracted": dg.In(dg.Nothing)}, _chosen("nyc.flights, or nyc.*")
-    return dg.op(name="load", ins=ins, pool=LOAD_POOL, out=dg.Out(dg.Nothing), config_schema=chosen)(load)
-
-
-def _chosen(example: str) -> dict[str, dg.Field]:
-    """The configuration by which a run is narrowed: keys may be as scattered as one likes, it stays one run."""
-    description = f"Partition keys to bring up to date, patterns allowed: {example}. None are all there are."
-    return {"keys": dg.Field([str], default_value=[], description=description)}
+    return load
 
 
 def chosen_keys(
-    context: dg.OpExecutionContext, *definitions: dg.DynamicPartitionsDefinition
+    context: dg.OpExecutionContext, patterns: list[str], *definitions: dg.DynamicPartitionsDefinition
 ) -> list[str] | None:
-    """The known keys that the run's configuration names, None for all. Raises dagster.Failure for what matches none."""
-    patterns: list[str] = context.op_config["keys"]
+    """The known keys that match the patterns, None for no pattern. Raises dagster.Failure for a pattern without one."""
     if not patterns:
         return None
     known = [key for d in definitions for key in context.instance.get_dynamic_partitions(d.name or "")]

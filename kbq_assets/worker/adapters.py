@@ -14,27 +14,29 @@ from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from kbq_assets.adapters.google.clients import StorageClient
     from kbq_assets.wire.privacy.sealing import SealKey
 
 
-def open_store(settings: Settings) -> ObjectStore:
-    """The object store of `KBQ_STAGING`, as extraction sees it."""
-    return _open_store(settings, settings.google.extract_credentials)
+def open_store(settings: Settings, client: StorageClient | None = None) -> ObjectStore:
+    """The object store of `KBQ_STAGING`, as extraction sees it; ``client``: by that client instead."""
+    return _open_store(settings, settings.google.extract_credentials, client)
 
 
-def open_load_store(settings: Settings) -> ObjectStore:
-    """The object store of `KBQ_STAGING`, as loading and cleaning see it."""
-    return _open_store(settings, settings.google.load_credentials)
+def open_load_store(settings: Settings, client: StorageClient | None = None) -> ObjectStore:
+    """The object store of `KBQ_STAGING`, as loading and cleaning see it; ``client``: by that client instead."""
+    return _open_store(settings, settings.google.load_credentials, client)
 
 
-def _open_store(settings: Settings, credentials: str) -> ObjectStore:
+def _open_store(settings: Settings, credentials: str, client: StorageClient | None) -> ObjectStore:
     place = settings.staging
     if isinstance(place, Folder):
         return LocalObjectStore(place.path)
     from kbq_assets.adapters.gcs import open_gcs_store
     from kbq_assets.adapters.google.auth import GoogleAccess
 
-    return open_gcs_store(settings.staging_url, GoogleAccess(credentials, settings.google.gcs_endpoint))
+    access = GoogleAccess(credentials, settings.google.gcs_endpoint)
+    return open_gcs_store(settings.staging_url, access, client)
 
 
 def open_source(settings: Settings) -> RecordSource:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets_tests.integration.platform import open_parts
 
 
@@ -41,12 +44,15 @@ class Holdable:
 def _definitions() -> dg.Definitions:
     parts = open_parts(os.environ, wrap=Holdable)
 
-    @dg.resource
-    def engine(context: dg.InitResourceContext) -> Any:
-        with parts.adapters.engine() as opened:
-            yield opened
+    class Engine(dg.ConfigurableResource[ExtractionEngine]):
+        """An engine of the held parts."""
 
-    return parts.definitions(resources={ENGINE: engine})
+        @contextmanager
+        def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[ExtractionEngine]:
+            with parts.adapters.engine() as opened:
+                yield opened
+
+    return parts.definitions(resources={ENGINE: Engine()})
 
 
 def __getattr__(name: str) -> Any:

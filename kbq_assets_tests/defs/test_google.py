@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+import requests
 from dagster_gcp import BigQueryResource, GCSResource
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.bigquery import Client
+from google.cloud.storage import Client as StorageClient
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.definitions import Adapters, Parts
+from kbq_assets.defs.extraction.engine import ENGINE
+from kbq_assets.defs.google import PlatformGcs, google_resources
 from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.links import table_links
 from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets_tests.adapters.bigquery.canned import canned_bigquery, loaded, table_resource
 from kbq_assets_tests.defs.test_sensors import evaluate
 from kbq_assets_tests.defs.world import PlatformWorld
+from kbq_assets_tests.google.faults import Fault
 
 GOOGLE = {
     "KBQ_STAGING": "gs://kbq-bucket/staging",
@@ -60,6 +74,88 @@ def test_users_assets_get_clients_of_the_platforms_project_and_endpoint(tmp_path
         "gcs": GOOGLE["KBQ_GCS_ENDPOINT"],
         "gcs_project": "my-project",
     }
+
+
+class UsersBigQuery(BigQueryResource):
+    """A client of the user's own making, which repeats requests."""
+
+    address: str = ""
+
+    @contextmanager
+    def get_client(self) -> Iterator[Client]:
+        client = Client(self.project, AnonymousCredentials(), client_options={"api_endpoint": self.address})
+        for scheme in ("http://", "https://"):
+            client._http.mount(scheme, HTTPAdapter(max_retries=Retry(3, allowed_methods=None)))
+        yield client
+
+
+class Asked(requests.Session):
+    """A session that notes its requests and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def request(self, method: str | bytes, url: str | bytes, *args: Any, **options: Any) -> Any:
+        self.urls.append(str(url))
+        raise requests.ConnectionError("nobody is there")
+
+
+ASKED = Asked()
+
+
+class UsersGcs(GCSResource):
+    """Another client of the user's own making."""
+
+    def get_client(self) -> Any:
+        return StorageClient("users", AnonymousCredentials(), _http=ASKED)
+
+
+def test_jobs_load_by_the_bigquery_resource_that_a_user_put_and_send_each_insert_once(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = PlatformWorld(tmp_path, 2, 500, **GOOGLE)
+    del world.parts.adapters.warehouse  # the real one, not the fake
+    with canned_bigquery() as server:
+        monkeypatch.setenv("ADDRESS_OF_BIGQUERY", server.endpoint)
+        users = UsersBigQuery(project="my-project", address=dg.EnvVar("ADDRESS_OF_BIGQUERY"))
+        engine = dg.ResourceDefinition.hardcoded_resource(world.engine)
+        world.definitions = world.parts.definitions(resources={ENGINE: engine, "bigquery": users})
+        world.produce(3)
+        assert world.run("extract_job", instance).success
+        server.reply("tables.get", table_resource({"name": "x", "type": "INTEGER"}))
+        server.reply("tables.patch", table_resource({"name": "x", "type": "INTEGER"}))
+        server.reply("jobs.insert", loaded("kbq-1"))
+        server.refuse("jobs.get", 404, "notFound")
+        server.reply("jobs.get", loaded("kbq-1"))  # with other files, so the loader gives up
+        server.faults.add(Fault("jobs.insert", "drop_reply"))
+        world.run("load_job", instance)
+        assert len(server.sent("jobs.insert")) == 1
+        assert world.warehouse.jobs == {}
+
+
+def test_sensors_and_stores_ask_by_the_gcs_resource_that_a_user_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq_assets.adapters.gcs.calls.wait", lambda seconds: None)
+    parts = Parts(Adapters(parse_settings({**GOOGLE, "KBQ_HOME": str(tmp_path)})))
+    opened = parts.with_resources({"gcs": UsersGcs(), "bigquery": UsersBigQuery()})
+    for store in (opened.deployment.store, opened.deployment.load_store):
+        ASKED.urls.clear()
+        with pytest.raises(Unavailable):
+            store.get("commits/_topics.json")
+        assert ASKED.urls
+        assert all("kbq-bucket" in url for url in ASKED.urls)
+
+
+def test_extraction_has_a_gcs_resource_of_its_own_if_its_credentials_differ() -> None:
+    resources = google_resources(parse_settings({**GOOGLE, "KBQ_EXTRACT_CREDENTIALS": "file:/extract.json"}))
+    assert {key: r.credentials for key, r in resources.items() if isinstance(r, PlatformGcs)} == {
+        "gcs": "anonymous",
+        "gcs_extract": "file:/extract.json",
+    }
+    same = google_resources(parse_settings({**GOOGLE, "KBQ_EXTRACT_CREDENTIALS": "anonymous"}))
+    assert sorted(same) == ["bigquery", "gcs"]
 
 
 def test_definitions_on_google_cloud_load_and_keep_secrets_out(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import requests.adapters
 from google.cloud import bigquery
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from kbq_assets.adapters.bigquery.warehouse import BigQueryWarehouse
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
@@ -15,15 +16,31 @@ from kbq_assets.core.config.locations import parse_bigquery
 _CONNECTIONS: Final = 32
 
 
-def open_bigquery(url: str, access: GoogleAccess) -> BigQueryWarehouse:
-    """The warehouse of a URL. Jobs run and datasets are created in ``location``. Raises ConfigurationError."""
+def open_bigquery(url: str, access: GoogleAccess, client: bigquery.Client | None = None) -> BigQueryWarehouse:
+    """The warehouse of a URL, by a client of ``access`` or by the one given. Raises ConfigurationError.
+
+    Jobs run, and datasets are created, in the URL's location.
+    """
     place = parse_bigquery(url)
-    client = bigquery.Client(
-        project=place.project,
-        credentials=google_credentials(access),
-        location=place.location,
-        client_options={"api_endpoint": access.endpoint} if access.endpoint else None,
-    )
-    for scheme in ("http://", "https://"):
-        client._http.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
+    if client is None:
+        client = bigquery.Client(
+            project=place.project,
+            credentials=google_credentials(access),
+            location=place.location,
+            client_options={"api_endpoint": access.endpoint} if access.endpoint else None,
+        )
+    _send_once(client)
     return BigQueryWarehouse(client, place.project, place.location)
+
+
+def _send_once(client: bigquery.Client) -> None:
+    """Mount adapters that never repeat a request: a repeated insert would report its own job as a duplicate.
+
+    An adapter of another class, such as one with a client certificate, keeps its own connections.
+    """
+    for scheme in ("http://", "https://"):
+        mounted = client._http.get_adapter(scheme)
+        if type(mounted) is HTTPAdapter:
+            client._http.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
+        elif isinstance(mounted, HTTPAdapter):
+            mounted.max_retries = Retry(0, read=False)

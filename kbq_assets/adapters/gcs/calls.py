@@ -12,6 +12,7 @@ from urllib.parse import quote
 import requests
 from google.cloud.storage import Client
 from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
 from kbq_assets.core.errors import TransientError, UnknownOutcome
@@ -48,9 +49,12 @@ class Calls:
         # The library has no public access to its session, but documents this one for the size of the pool.
         self._session: requests.Session = client._http
         for scheme in ("https://", "http://"):
-            # A session with a client certificate stays as it is.
-            if type(self._session.get_adapter(scheme)) is HTTPAdapter:
+            # One that carries a client certificate keeps its connections; none repeats a request by itself.
+            mounted = self._session.get_adapter(scheme)
+            if type(mounted) is HTTPAdapter:
                 self._session.mount(scheme, HTTPAdapter(pool_maxsize=POOL))
+            elif isinstance(mounted, HTTPAdapter):
+                mounted.max_retries = Retry(0, read=False)
         self.endpoint = str(client.api_endpoint).rstrip("/")
         # Read proxies and certificate authorities from the environment once: doing so per request costs a third
         # more CPU. And no .netrc can replace the token.

@@ -39,12 +39,15 @@ _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
 _NO_OBJECT: Final = ".time"
 
 
-def open_gcs_store(url: str, access: GoogleAccess) -> GcsObjectStore:
-    """The store at ``gs://bucket/prefix``. Sends nothing yet. Raises ConfigurationError."""
+def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None) -> GcsObjectStore:
+    """The store at ``gs://bucket/prefix``, by a client of ``access`` or by the one given. Nothing is sent yet.
+
+    Raises ConfigurationError.
+    """
     place = parse_bucket(url)
-    options = {"api_endpoint": access.endpoint} if access.endpoint else None
-    # Imported here: a Spark worker that writes to a bucket need not import BigQuery's client and pandas.
-    client = Client(project=None, credentials=google_credentials(access), client_options=options)
+    if client is None:
+        options = {"api_endpoint": access.endpoint} if access.endpoint else None
+        client = Client(project=None, credentials=google_credentials(access), client_options=options)
     return GcsObjectStore(client, place.name, place.prefix)
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import BigQueryProject
 
 if TYPE_CHECKING:  # BigQuery's client imports pandas, so each client is imported only if it is needed
     from google.cloud.bigquery import Client as BigQueryClient
     from google.cloud.storage import Client as StorageClient
+
+__all__ = ["BigQueryClient", "GoogleClients", "StorageClient", "bigquery_client", "storage_client"]
+
+
+@dataclass(frozen=True)
+class GoogleClients:
+    """Opens clients that somebody else configured, such as Dagster's resources."""
+
+    storage: Callable[[Role], StorageClient]
+    bigquery: Callable[[], BigQueryClient]
 
 
 def storage_client(access: GoogleAccess, project: str | None = None) -> StorageClient:

@@ -1,68 +1,83 @@
-"""Spark through dagster-pyspark: a session that starts for the first unit and ends with the run."""
+"""Spark through dagster-pyspark: its context starts for the first unit and stops with the run."""
 
-from __future__ import annotations
+# Pydantic reads the annotations of fields: no postponed annotations here.
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
+from dagster_pyspark import PySparkResource
+from pydantic import PrivateAttr
 
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 
-#: Resource keys. Tests replace `ENGINE`; another way to start Spark replaces `PYSPARK`.
+#: Resource keys, also names of parameters. Tests replace `ENGINE`; another way to start Spark replaces `PYSPARK`.
 PYSPARK = "pyspark"
 ENGINE = "extraction_engine"
 
 
-class LocalPySpark(LazyPySparkResource):
-    """dagster-pyspark's resource, quieter, and with an end."""
+class KbqPySpark(PySparkResource):
+    """Spark, configured by KBQ_SPARK_* variables; it starts when it is first used.
 
-    def _init_session(self) -> None:
-        if self._spark_session is None:
-            super()._init_session()
-            self.spark_context.setLogLevel("ERROR")
+    Variables may name credentials, so the UI shows none of them. ``spark_config`` holds further options, which win.
+    """
 
-    def stop(self) -> None:
-        """Stop the session, if one was started."""
-        if self._spark_session is not None:
-            self._spark_session.stop()
+    spark_config: dict[str, Any] = {}
+    settings: dg.ResourceDependency[Settings]
+    _open: ExitStack = PrivateAttr(default_factory=ExitStack)
+    _context: Any = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Start nothing yet: a run without work needs no Spark."""
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Stop Spark if it was started."""
+        self._open.close()
+        self._context = None
+
+    @property
+    def spark_context(self) -> Any:
+        """The run's context. A SQL session on it takes more time to start and brings nothing to extraction."""
+        if self._context is None:
+            from kbq_assets.adapters.spark.session import spark_context
+            from kbq_assets.worker import daemon
+
+            spark = self.settings.spark
+            spark = dataclasses.replace(spark, options={**spark.options, **self.spark_config})
+            self._context = self._open.enter_context(spark_context(spark, self.settings.home, daemon.MODULE))
+        return self._context
+
+    @property
+    def spark_session(self) -> Any:
+        """A SQL session on the run's context."""
+        from pyspark.sql import SparkSession
+
+        return SparkSession(self.spark_context)
 
 
-def pyspark_resource(settings: Settings) -> dg.ResourceDefinition:
-    """The Spark session of a run. Its configuration may name credentials: none of it is shown in the UI."""
+class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
+    """Runs units of extraction as Spark tasks, on the context of the `pyspark` resource."""
 
-    @dg.resource(description="Spark, configured by KBQ_SPARK_* variables; starts when it is first used.")
-    def pyspark(context: dg.InitResourceContext) -> Iterator[LazyPySparkResource]:
-        from kbq_assets.adapters.spark.session import prepare_environment, spark_config
-        from kbq_assets.worker import daemon
+    pyspark: dg.ResourceDependency[PySparkResource]
+    settings: dg.ResourceDependency[Settings]
 
-        prepare_environment(settings.spark, settings.home)
-        spark = LocalPySpark(spark_config=spark_config(settings.spark, settings.home, daemon.MODULE))
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-    return pyspark
+    def create_resource(self, context: dg.InitResourceContext) -> ExtractionEngine:
+        """An engine that starts Spark for its first unit."""
+        note = context.log.info if context.log is not None else None
+        return OnDemandEngine(lambda: spark_engine(self.pyspark, self.settings, note))
 
 
-def engine_resource(settings: Settings) -> dg.ResourceDefinition:
-    """The extraction engine: units as tasks of the `pyspark` resource's session."""
+def spark_engine(
+    spark: PySparkResource, settings: Settings, note: Callable[[str], object] | None = None
+) -> ExtractionEngine:
+    """Units as tasks on a resource's context, which starts now."""
+    from kbq_assets.adapters.spark.engine import SparkEngine
+    from kbq_assets.worker.task import UnitTask
 
-    @dg.resource(required_resource_keys={PYSPARK}, description="Runs units of extraction as Spark tasks.")
-    def extraction_engine(context: dg.InitResourceContext) -> ExtractionEngine:
-        spark: LazyPySparkResource = getattr(context.resources, PYSPARK)
-
-        def open_engine() -> ExtractionEngine:
-            from kbq_assets.adapters.spark.engine import SparkEngine
-            from kbq_assets.worker.task import UnitTask
-
-            task = UnitTask(settings)
-            if context.log is not None:
-                context.log.info(f"starting Spark ({settings.spark.master})")
-            return SparkEngine(spark.spark_context, task)
-
-        return OnDemandEngine(open_engine)
-
-    return extraction_engine
+    task = UnitTask(settings)
+    if note is not None:
+        note(f"starting Spark ({settings.spark.master})")
+    return SparkEngine(spark.spark_context, task)

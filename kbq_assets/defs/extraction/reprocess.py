@@ -1,63 +1,61 @@
-"""Reading a range of a topic again, as a job: what `kbq reset` does, shown first and done when told so."""
+"""A job that reads a range of a topic again, as `kbq reset` does. It shows the effect, and applies it on request."""
 
-# Dagster reads the annotation of `context`: no postponed annotations here.
+# Dagster reads the annotations of the op: no postponed annotations here.
 
 import dagster as dg
+from pydantic import Field
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.timestamps import parse_moment
 from kbq_assets.defs.runs import Steps
 from kbq_assets.pipelines.operate.commands import Proposal
 
-_CONFIG = {
-    "topic": dg.Field(str, description="The topic."),
-    "partition": dg.Field(int, default_value=-1, description="This Kafka partition alone; -1: all of them."),
-    "from_offset": dg.Field(int, default_value=-1, description="Read again from here; -1: see from_time."),
-    "from_time": dg.Field(
-        str,
-        default_value="",
-        description="Read again from the first record of this time or later (ISO 8601, or ms since 1970). Neither this "
-        "nor an offset: from the earliest record.",
-    ),
-    "give_up_pending": dg.Field(
-        bool, default_value=False, description="Lose committed files that are not loaded yet."
-    ),
-    "apply": dg.Field(
-        bool, default_value=False, description="Do it. Otherwise the run shows what it would do."
-    ),
-}
+
+class Reprocessing(dg.Config):
+    """The range to read again."""
+
+    topic: str = Field(description="The topic.")
+    partition: int = Field(-1, description="This Kafka partition alone; -1: all of them.")
+    from_offset: int = Field(-1, description="Read again from here; -1: see from_time.")
+    from_time: str = Field(
+        "",
+        description="Read again from the first record of this time or later (ISO 8601, or ms since 1970). Without an "
+        "offset and a time: from the earliest record.",
+    )
+    give_up_pending: bool = Field(False, description="Lose committed files that are not loaded yet.")
+    apply: bool = Field(False, description="Do it. Otherwise the run shows what it would do.")
 
 
 def reprocess_op(steps: Steps) -> dg.OpDefinition:
-    """The step: a new epoch begins, in which the next extraction reads the range again."""
+    """The step: it begins a new epoch, in which the next extraction reads the range again."""
 
-    def reprocess(context: dg.OpExecutionContext) -> None:
+    @dg.op(out=dg.Out(dg.Nothing))
+    def reprocess(context: dg.OpExecutionContext, config: Reprocessing) -> None:
         try:
-            proposal = _proposal(steps, context.op_config)
+            proposal = _proposal(steps, config)
             context.log.info("\n".join((proposal.title, *proposal.lines)))
-            if context.op_config["apply"]:
+            if config.apply:
                 proposal.apply()
         except KbqError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
-        done = "done: the next extraction reads it" if context.op_config["apply"] else "set `apply` to do it"
+        done = "done: the next extraction reads it" if config.apply else "set `apply` to do it"
         context.log.info(done)
         context.add_output_metadata({"proposal": dg.MetadataValue.md(_markdown(proposal, done))})
 
-    return dg.op(name="reprocess", config_schema=_CONFIG, out=dg.Out(dg.Nothing))(reprocess)
+    return reprocess
 
 
-def _proposal(steps: Steps, config: dict[str, object]) -> Proposal:
-    offset, time = int(str(config["from_offset"])), str(config["from_time"])
-    partition = int(str(config["partition"]))
+def _proposal(steps: Steps, config: Reprocessing) -> Proposal:
+    offset, time = config.from_offset, config.from_time
     if offset >= 0 and time:
         raise dg.Failure("from_offset and from_time: one of them", allow_retries=False)
     return steps.operator.reset(
-        str(config["topic"]),
-        partition=None if partition < 0 else partition,
+        config.topic,
+        partition=None if config.partition < 0 else config.partition,
         at="offset" if offset >= 0 else "timestamp" if time else "earliest",
         timestamp_ms=parse_moment(time) if time else 0,
         offset=max(offset, 0),
-        give_up_pending=bool(config["give_up_pending"]),
+        give_up_pending=config.give_up_pending,
     )
 
 

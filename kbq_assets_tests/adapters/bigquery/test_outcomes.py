@@ -10,9 +10,12 @@ import requests
 from google.auth import exceptions as auth
 from google.auth.credentials import Credentials
 from google.cloud import bigquery
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
-from kbq_assets.adapters.bigquery import BigQueryWarehouse
+from kbq_assets.adapters.bigquery import BigQueryWarehouse, open_bigquery
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
+from kbq_assets.adapters.google.auth import GoogleAccess
 from kbq_assets.core.errors import (
     ConfigurationError,
     JobAlreadyExists,
@@ -107,6 +110,28 @@ def test_a_burned_ids_insertion_means_the_same_but_a_refusal_is_a_matter_of_the_
         burn(server.warehouse(patience_seconds=5))
     assert type(caught.value) is (ConfigurationError if expected is JobFailed else expected)
     assert len(server.requests) == 1
+
+
+class WithCertificate(HTTPAdapter):
+    """An adapter of somebody's own, which keeps its connections."""
+
+
+@pytest.mark.parametrize("adapter", [HTTPAdapter, WithCertificate])
+@pytest.mark.parametrize("call", [insert, burn])
+@pytest.mark.parametrize("fault", ["drop_request", "drop_reply"])
+def test_a_replaced_client_that_repeats_requests_sends_an_insertion_once_too(
+    server: CannedBigQuery, call: Callable[[BigQueryWarehouse], None], fault: str, adapter: type[HTTPAdapter]
+) -> None:
+    client = server.client()
+    for scheme in ("http://", "https://"):
+        client._http.mount(scheme, adapter(max_retries=Retry(3, allowed_methods=None)))
+    warehouse = open_bigquery(f"bigquery://{PROJECT}?location={LOCATION}", GoogleAccess("anonymous"), client)
+    server.reply(INSERT, loaded("kbq-1a2b-7"))
+    server.faults.add(Fault(INSERT, fault))
+    with pytest.raises(UnknownOutcome):
+        call(warehouse)
+    assert len(server.sent(INSERT)) == 1
+    assert type(client._http.get_adapter("https://")) is adapter
 
 
 @pytest.mark.parametrize("call", [insert, burn])

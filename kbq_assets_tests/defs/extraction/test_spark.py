@@ -1,0 +1,93 @@
+"""Extraction's Spark is dagster-pyspark's resource: in Dagster, under `kbq extract`, and when a user replaces it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster_pyspark import LazyPySparkResource, PySparkResource
+
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.definitions import Adapters
+from kbq_assets.defs import default_resources
+from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark
+from kbq_assets.ports.engine import ExtractionEngine
+
+
+def settings_of(folder: Path, **environ: str) -> Settings:
+    return parse_settings({"KBQ_HOME": str(folder), "KBQ_SPARK_MASTER": "local[1]", **environ})
+
+
+class UsersSpark(PySparkResource):
+    """A user's own way to start Spark, which never starts one."""
+
+    spark_config: dict[str, Any] = {}
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Start nothing."""
+
+    @property
+    def spark_context(self) -> Any:
+        raise LookupError("the user's Spark was asked")
+
+
+def run_op(resources: dict[str, Any], use: Any) -> None:
+    @dg.op
+    def uses(extraction_engine: dg.ResourceParam[ExtractionEngine]) -> None:
+        use(extraction_engine)
+
+    job = dg.GraphDefinition(name="uses_engine", node_defs=[uses]).to_job(resource_defs=resources)
+    assert job.execute_in_process().success
+
+
+def test_a_run_without_work_starts_no_spark(tmp_path: Path) -> None:
+    run_op(default_resources(settings_of(tmp_path)), lambda engine: None)
+    assert not (tmp_path / "spark-events").exists()
+
+
+def test_extraction_takes_its_context_from_whatever_is_the_pyspark_resource(tmp_path: Path) -> None:
+    def use(engine: ExtractionEngine) -> None:
+        with pytest.raises(LookupError, match="the user's Spark was asked"):
+            engine.submit(())
+
+    run_op(default_resources(settings_of(tmp_path), {PYSPARK: UsersSpark()}), use)
+
+
+def test_dagster_pysparks_own_resources_may_replace_it(tmp_path: Path) -> None:
+    for own in (PySparkResource(spark_config={}), LazyPySparkResource(spark_config={})):
+        found = default_resources(settings_of(tmp_path), {PYSPARK: own})
+        assert found[PYSPARK] is own
+        assert isinstance(found[ENGINE], dg.ConfigurableResource)
+
+
+def test_no_variable_of_spark_is_shown_as_configuration(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, **{"KBQ_SPARK_CONF_spark.hadoop.fs.s3a.secret.key": "hunter2"})
+    resource = KbqPySpark(settings=settings)
+    shown = resource.model_dump() | resource.model_json_schema()
+    assert "hunter2" not in repr({name: shown[name] for name in shown if name != "settings"})
+    config = dg.Definitions(resources={PYSPARK: resource}).get_repository_def()
+    [top_level] = config.get_top_level_resources().values()
+    assert top_level.config_field is not None
+    assert "hunter2" not in repr((top_level.config_field.default_value, top_level.config_schema.as_field()))
+
+
+@pytest.mark.spark
+def test_under_kbq_extract_spark_is_the_resources_too(tmp_path: Path) -> None:
+    adapters = Adapters(settings_of(tmp_path))
+    with adapters.engine() as engine:
+        context = engine._context  # type: ignore[attr-defined]
+        assert context.parallelize([1], 1).map(str).collect() == ["1"]
+        assert context.getConf().get("spark.app.name") == "kbq"
+        assert engine.idle_slots == 1
+    assert context._jsc is None, "it stops with the run"
+
+
+@pytest.mark.spark
+def test_options_of_the_resource_win_and_a_session_is_on_the_same_context(tmp_path: Path) -> None:
+    resource = KbqPySpark(settings=settings_of(tmp_path), spark_config={"spark.app.name": "mine"})
+    with resource.process_config_and_initialize_cm() as spark:
+        assert spark.spark_context.appName == "mine"
+        assert spark.spark_session.sparkContext is spark.spark_context
+        assert spark.spark_session.range(3).count() == 3
