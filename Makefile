@@ -15,6 +15,10 @@ LOCK := $(or $(UV),uv) pip compile -q --generate-hashes --universal --python-ver
 # A worker more than there are cores, as many tests wait for others' clocks; files stay whole, so that each worker starts
 # Spark at most a few times, and in their order: the few long ones would else be last.
 PYTEST_ARGS ?= -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder
+# The sizes of `make test-all`: 0 runs every test at the moderate sizes of `make test` (kbq_assets_tests/sizes.py).
+KBQ_TEST_FULL ?= 1
+# No test pays for kernels that changed, and no two workers compile the same ones.
+COMPILE := $(BIN)/python -c 'from kbq_assets.worker.warm import warm_up; warm_up()'
 
 # Shows that pip is alive without its thousand lines.
 PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages found"; fflush()}} \
@@ -43,10 +47,12 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: lint types ## Lint, types, architecture, and the tests at moderate sizes (10 minutes on two cores)
+	@$(COMPILE)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
-test-all: lint types ## The same with every test, at full size (25 minutes)
-	@KBQ_TEST_FULL=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+test-all: lint types ## The same with every test, at full size (28 minutes)
+	@$(COMPILE)
+	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.development ## Ruff, its formatter, and the layers of the architecture
 	@$(BIN)/ruff check

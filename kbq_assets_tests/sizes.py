@@ -25,8 +25,8 @@ LOADER_STARTS: Final = _size(200, 1_000)
 #: Runs of the simulated platform that Hypothesis steers. It finds most of its ways in the first hundred.
 MACHINE_RUNS: Final = _size(100, 300)
 #: A process dies, or sleeps, at every nth kind of point in its run. Neighbors in the alphabet are mostly the two ends
-#: of one call: every third leaves one of them, and a point of each port.
-EVERY_NTH_POINT: Final = _size(3, 1)
+#: of one call. A point costs a CPU second.
+EVERY_NTH_POINT: Final = _size(8, 1)
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)

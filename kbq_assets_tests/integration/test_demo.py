@@ -25,7 +25,7 @@ from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
 from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 ONE_ROW = "_kafka_topic = 'nyc.flights.v1' AND _kafka_partition = 2 AND _kafka_offset = 1234"
 
@@ -40,8 +40,13 @@ def demo() -> Iterator[Demo]:
         yield made
 
 
-def test_the_account_is_what_the_producers_counted(demo: Demo) -> None:
-    account = demo.reconcile()
+@pytest.fixture(scope="module")
+def account(demo: Demo) -> dict[str, Any]:
+    """What `kbq reconcile` prints after the first demo."""
+    return demo.reconcile()
+
+
+def test_the_account_is_what_the_producers_counted(demo: Demo, account: dict[str, Any]) -> None:
     produced = demo.produced()
     assert account["accounted"]
     assert account["topics"] == produced
@@ -49,8 +54,10 @@ def test_the_account_is_what_the_producers_counted(demo: Demo) -> None:
     assert produced[FLIGHTS]["loaded"] == 336_776
 
 
-def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_names(demo: Demo) -> None:
-    totals = demo.reconcile()["totals"]
+def test_metrics_show_what_the_producers_counted_under_kafka_bigquery_express_s_names(
+    demo: Demo, account: dict[str, Any]
+) -> None:
+    totals = account["totals"]
     found: Scrape = {}
 
     def scraped() -> bool:
@@ -108,16 +115,17 @@ def test_every_unit_was_a_task_of_spark(demo: Demo) -> None:
     assert len(flights) == 4
 
 
-def test_a_second_demo_loads_nothing(demo: Demo) -> None:
-    before = demo.reconcile()
+@pytest.mark.slow
+def test_a_second_demo_loads_nothing(demo: Demo, account: dict[str, Any]) -> None:
     second = demo.run("demo")
     assert second.returncode == 0, demo.explain(second)
     assert "0 rows into 0 tables" in second.stdout
     assert "starting Spark" not in second.stdout
-    assert demo.reconcile() == before
+    assert demo.reconcile() == account
     assert demo.dagster_processes() == []
 
 
+@pytest.mark.slow
 def test_a_row_deleted_by_hand_is_named(demo: Demo, tmp_path: Path) -> None:
     kept = tmp_path / "row.parquet"
     with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
@@ -132,6 +140,7 @@ def test_a_row_deleted_by_hand_is_named(demo: Demo, tmp_path: Path) -> None:
     assert demo.reconcile()["accounted"]
 
 
+@pytest.mark.slow
 def test_a_row_doubled_by_hand_is_named(demo: Demo) -> None:
     with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
         warehouse.execute(f"INSERT INTO nyc.flights SELECT * FROM nyc.flights WHERE {ONE_ROW}")
@@ -144,6 +153,7 @@ def test_a_row_doubled_by_hand_is_named(demo: Demo) -> None:
     assert demo.reconcile()["accounted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment", ["2 of 4", "queued as run", "starting Spark", r"records of \d+ partitions"]
 )
@@ -160,6 +170,7 @@ def test_a_demo_killed_at_any_moment_is_completed_by_the_next(demo: Demo, moment
     assert demo.dagster_processes() == []
 
 
+@pytest.mark.slow
 def test_new_records_reach_their_table_with_nothing_launched_by_hand(demo: Demo) -> None:
     [port] = free_ports(1)
     with demo.started("ui", "--port", str(port)) as ui:
