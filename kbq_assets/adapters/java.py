@@ -92,8 +92,8 @@ def _home_of(executable: Path) -> Path:
     if (home / "release").is_file():
         return home
     settings = _output_of(executable, "-XshowSettings:properties", "-version")
-    told = re.search(r"java\.home = (.+)", settings)
-    return Path(told[1].strip()) if told else home
+    found = re.search(r"java\.home = (.+)", settings)
+    return Path(found[1].strip()) if found else home
 
 
 def _inspect(home: Path, source: str) -> Iterator[_Candidate]:
@@ -119,8 +119,8 @@ def _output_of(java: Path, *arguments: str) -> str:
 
 def _major_version(text: str) -> int | None:
     """17 of ``JAVA_VERSION="17.0.15"`` and of ``openjdk version "17.0.15"``; 8 of ``"1.8.0_402"``."""
-    told = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
-    return int(told[1]) if told else None
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None
 
 
 def _runtime(candidate: _Candidate, wrappers: Path) -> JavaRuntime:

@@ -42,11 +42,11 @@ class FakeTopicAdmin:
             raise Refused(f"{change}: no such topic", next_step="create it")
         elif isinstance(change, AddPartitions):
             if change.after <= found.partitions:
-                raise Refused(f"{change}: partitions are only added", next_step="mend the entry")
+                raise Refused(f"{change}: partitions are only added", next_step="fix the entry")
             self.live[change.topic] = LiveTopic(change.after, found.replication, found.config)
         else:
             if any(not key.islower() for key in change.after):
-                raise Refused(f"{change}: unknown setting", next_step="mend the entry")
+                raise Refused(f"{change}: unknown setting", next_step="fix the entry")
             config = {**found.config, **change.after}
             self.live[change.topic] = LiveTopic(found.partitions, found.replication, config)
 
@@ -80,7 +80,7 @@ class FakeSubjects:
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
         if self.incompatibilities(subject, schema, schema_type):
-            raise Refused(f"{subject}: not compatible", next_step="mend the schema")
+            raise Refused(f"{subject}: not compatible", next_step="fix the schema")
         if not self.is_registered(subject, schema, schema_type):
             self.versions.setdefault(subject, []).append((schema, schema_type))
         return self._ids.setdefault(schema, len(self._ids) + 1)

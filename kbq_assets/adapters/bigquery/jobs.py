@@ -89,11 +89,11 @@ def _source_uris(job: Any) -> tuple[str, ...]:
 def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | None = None) -> JobError:
     """A job's error, with the first few of its list of errors, which may name the file."""
     reason = str(result.get("reason", ""))
-    told = [_told(result)]
+    texts = [_error_text(result)]
     for error in (errors or ())[:_SHOWN_ERRORS]:
-        if (text := _told(error)) not in told:
-            told.append(text)
-    return JobError(reason, "; ".join(told), reason in TRANSIENT)
+        if (text := _error_text(error)) not in texts:
+            texts.append(text)
+    return JobError(reason, "; ".join(texts), reason in TRANSIENT)
 
 
 def probe_error(error: JobError) -> JobError:
@@ -101,6 +101,6 @@ def probe_error(error: JobError) -> JobError:
     return JobError(error.reason, error.message, error.reason not in _BLAMES_THE_FILE)
 
 
-def _told(error: Mapping[str, Any]) -> str:
+def _error_text(error: Mapping[str, Any]) -> str:
     message, location = str(error.get("message", "no message")), str(error.get("location", ""))
     return message if not location or location in message else f"{message} ({location})"

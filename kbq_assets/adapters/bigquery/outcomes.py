@@ -47,7 +47,7 @@ _BUSY: Final = frozenset(
     {"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "userRateLimitExceeded"}
 )
 _LATER: Final = "the next run retries; if it lasts, check BigQuery's status and quotas"
-_LOOK: Final = "the next run gets the job"
+_GET_JOB: Final = "the next run gets the job"
 _CREDENTIALS: Final = "check KBQ_LOAD_CREDENTIALS"
 
 
@@ -110,18 +110,18 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _insertion_error(error: Exception, what: str) -> KbqError:
-    told = f"{what}: {message_of(error)}"
+    message = f"{what}: {message_of(error)}"
     if isinstance(error, api.Conflict):
-        return JobAlreadyExists(told, next_step="get the job and compare its files")
+        return JobAlreadyExists(message, next_step="get the job and compare its files")
     if is_busy(error):
-        return Unavailable(told, next_step=_LATER)
+        return Unavailable(message, next_step=_LATER)
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
-        return Unavailable(told, next_step=_CREDENTIALS)
+        return Unavailable(message, next_step=_CREDENTIALS)
     if _was_not_sent(error):
-        return Unavailable(f"{what}: BigQuery is out of reach: {told}", next_step=_LATER)
+        return Unavailable(f"{what}: BigQuery is out of reach: {message}", next_step=_LATER)
     if _is_refusal(error):
-        return JobFailed(told, next_step=_refusal(error, "bigquery.jobs.create"))
-    return UnknownOutcome(f"{what}: no answer: {message_of(error)}", next_step=_LOOK)
+        return JobFailed(message, next_step=_refusal(error, "bigquery.jobs.create"))
+    return UnknownOutcome(f"{what}: no answer: {message_of(error)}", next_step=_GET_JOB)
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -140,14 +140,14 @@ def _was_not_sent(error: Exception) -> bool:
 def _call_error(error: Exception, what: str, permission: str) -> KbqError:
     if isinstance(error, api.RetryError) and isinstance(error.cause, Exception):
         error = error.cause
-    told = f"{what}: {message_of(error)}"
+    message = f"{what}: {message_of(error)}"
     if isinstance(error, (api.Unauthorized, auth.GoogleAuthError)):
-        return Unavailable(told, next_step=_CREDENTIALS)
+        return Unavailable(message, next_step=_CREDENTIALS)
     if isinstance(error, api.NotFound):
-        return NotFound(told, next_step="check project, dataset and table in the console")
+        return NotFound(message, next_step="check project, dataset and table in the console")
     if _is_refusal(error) and not is_busy(error) and not isinstance(error, api.Conflict):
-        return ConfigurationError(told, next_step=_refusal(error, permission))
-    return Unavailable(told, next_step=_LATER)
+        return ConfigurationError(message, next_step=_refusal(error, permission))
+    return Unavailable(message, next_step=_LATER)
 
 
 def _refusal(error: Exception, permission: str) -> str:

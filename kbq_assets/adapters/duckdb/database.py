@@ -135,5 +135,5 @@ def _open_error(path: Path, error: duckdb.Error) -> KbqError:
             f"the warehouse {path} cannot be read: {text}", next_step="restore it from a backup"
         )
     return Unavailable(
-        f"the warehouse {path} cannot be opened: {text}", next_step="mend the cause and try again"
+        f"the warehouse {path} cannot be opened: {text}", next_step="fix the cause and try again"
     )

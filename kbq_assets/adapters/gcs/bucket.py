@@ -53,7 +53,7 @@ def read_facts(calls: Calls, bucket: str) -> BucketFacts:
     bucket, Unavailable."""
     unseen: list[str] = []
 
-    def look(part: str, permission: str) -> dict[str, Any] | None:
+    def read_part(part: str, permission: str) -> dict[str, Any] | None:
         intent = Intent(f"read{part.replace('/', ' ')}", f"gs://{bucket}", permission)
 
         def read(response: requests.Response) -> dict[str, Any] | None:
@@ -69,10 +69,10 @@ def read_facts(calls: Calls, bucket: str) -> BucketFacts:
         url = calls.bucket_url(bucket) + part
         return calls.send(Call(intent, "GET", url, accepts=frozenset({403, 404} if part else {403})), read)
 
-    metadata = look("", "storage.buckets.get")
-    policy = look("/iam", "storage.buckets.getIamPolicy")
+    metadata = read_part("", "storage.buckets.get")
+    policy = read_part("/iam", "storage.buckets.getIamPolicy")
     uniform = metadata is not None and _uniform(metadata)
-    default_access = None if uniform else look("/defaultObjectAcl", "storage.buckets.getIamPolicy")
+    default_access = None if uniform else read_part("/defaultObjectAcl", "storage.buckets.getIamPolicy")
     return BucketFacts(metadata, policy, default_access, tuple(unseen))
 
 
@@ -110,7 +110,7 @@ def _rewriting_rules(metadata: Mapping[str, Any], under: str) -> Iterator[str]:
             continue
         what = f"{action.get('type')} {action.get('storageClass', '')}".rstrip()
         yield (
-            f"a lifecycle rule ({what}, {_told(condition)}) acts on objects under gs://…/{under}: "
+            f"a lifecycle rule ({what}, {_condition_text(condition)}) acts on objects under gs://…/{under}: "
             "leave this prefix out of it, or use another bucket"
         )
 
@@ -156,5 +156,5 @@ def _prevention(metadata: Mapping[str, Any]) -> str:
     return str(metadata.get("iamConfiguration", {}).get("publicAccessPrevention", "inherited"))
 
 
-def _told(condition: Mapping[str, Any]) -> str:
+def _condition_text(condition: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in sorted(condition.items())) or "always"

@@ -61,17 +61,17 @@ class Intent:
 
 def refusal(intent: Intent, status: int, text: str) -> KbqError:
     """The error for an answer that reports a failure."""
-    reason, message = _told(text)
-    said = f"{intent}: {status} {message}".rstrip()
+    reason, message = _reason_and_message(text)
+    answer = f"{intent}: {status} {message}".rstrip()
     if status == 412:
         return PreconditionFailed(f"{intent}: it has another generation", next_step="read it again")
     if status == 404 and not _BUCKET_GONE.search(message):
         return NotFound(f"{intent.name} does not exist", next_step="list its folder")
     if status == 429 or (status == 400 and _DAMAGED.search(message)):
-        return Unavailable(said, next_step=_TRY_AGAIN)
+        return Unavailable(answer, next_step=_TRY_AGAIN)
     if status == 408 or status >= 500:
         return intent.unsettled(f"{status} {message}".rstrip())
-    return ConfigurationError(said, next_step=_next_step(intent, status, reason, message))
+    return ConfigurationError(answer, next_step=_next_step(intent, status, reason, message))
 
 
 def interruption(intent: Intent, error: BaseException) -> KbqError:
@@ -98,7 +98,7 @@ def _next_step(intent: Intent, status: int, reason: str, message: str) -> str:
     return "check the bucket's name and the endpoint"
 
 
-def _told(text: str) -> tuple[str, str]:
+def _reason_and_message(text: str) -> tuple[str, str]:
     """Reason and message of an error's body: JSON, except for downloads."""
     try:
         error: Any = json.loads(text)["error"]

@@ -28,7 +28,7 @@ def exclusive(path: Path, console: Console, wait_seconds: float) -> Iterator[Non
 
 def _acquire(descriptor: int, path: Path, console: Console, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
-    told = False
+    is_announced = False
     while not _try_lock(descriptor):
         holder = path.read_text(encoding="utf-8") or "unknown"
         if time.monotonic() > deadline:
@@ -36,9 +36,9 @@ def _acquire(descriptor: int, path: Path, console: Console, wait_seconds: float)
                 f"{path} has been held by process {holder} for {wait_seconds:.0f} s",
                 next_step=f"wait for that command, or end it: kill {holder}",
             )
-        if not told:
+        if not is_announced:
             console.print(f"  waiting for another kbq command (process {holder})")
-            told = True
+            is_announced = True
         time.sleep(0.1)
 
 

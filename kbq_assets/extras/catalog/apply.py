@@ -1,4 +1,4 @@
-"""From the catalogue to broker and registry: the plan, shown first, then one step after the other."""
+"""Applies the catalog to broker and registry: first the plan, then one step after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENCODINGS = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 
 @dataclass(frozen=True)
 class Registration:
-    """A schema that the registry does not have under its subject."""
+    """A schema to register under its subject."""
 
     schema: SchemaFile
 
@@ -40,7 +40,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class CatalogPlan:
-    """What `kbq catalog apply` would do, in order, and what is left to people."""
+    """The steps of `kbq catalog apply`, in order, and what is left to people."""
 
     changes: tuple[Change, ...]
     registrations: tuple[Registration, ...]
@@ -49,7 +49,7 @@ class CatalogPlan:
 
 @dataclass(frozen=True)
 class CatalogCommands:
-    """The catalogue beside broker and registry, which are opened when they are asked. ``env`` is the configured one."""
+    """Compares the catalog with broker and registry, which open on first use. ``env`` is the configured one."""
 
     reader: CatalogReader
     env: str
@@ -58,19 +58,19 @@ class CatalogCommands:
     protobuf_fields: ProtobufFields
 
     def entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
-        """The entries of an environment, "" for the configured or only one; of a catalogue with mistakes, those that
-        could be read. Raises ConfigurationError."""
+        """The entries of an environment, "" for the configured or only one. If the catalog has mistakes, returns the
+        readable entries. Raises ConfigurationError."""
         catalog = self.reader.catalog()
         return catalog.of_env(environment(catalog, env or self.env))
 
     def sound_entries(self, env: str = "") -> tuple[CatalogEntry, ...]:
-        """The same, to act on. Raises ConfigurationError for a catalogue with mistakes."""
+        """The entries to act on. Raises ConfigurationError if the catalog has mistakes."""
         catalog = self.reader.catalog()
         refuse_mistakes(catalog)
         return catalog.of_env(environment(catalog, env or self.env))
 
     def protobuf_problems(self) -> tuple[list[CatalogProblem], str]:
-        """What is wrong with Protobuf schemas of all environments, and why they were not looked at, if so."""
+        """Mistakes in Protobuf schemas of all environments, and why the schemas were not compiled, if they were not."""
         files, catalog = self.reader.files(), self.reader.catalog()
         found = (schema for entry in catalog.entries for schema in schema_files(entry, files))
         texts = {schema.path: schema.text for schema in found if schema.schema_type == "PROTOBUF"}
@@ -81,8 +81,8 @@ class CatalogCommands:
         return list(check_compatibility(self.entries(env), self.reader.files(), self.open_subjects()))
 
     def plan(self, env: str = "") -> CatalogPlan:
-        """What would make broker and registry what the catalogue says; nothing is changed. Raises ConfigurationError
-        for a catalogue with mistakes, and for schemas that the registry would refuse half-way; Unavailable."""
+        """The changes that make broker and registry match the catalog; changes nothing. Raises ConfigurationError
+        if the catalog has mistakes or the registry would refuse a schema; Unavailable."""
         entries, files = self.sound_entries(env), self.reader.files()
         if wrong := self.protobuf_problems()[0]:
             refuse_problems("the catalog has mistakes", wrong)
@@ -101,7 +101,7 @@ class CatalogCommands:
         return CatalogPlan(tuple(changes), tuple(map(Registration, missing)), tuple(differences))
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:
-        """A plan, ready to be done: topics first, then who may use them, then schemas."""
+        """A plan's steps, ready to run: topics first, then their ACLs, then schemas."""
         admin, subjects = self.open_admin(), self.open_subjects()
 
         def register(schema: SchemaFile) -> None:
@@ -121,8 +121,8 @@ class CatalogCommands:
 
 
 def _known(topic: str, subjects: Mapping[str, LatestSchema]) -> KnownSchemas:
-    """What a registry knows of a topic. A schema that refers to others is not whole without them, and is left there;
-    so is one of a key in another language than the values'."""
+    """The registry's schemas of a topic. Omits schemas that refer to others, and a key's schema in another language
+    than the value's."""
     kind = subjects[f"{topic}-value"].schema_type
     parts = ((part, subjects.get(f"{topic}-{part}")) for part in ("value", "key"))
     whole = {part: s.schema for part, s in parts if s and s.schema_type == kind and not s.has_references}

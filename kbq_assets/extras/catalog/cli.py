@@ -1,4 +1,4 @@
-"""``kbq catalog``: the reviewed file that drives everything, judged, shown, compared with the cluster, applied."""
+"""``kbq catalog``: validates, shows, compares and applies the topic catalog."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ env_option = click.option("--env", default="", help="Environment; by default KBQ
 
 @click.group()
 def catalog() -> None:
-    """Judge, show and apply the topic catalogue in the folder of KBQ_SOURCE_TOPICS."""
+    """Validate, show and apply the topic catalog in the folder of KBQ_SOURCE_TOPICS."""
 
 
 @catalog.command()
-@click.option("--registry", is_flag=True, help="Ask the registry as well whether it would take the schemas.")
+@click.option("--registry", is_flag=True, help="Also check that the registry accepts the schemas.")
 @env_option
 @json_option
 @pass_commands
 def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool) -> None:
-    """Check every entry, defaults and schemas; exit code 1 if there is a mistake, or something could not be checked.
+    """Check every entry, defaults and schemas; exit with 1 if there is a mistake, or something could not be checked.
 
-    Each mistake names file, line, key, and what is right instead. Nothing but --registry needs a network:
-    a CI job runs it on every change.
+    Each mistake names file, line, key, and the correction. Only --registry needs a network, so
+    a CI job can run it on every change.
     """
     found = commands.reader.catalog()
     compiled, not_compiled = commands.protobuf_problems()
@@ -77,7 +77,7 @@ def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool)
 def show(
     commands: CatalogCommands, deployment: Deployment, topic: str | None, env: str, as_json: bool
 ) -> None:
-    """List the entries of an environment; or, of one topic, everything that holds for it, defaults included."""
+    """List the entries of an environment, or show everything about one topic, defaults included."""
     from kbq_assets.extras.catalog.site import site_topics
     from kbq_assets.pipelines.catalog.reader import told_time
 
@@ -88,27 +88,29 @@ def show(
         )
     if topic is not None:
         entry, files = _named(entries, topic), commands.reader.files()
-        (told,) = site_topics([entry], files, deployment.settings.warehouse)
+        (described,) = site_topics([entry], files, deployment.settings.warehouse)
         if as_json:
-            columns = [dataclasses.asdict(column) for column in told.dataset.columns]
-            echo_json(entry_json(entry) | {"columns": columns, "query": told.query})
+            columns = [dataclasses.asdict(column) for column in described.dataset.columns]
+            echo_json(entry_json(entry) | {"columns": columns, "query": described.query})
         else:
             click.echo(_whole(entry, told_time(entry, files)), nl=False)
-            click.echo("".join(f"# {line}".rstrip() + "\n" for line in _columns_and_query(told)), nl=False)
+            click.echo(
+                "".join(f"# {line}".rstrip() + "\n" for line in _columns_and_query(described)), nl=False
+            )
         return
     if as_json:
         echo_json([entry_json(entry) for entry in entries])
         return
     shown = table("topic", "tables", "encoding", "typology", "team", "personal data", "archived")
     for entry in entries:
-        said = entry.document
+        fields = entry.document
         shown.add_row(
             entry.topic,
             target(entry),
             entry.encoding,
-            str(said.get("typology", "")),
+            str(fields.get("typology", "")),
             entry.settings.destination.owner,
-            str(said.get("pii", {}).get("level", "")),
+            str(fields.get("pii", {}).get("level", "")),
             "yes" if entry.archived else "no",
         )
     console().print(shown)
@@ -119,7 +121,7 @@ def show(
 @json_option
 @pass_commands
 def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
-    """Compare the catalogue with the broker and the registry; exit code 1 if `kbq catalog apply` would do something."""
+    """Compare the catalog with the broker and the registry; exit with 1 if `kbq catalog apply` would change them."""
     planned = commands.plan(env)
     lines = [str(change) for change in planned.changes] + [str(each) for each in planned.registrations]
     others = [str(difference) for difference in planned.differences]
@@ -140,10 +142,10 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
 @yes_option
 @pass_commands
 def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
-    """Make broker and registry what the catalogue says: shown first, then asked.
+    """Change broker and registry to match the catalog: shows the changes, then asks.
 
-    It creates topics, adds partitions, alters settings, adds ACLs where catalog.yaml says `access`, and registers
-    schemas. Nothing is deleted, no partition taken away, and no setting touched that the catalogue does not name.
+    It creates topics, adds partitions, alters settings, adds ACLs if catalog.yaml has `access`, and registers
+    schemas. It deletes nothing, removes no partition, and changes no setting that the catalog does not name.
     """
     planned = commands.plan(env)
     for difference in planned.differences:
@@ -160,15 +162,15 @@ def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
 @click.option("--company", required=True, help="First folder of the new entries.")
 @click.option("--domain", required=True, help="Second folder.")
 @click.option("--env", default="prod", show_default=True, help="Environment of the cluster.")
-@click.option("--topic", "topics", multiple=True, help="These topics alone.")
+@click.option("--topic", "topics", multiple=True, help="Only these topics.")
 @pass_commands
 def init(
     commands: CatalogCommands, folder: Path, company: str, domain: str, env: str, topics: tuple[str, ...]
 ) -> None:
-    """Write an entry, and the schemas that the registry has, for every topic of the cluster, as a start; files that are
-    there stay as they are.
+    """Write a first entry, with the registry's schemas, for every topic of the cluster; existing files stay as
+    they are.
 
-    No topic is archived until a person adds `archiver` to its consumers.
+    KBQ extracts a topic only after a person adds `archiver` to its consumers.
     """
     drafts = commands.drafts(company, domain, env, frozenset(topics) or None)
     for draft in drafts:
@@ -185,7 +187,7 @@ def init(
 
 @catalog.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--state", is_flag=True, help="Show the tables' rows, as the loader knows them now.")
+@click.option("--state", is_flag=True, help="Show the tables' current rows, from the loader's state.")
 @env_option
 @pass_observer
 @pass_deployment
@@ -198,9 +200,9 @@ def site(
     state: bool,
     env: str,
 ) -> None:
-    """Write the catalogue as pages: searchable, with owners, columns, personal data and queries to begin with.
+    """Write the catalog as searchable pages, with owners, columns, personal data and first queries.
 
-    Any web server can serve the folder, and a browser opens index.html as it is.
+    Any web server can serve the folder, and a browser can open index.html directly.
     """
     from kbq_assets.extras.catalog.pages import write_site
     from kbq_assets.extras.catalog.site import site_topics
@@ -216,14 +218,14 @@ def site(
 
 @catalog.command()
 def schema() -> None:
-    """Print the JSON Schema of entries, for editors that complete and check as one types."""
+    """Print the JSON Schema of entries, for completion and checks in editors."""
     from kbq_assets.core.catalog.validation import json_schema
 
     echo_json(json_schema())
 
 
 def target(entry: CatalogEntry) -> str:
-    """Where an entry's rows go, for people."""
+    """The destination of an entry's rows, for people."""
     return entry.settings.destination.target(entry.topic)
 
 
@@ -263,7 +265,7 @@ def _whole(entry: CatalogEntry, business_time: str) -> str:
 
 
 def _columns_and_query(topic: SiteTopic) -> list[str]:
-    """A topic's columns, what they are and how personal, and a query to begin with."""
+    """A topic's columns with types and levels, and a first query."""
     lines = ["", "columns"] if topic.dataset.columns else []
     for column in topic.dataset.columns:
         words = (column.name, column.type, column.pii, column.action, column.description)
@@ -286,7 +288,7 @@ def _yaml(value: object, indent: str = "") -> list[str]:
 def _named(entries: Sequence[CatalogEntry], topic: str) -> CatalogEntry:
     found = [entry for entry in entries if topic in (entry.topic, entry.place.topic, entry.place.path)]
     if not found:
-        raise ConfigurationError(f"{topic} is not in the catalogue", next_step="kbq catalog show")
+        raise ConfigurationError(f"{topic} is not in the catalog", next_step="kbq catalog show")
     return found[0]
 
 

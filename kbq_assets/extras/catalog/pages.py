@@ -1,4 +1,4 @@
-"""The catalogue as pages: an index that is searched in the browser, and a page per topic. No server, no other host."""
+"""The catalog as pages: an index with search in the browser, and a page per topic. They need no server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbq_assets.extras.catalog.site import SiteTopic
 
 
 def write_site(folder: Path, topics: Sequence[SiteTopic], env: str, written: str, *, with_state: bool) -> int:
-    """Write the pages; return their number. ``written`` says when the rows were counted."""
+    """Write the pages; return their number. ``written`` is the time of the row counts."""
     templates = Environment(
         loader=PackageLoader("kbq_assets.extras.catalog", "templates"),
         autoescape=True,

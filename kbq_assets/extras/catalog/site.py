@@ -1,4 +1,4 @@
-"""The topics of the catalogue for its pages: what is said of each, and how its table stands. Values, no HTML."""
+"""The topics of the catalog for its pages, with texts and the state of their tables. Values, no HTML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @dataclass(frozen=True)
 class TableSummary:
-    """How a table stands. ``loaded`` and ``complete_until`` are times for people, "" for never."""
+    """The state of a table. ``loaded`` and ``complete_until`` are times for people, "" for never."""
 
     rows: int
     pending_rows: int
@@ -26,7 +26,7 @@ class TableSummary:
 
 @dataclass(frozen=True)
 class SiteTopic:
-    """A topic of the site. ``query`` is "" where its table is not known, ``standing`` None where no state was read."""
+    """A topic of the site. ``query`` is "" if its table is unknown, ``standing`` None if no state was read."""
 
     entry: CatalogEntry
     dataset: Dataset
@@ -35,7 +35,7 @@ class SiteTopic:
 
     @property
     def words(self) -> str:
-        """Everything that a search looks at, in lower case."""
+        """The searched text, in lower case."""
         return self.dataset.words
 
 
@@ -45,7 +45,7 @@ def site_topics(
     warehouse: WarehousePlace,
     statuses: Iterable[TableStatus] = (),
 ) -> list[SiteTopic]:
-    """The topics of an environment, in order. ``statuses`` tell rows and times, where the state was read."""
+    """The topics of an environment, in order. ``statuses`` have rows and times, if the state was read."""
     known = {status.table: _standing(status) for status in statuses}
     found = []
     for entry in sorted(entries, key=lambda entry: entry.topic):

@@ -1,4 +1,4 @@
-"""``kbq doctor``: what must be true around KBQ, whether it is, and how to mend it."""
+"""``kbq doctor``: checks the prerequisites of KBQ and tells how to fix anything missing."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry
 
-# An id that no registry has given out: NotFound is the answer of one that works.
+# An id that no registry has assigned: a working registry answers NotFound.
 UNUSED_SCHEMA_ID = 2_147_483_647
-# Rename and locks are not atomic, or not seen by every client, on these.
+# On these file systems rename and locks are not atomic, or not visible to every client.
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smbfs", "smb3", "afpfs", "9p", "fuse.sshfs", "fuse.s3fs")
 CHECKED_PACKAGES = ("pyspark", "dagster", "duckdb", "confluent-kafka", "numba", "numpy", "pyarrow")
 START = "kbq local up"
@@ -44,7 +44,7 @@ ENOUGH_DISK, LITTLE_DISK = 5 * GIB, 1 * GIB
 
 
 class Outcome(StrEnum):
-    """``warn``: works, but may not for long."""
+    """The result of a check. ``warn``: works, but may soon fail."""
 
     OK = "ok"
     WARN = "warn"
@@ -53,17 +53,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: ``found`` says what is, ``mend`` what to do about it."""
+    """One finding: ``found`` describes the situation, ``fix`` what to do about it."""
 
     name: str
     outcome: Outcome
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
 class LocalServices:
-    """The broker and the registry that `kbq local` runs on this machine: their addresses and their checks."""
+    """The broker and the registry of `kbq local`: their addresses and checks."""
 
     bootstrap_servers: str
     registry_url: str
@@ -72,7 +72,7 @@ class LocalServices:
 
 @dataclass(frozen=True)
 class Doctor:
-    """What the doctor examines."""
+    """The configuration that the doctor examines."""
 
     deployment: Deployment
     open_subjects: Callable[[], SubjectRegistry]
@@ -84,13 +84,13 @@ pass_doctor: Part[Doctor] = Part("doctor")
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, places.")
+@click.option("--gcp", is_flag=True, help="Check Google Cloud instead: identities, permissions, locations.")
 @pass_doctor
 def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
-    """Check Java, ports, folders, versions, broker and registry; exit code 1 if something must be mended.
+    """Check Java, ports, folders, versions, broker and registry; exit with 1 if something must be fixed.
 
-    With --gcp: what the identities of extraction and loading lack on Google Cloud, and the commands that grant it.
-    It changes nothing but a scratch table per dataset, which it drops again.
+    With --gcp: check what the identities of extraction and loading lack on Google Cloud, and print the commands that
+    grant it. It changes nothing, except for a scratch table per dataset, which it drops again.
     """
     checks = []
     for check in _examine_google(patient.deployment) if gcp else examine(patient):
@@ -103,7 +103,7 @@ def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
 
 
 def examine(patient: Doctor) -> Iterator[Check]:
-    """Every check, in the order in which things depend on one another."""
+    """Every check, dependencies first."""
     from kbq_assets.worker.adapters import open_registry
 
     deployment, local = patient.deployment, patient.local
@@ -121,14 +121,14 @@ def examine(patient: Doctor) -> Iterator[Check]:
         yield from folder(place.path)
     yield broker(settings, local, lambda: deployment.offsets)
     yield registry(settings, local, open_registry)
-    with contextlib.suppress(KbqError):  # told above, or by `kbq catalog validate`
+    with contextlib.suppress(KbqError):  # reported above, or by `kbq catalog validate`
         yield from personal_data(deployment.sources.read(), patient.open_subjects)
 
 
 def _examine_google(deployment: Deployment) -> Iterator[Check]:
     from kbq_assets.extras.doctor.google import examine_google
 
-    # A dataset that records choose is known when they do.
+    # Datasets that records choose are not known beforehand.
     destinations = [entry.settings.destination for entry in deployment.sources.read()]
     named = {name for each in destinations for name in (each.dataset.text, each.error_dataset)}
     datasets = sorted(name for name in named if name and not is_template(name))
@@ -146,20 +146,20 @@ def python_version(found: tuple[int, ...]) -> Check:
 
 
 def package_version(name: str) -> Check:
-    """Whether the installed version is one that this project asks for."""
-    mend = "install the locked versions: make setup"
+    """Whether the installed version is one that this project requires."""
+    fix = "install the locked versions: make setup"
     try:
         found = version(name)
     except PackageNotFoundError:
-        return Check(name, Outcome.FAIL, "not installed", mend)
+        return Check(name, Outcome.FAIL, "not installed", fix)
     wanted = _requirement(name)
     if wanted is None or wanted.specifier.contains(found, prereleases=True):
         return Check(name, Outcome.OK, found)
-    return Check(name, Outcome.FAIL, f"{found}, wanted {wanted.specifier}", mend)
+    return Check(name, Outcome.FAIL, f"{found}, wanted {wanted.specifier}", fix)
 
 
 def java(home: Path) -> Check:
-    """A runtime for Spark, Kafka and the registry."""
+    """Whether there is a Java runtime for Spark, Kafka and the registry."""
     try:
         runtime = find_java(home / "java")
     except KbqError as error:
@@ -168,7 +168,7 @@ def java(home: Path) -> Check:
 
 
 def disk_space(home: Path) -> Check:
-    """Room for the local stack, staged files and the warehouse."""
+    """Whether the disk has room for the local stack, staged files and the warehouse."""
     free = shutil.disk_usage(_existing(home)).free
     found = f"{free / GIB:.1f} GiB free for {home}"
     if free >= ENOUGH_DISK:
@@ -178,24 +178,24 @@ def disk_space(home: Path) -> Check:
 
 
 def folder(path: Path) -> Iterator[Check]:
-    """Whether the staging folder gives what the storage protocol builds on."""
-    mend = "set KBQ_STAGING to a folder of this user on a local disk"
+    """Whether the staging folder provides what the storage protocol requires."""
+    fix = "set KBQ_STAGING to a folder of this user on a local disk"
     file_system = file_system_of(path)
     outcome = Outcome.FAIL if file_system in NETWORK_FILE_SYSTEMS else Outcome.OK
     found = f"{path} on {file_system or 'an unknown file system'}"
-    yield Check("staging disk", outcome, found, mend if outcome is Outcome.FAIL else "")
+    yield Check("staging disk", outcome, found, fix if outcome is Outcome.FAIL else "")
     try:
         problem = _folder_problem(path)
     except OSError as error:
         problem = str(error)
     if problem:
-        yield Check("staging folder", Outcome.FAIL, problem, mend)
+        yield Check("staging folder", Outcome.FAIL, problem, fix)
     else:
         yield Check("staging folder", Outcome.OK, "writable; rename replaces, fsync works, case matters")
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system that holds ``path``, such as ``ext4``; empty where it cannot be told."""
+    """The type of the file system that holds ``path``, such as ``ext4``; empty if unknown."""
     real, best = _existing(path).resolve(), ("", "")
     with contextlib.suppress(OSError, psutil.Error):
         for partition in psutil.disk_partitions(all=True):
@@ -209,14 +209,14 @@ def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], 
     servers = settings.kafka.bootstrap_servers
     is_local = servers == local.bootstrap_servers
     if is_local and not accepts_connections(settings.local.kafka_port):
-        # Kafka's client would go on trying for half a minute.
+        # Kafka's client would retry for half a minute.
         return Check("broker", Outcome.FAIL, f"{servers}: nothing listens there", START)
     try:
         offsets = open_offsets()
         found = f"{servers}: cluster {offsets.cluster_id()}, {len(offsets.topics())} topics"
     except KbqError as error:
-        mend = START if is_local else error.next_step or "set KBQ_KAFKA_BOOTSTRAP_SERVERS and its credentials"
-        return Check("broker", Outcome.FAIL, f"{servers}: {error.message}", mend)
+        fix = START if is_local else error.next_step or "set KBQ_KAFKA_BOOTSTRAP_SERVERS and its credentials"
+        return Check("broker", Outcome.FAIL, f"{servers}: {error.message}", fix)
     return Check("broker", Outcome.OK, found)
 
 
@@ -231,15 +231,15 @@ def registry(
     except NotFound:
         return Check("registry", Outcome.OK, url)
     except KbqError as error:
-        mend = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
-        return Check("registry", Outcome.FAIL, f"{url}: {error.message}", mend)
+        fix = START if is_local else error.next_step or "set KBQ_REGISTRY_URL and its credentials"
+        return Check("registry", Outcome.FAIL, f"{url}: {error.message}", fix)
     return Check("registry", Outcome.WARN, f"{url} knows schema {UNUSED_SCHEMA_ID}", "is this a registry?")
 
 
 def personal_data(
     sources: Iterable[SourceEntry], open_subjects: Callable[[], SubjectRegistry]
 ) -> Iterator[Check]:
-    """Decisions about fields that a topic's schema does not have: nothing stops for them. Raises Unavailable."""
+    """Decisions about fields that a topic's schema does not have, which stop nothing. Raises Unavailable."""
     decided = {entry.pattern: entry.settings.privacy.decisions for entry in sources}
     if not any(map(fields_of, decided.values())):
         return
@@ -248,12 +248,12 @@ def personal_data(
         missing = _missing_fields(known.get(f"{topic}-value"), decisions)
         if missing:
             found = f"{topic}: its latest schema does not have {', '.join(missing)}"
-            mend = "mend the decision, unless older schemas or other types of records have the field"
-            yield Check("personal data", Outcome.WARN, found, mend)
+            fix = "correct the decision, unless older schemas or other types of records have the field"
+            yield Check("personal data", Outcome.WARN, found, fix)
 
 
 def _missing_fields(latest: LatestSchema | None, decisions: Sequence[Decision]) -> list[str]:
-    """Fields that are decided about and that a schema does not have; none where that cannot be told."""
+    """Fields with a decision that a schema does not have; none if the schema's fields are unknown."""
     from kbq_assets.wire.privacy.tags import undeclared as undeclared_in_avro
 
     if latest is None or latest.has_references:
@@ -281,7 +281,7 @@ def _existing(path: Path) -> Path:
 
 
 def _folder_problem(path: Path) -> str:
-    """Try what a swap does. Raises OSError where even that is not possible."""
+    """What a swap could not do in this folder, '' if nothing. Raises OSError if the folder is unusable."""
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kbq-doctor-", dir=path) as name:
         probe = Path(name)
@@ -292,7 +292,7 @@ def _folder_problem(path: Path) -> str:
         if (probe / "a").read_text(encoding="utf-8") != "new":
             return f"rename does not replace in {path}"
         if (probe / "A").exists():
-            return f"{path} does not tell upper from lower case: two tables could share a file"
+            return f"{path} does not distinguish upper and lower case: two tables could share a file"
     return ""
 
 
@@ -317,5 +317,5 @@ _COLOURS: dict[Outcome, str] = {Outcome.OK: "green", Outcome.WARN: "yellow", Out
 def _show(check: Check) -> None:
     click.secho(f"{check.outcome:<5}", fg=_COLOURS[check.outcome], nl=False)
     click.echo(f"{check.name:<15} {check.found}")
-    if check.mend:
-        click.echo(f"{'':<5}{'':<16}mend: {check.mend}")
+    if check.fix:
+        click.echo(f"{'':<5}{'':<16}fix: {check.fix}")

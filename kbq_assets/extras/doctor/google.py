@@ -1,4 +1,4 @@
-"""``kbq doctor --gcp``: what each side's identity may do on Google Cloud, what is missing, and how to give it."""
+"""``kbq doctor --gcp``: each role's permissions on Google Cloud, what is missing, and how to grant it."""
 
 from __future__ import annotations
 
@@ -37,60 +37,61 @@ from kbq_assets.worker.adapters import open_load_store
 if TYPE_CHECKING:
     from kbq_assets.adapters.gcs import BucketReport
 
-#: Google refuses tokens of clocks that are five minutes off.
+#: Google refuses tokens from clocks that are five minutes off.
 WARN_SKEW_MS: Final = 60_000
 FAIL_SKEW_MS: Final = 300_000
 _FOLDERS: Final = {CREATE_OBJECTS: CREATES_IN, DELETE_OBJECTS: DELETES_IN}
 
 
 class BucketQuestions(Protocol):
-    """What one identity is asked about the staging area; `google_doctor` says what the answers mean."""
+    """Queries of one identity about the staging area; `examine_bucket` interprets the answers."""
 
     identity: str
 
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
-        """Which of these permissions it has for all objects of the bucket."""
+        """Those of these permissions that it has for all objects of the bucket."""
 
     def may_in(self, folder: str, permission: str) -> bool:
-        """Whether it has one in a folder all the same."""
+        """Whether it has a permission in one folder."""
 
     def location(self) -> str:
-        """Where the bucket is."""
+        """The bucket's location."""
 
     def safety(self) -> BucketReport:
-        """What about the bucket itself endangers staged data."""
+        """Properties of the bucket that endanger staged data."""
 
 
 class WarehouseQuestions(Protocol):
-    """What the loader is asked about BigQuery."""
+    """Queries of the loader about BigQuery."""
 
     def job_identity(self) -> str:
-        """As whom jobs run; Refused if none may."""
+        """The identity of jobs. Raises Refused if it may run none."""
 
     def dataset_location(self, dataset: str) -> str:
-        """Where a dataset is."""
+        """A dataset's location."""
 
     def may_list(self, dataset: str) -> bool:
         """Whether its tables can be listed."""
 
     def table_permissions(self, dataset: str) -> frozenset[str]:
-        """Which of `TABLE_PERMISSIONS`, and of setting policy tags, its tables have; Refused if none can be created."""
+        """Those of `TABLE_PERMISSIONS`, and of setting policy tags, that its tables have. Raises Refused if none can be
+        created."""
 
 
 def examine_google(
     settings: Settings, datasets: Iterable[str], *, policy_tags: bool = False
 ) -> Iterator[Check]:
-    """Every check, in the order in which things depend on one another. ``policy_tags``: whether there are any."""
+    """Every check, dependencies first. ``policy_tags``: whether the catalog has any."""
     place = settings.staging
     if not isinstance(place, Bucket):
-        mend = "set KBQ_STAGING=gs://bucket/prefix (docs/google-cloud.md)"
-        yield Check("staging", Outcome.FAIL, f"{settings.staging_url} is not a bucket", mend)
+        fix = "set KBQ_STAGING=gs://bucket/prefix (docs/google-cloud.md)"
+        yield Check("staging", Outcome.FAIL, f"{settings.staging_url} is not a bucket", fix)
         return
     answered = False
     for side in Role:
         answered |= yield from examine_bucket(side, place, partial(_ask_bucket, settings, place, side))
     if not answered:
-        return  # every other question would fail in the same way, and take its time
+        return  # every other query would fail in the same way, and take its time
     yield from examine_safety(lambda: _ask_bucket(settings, place, Role.LOAD))
     yield examine_clock(lambda: open_load_store(settings).now_ms(), now_ms)
     warehouse = settings.warehouse
@@ -107,7 +108,7 @@ def examine_google(
 def examine_bucket(
     side: Role, place: Bucket, open_questions: Callable[[], BucketQuestions]
 ) -> Generator[Check, None, bool]:
-    """Whose credentials a side has, and what they may do in the staging area; returns whether that could be asked."""
+    """A role's identity, and its permissions in the staging area; returns whether the bucket answered."""
     name = f"{side} bucket"
     try:
         questions = open_questions()
@@ -128,7 +129,7 @@ def examine_bucket(
 
 
 def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Check]:
-    """What about the bucket itself endangers staged data; the same that extract and load refuse."""
+    """Properties of the bucket that endanger staged data, which extract and load refuse."""
     try:
         report = open_questions().safety()
     except KbqError as error:
@@ -136,7 +137,7 @@ def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Ch
         return
     for problem in report.problems:
         yield Check(
-            "bucket safety", Outcome.FAIL, problem, "extract and load refuse this bucket until it is mended"
+            "bucket safety", Outcome.FAIL, problem, "extract and load refuse this bucket until it is fixed"
         )
     for warning in report.warnings:
         yield Check("bucket safety", Outcome.WARN, warning)
@@ -145,14 +146,14 @@ def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Ch
 
 
 def examine_clock(store_ms: Callable[[], int], local_ms: Callable[[], int]) -> Check:
-    """Whether Google would accept this machine's tokens. KBQ itself goes by the store's time."""
+    """Whether Google would accept this machine's tokens. KBQ itself uses the store's time."""
     try:
         skew = abs(store_ms() - local_ms())
     except KbqError as error:
         return Check("clock", Outcome.WARN, f"not compared: {error.message}", error.next_step)
     outcome = Outcome.FAIL if skew >= FAIL_SKEW_MS else Outcome.WARN if skew >= WARN_SKEW_MS else Outcome.OK
-    mend = "" if outcome is Outcome.OK else "set this machine's clock (NTP)"
-    return Check("clock", outcome, f"{skew / 1000:.0f} s off Cloud Storage's", mend)
+    fix = "" if outcome is Outcome.OK else "set this machine's clock (NTP)"
+    return Check("clock", outcome, f"{skew / 1000:.0f} s off Cloud Storage's", fix)
 
 
 def examine_warehouse(
@@ -162,8 +163,8 @@ def examine_warehouse(
     open_warehouse: Callable[[], WarehouseQuestions],
     wanted: Collection[str] = TABLE_PERMISSIONS,
 ) -> Iterator[Check]:
-    """What the loader may do in BigQuery, and whether it can read the bucket from there. ``wanted`` are permissions on
-    tables."""
+    """The loader's permissions in BigQuery, and whether BigQuery can load from the bucket. ``wanted`` are permissions
+    on tables."""
     member = "MEMBER"
     try:
         bucket, questions = open_bucket(), open_warehouse()
@@ -211,7 +212,7 @@ def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuest
 
 
 def _missing(side: Role, questions: BucketQuestions) -> Iterator[tuple[str, str]]:
-    """Permissions a side lacks, and where: everywhere ("") or in folders."""
+    """Permissions that a role lacks, and where: everywhere ("") or in folders."""
     granted = questions.granted(BUCKET_PERMISSIONS)
     for permission in (p for p in BUCKET_PERMISSIONS if p not in granted):
         if permission not in _FOLDERS:
@@ -264,8 +265,8 @@ def _lacking(dataset: str, questions: WarehouseQuestions, wanted: Collection[str
 
 def _colocation(name: str, location: str, place: BigQueryProject, bucket: BucketQuestions) -> Check:
     if location.lower() != place.location.lower():
-        mend = f"set KBQ_WAREHOUSE=bigquery://{place.project}?location={location}"
-        return Check(name, Outcome.FAIL, f"is in {location}, jobs would run in {place.location}", mend)
+        fix = f"set KBQ_WAREHOUSE=bigquery://{place.project}?location={location}"
+        return Check(name, Outcome.FAIL, f"is in {location}, jobs would run in {place.location}", fix)
     try:
         found = bucket.location()
     except KbqError as error:
@@ -274,11 +275,11 @@ def _colocation(name: str, location: str, place: BigQueryProject, bucket: Bucket
         )
     if can_load(found, location):
         return Check(name, Outcome.OK, f"in {location}, the bucket in {found}")
-    mend = f"stage to a bucket in {location}: BigQuery loads across locations into US alone"
-    return Check(name, Outcome.FAIL, f"is in {location}, the bucket in {found}", mend)
+    fix = f"stage to a bucket in {location}: BigQuery loads across locations only into US"
+    return Check(name, Outcome.FAIL, f"is in {location}, the bucket in {found}", fix)
 
 
 def _denied(name: str, permission: str, where: str, grant: Grant) -> Check:
     return Check(
-        name, Outcome.FAIL, f"no {permission} on {where}", f"{grant.role} carries it: {grant.command}"
+        name, Outcome.FAIL, f"no {permission} on {where}", f"{grant.role} grants it: {grant.command}"
     )

@@ -1,6 +1,6 @@
-"""Questions to Google Cloud that change nothing: which permissions an identity has, and where things are.
+"""Read-only queries to Google Cloud: permissions of an identity, and locations.
 
-Every question raises Refused (403), NotFound (404), ConfigurationError (the credentials) or Unavailable.
+Every query raises Refused (403), NotFound (404), ConfigurationError (the credentials) or Unavailable.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kbq_assets.core.config.google_permissions import CREATE_OBJECTS, SET_CATEGO
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.errors import ConfigurationError, NotFound, Refused, Unavailable
 
-#: A person waits.
+#: Timeout in seconds, short because a person waits.
 _SECONDS: Final = 10.0
-#: How long a scratch table stays when the doctor is killed.
+#: Lifetime of a scratch table if the doctor is killed.
 _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
 
 
 class BucketQuestions:
-    """Asks as one identity about the staging area. Raises ConfigurationError when there are no credentials."""
+    """Queries the staging area as one identity. Raises ConfigurationError if there are no credentials."""
 
     def __init__(self, access: GoogleAccess, place: Bucket, seconds: float = _SECONDS) -> None:
         self.identity = identity(google_credentials(access))
@@ -43,12 +43,12 @@ class BucketQuestions:
         self._name = f"gs://{place.name}"
 
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
-        """Which of these permissions the bucket's policy grants for all of its objects."""
+        """Those of these permissions that the bucket's policy grants for all of its objects."""
         with _answers(self._name):
             return frozenset(self._bucket.test_iam_permissions(sorted(wanted), **self._patience))
 
     def may_in(self, folder: str, permission: str) -> bool:
-        """Whether a policy's condition grants what is not granted for all objects: tried on an object that does not
+        """Whether a policy's condition grants a permission in a folder. It tries an object that does not
         exist, with a precondition that fails, so that a permitted call changes nothing either."""
         name = f"{self._place.prefix}/{folder}" if self._place.prefix else folder
         blob = self._bucket.blob(f"{name}kbq-doctor-{uuid.uuid4().hex}")
@@ -65,18 +65,18 @@ class BucketQuestions:
         return True
 
     def location(self) -> str:
-        """Where the bucket is, such as EU or EUROPE-WEST3."""
+        """The bucket's location, such as EU or EUROPE-WEST3."""
         with _answers(self._name):
             return str(self._client.get_bucket(self._place.name, **self._patience).location)
 
     def safety(self) -> BucketReport:
-        """What about the bucket itself endangers staged data."""
+        """Properties of the bucket that endanger staged data."""
         with _answers(self._name):
             return check_bucket(self._client, self._place.name, self._place.prefix)
 
 
 class WarehouseQuestions:
-    """Asks as the loader about BigQuery. Raises ConfigurationError when there are no credentials."""
+    """Queries BigQuery as the loader. Raises ConfigurationError if there are no credentials."""
 
     def __init__(self, access: GoogleAccess, place: BigQueryProject, seconds: float = _SECONDS) -> None:
         self._client = bigquery_client(access, place)
@@ -84,14 +84,14 @@ class WarehouseQuestions:
         self._patience = _patience(seconds)
 
     def job_identity(self) -> str:
-        """As whom jobs run. A query that is planned and not run asks for the same permission as one that runs."""
+        """The identity of jobs. A dry run needs the same permission as a real query."""
         with _answers(f"project {self._project}"):
             dry = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
             job = self._client.query("SELECT 1", job_config=dry, **self._patience, job_retry=None)
             return str(job.user_email or "")
 
     def dataset_location(self, dataset: str) -> str:
-        """Where a dataset is, such as EU or europe-west3."""
+        """A dataset's location, such as EU or europe-west3."""
         with _answers(f"dataset {dataset}"):
             return str(self._client.get_dataset(dataset, **self._patience).location)
 
@@ -105,8 +105,8 @@ class WarehouseQuestions:
         return True
 
     def table_permissions(self, dataset: str) -> frozenset[str]:
-        """Which of `TABLE_PERMISSIONS`, and of setting policy tags, the dataset's tables have, asked of a scratch table
-        that is deleted again. Refused: no table can be created."""
+        """Those of `TABLE_PERMISSIONS`, and of setting policy tags, that the dataset's tables have, checked on a
+        scratch table that is deleted again. Raises Refused if no table can be created."""
         scratch = bigquery.Table(f"{self._project}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
         scratch.expires = datetime.datetime.now(datetime.UTC) + _SCRATCH_LIFE
         with _answers(f"dataset {dataset}"):
@@ -123,14 +123,14 @@ class WarehouseQuestions:
         try:
             self._client.delete_table(table, not_found_ok=True, **self._patience)
         except api.Forbidden:
-            return  # the answer says so already, and the table expires
+            return  # the answer already shows it, and the table expires
 
 
 _COLUMN: Final = bigquery.SchemaField("x", "INT64")
 
 
 def _patience(seconds: float) -> dict[str, Any]:
-    """How long a call and its repetitions may take."""
+    """The time limit of a call and its repetitions."""
     return {"timeout": seconds, "retry": Retry(timeout=seconds)}
 
 
@@ -160,7 +160,7 @@ def _answers(what: str) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> str:
-    """An error's own words: of what caused it, without the request's URL; further arguments may be whole answers."""
+    """The message of the root cause, without the request's URL; further arguments may be whole answers."""
     if isinstance(error, api.RetryError) and error.cause is not None:
         error = error.cause
     while isinstance(error, requests.RequestException | urllib3.exceptions.HTTPError) and error.__context__:

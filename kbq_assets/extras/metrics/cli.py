@@ -16,14 +16,14 @@ from kbq_assets.pipelines.deployment import Deployment
     default=8080,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 takes a free one.",
+    help="Port to listen on; 0 chooses a free one.",
 )
 @pass_deployment
 def serve(deployment: Deployment, host: str, port: int) -> None:
     """Serve /healthcheck, /status, /version and /metrics until interrupted.
 
-    Nobody is asked who they are: on another address than loopback, put a proxy in front that asks. State and broker
-    are read every KBQ_SERVE_SECONDS in the background; what is away is shown as it was, with its age.
+    There is no authentication: on another address than loopback, put an authenticating proxy in front. State and broker
+    are read every KBQ_SERVE_SECONDS in the background. If one is away, its last values are shown, with their age.
     """
     from kbq_assets.extras.metrics.reporters import open_reporter
     from kbq_assets.extras.metrics.service import server

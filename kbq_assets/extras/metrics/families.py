@@ -1,4 +1,4 @@
-"""Measurements as every reporter sees them: families of samples, in Prometheus' terms."""
+"""Measurements for all reporters: families of samples, in Prometheus' terms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.totals import Histogram
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
-#: Values of one label that a family tells apart; what comes after them, by name, is one sample.
+#: Maximum values of one label in a family; the rest, by name, is one sample.
 MAX_LABEL_VALUES: Final = 1_000
 OTHER: Final = "_other"
 
@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Family:
-    """Samples of one name. ``kind`` is counter, gauge or histogram; a counter's name is as it is written here."""
+    """Samples of one name. ``kind`` is counter, gauge or histogram; a counter's name gets no suffix."""
 
     name: str
     kind: str
@@ -67,7 +67,7 @@ def bounded(
     join: Callable[[Iterable[float]], float] = sum,
     most: int = MAX_LABEL_VALUES,
 ) -> dict[str, float]:
-    """Values by name, the first ``most`` of them; the rest joined under `_other`."""
+    """The first ``most`` values by name; joins the rest under `_other`."""
     names = sorted(values)
     kept = {name: values[name] for name in names[:most]}
     if rest := [values[name] for name in names[most:]]:
@@ -76,7 +76,7 @@ def bounded(
 
 
 def document(families: Iterable[Family], time_ms: int) -> dict[str, Any]:
-    """All of it for a program, buckets left out."""
+    """All families as a document, without buckets."""
     metrics = [
         {"name": family.name + sample.suffix, "labels": dict(sample.labels), "value": sample.value}
         for family in families

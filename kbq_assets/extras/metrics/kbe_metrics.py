@@ -1,6 +1,6 @@
-"""Metrics under the names of Kafka BigQuery Express: the dashboards and alerts of its users go on (docs/monitoring.md).
+"""Metrics with the names of Kafka BigQuery Express: its dashboards and alerts keep working (docs/monitoring.md).
 
-Its counters live in its processes; these are derived from state, so that they outlive short runs and never fall.
+Its counters live in its processes. These are derived from state, so they outlive short runs and never fall.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def kbe_families(state: StateReading) -> Iterator[Family]:
 
 
 def table_states(view: LoadView) -> list[TableState]:
-    """The table states that can be read."""
+    """The readable table states."""
     return [found.value for found in view.states.values() if isinstance(found, Versioned)]
 
 

@@ -1,4 +1,4 @@
-"""Metrics under KBQ's own names: what waits, what is wrong, what it costs, what is running (docs/monitoring.md)."""
+"""Metrics with KBQ's own names: backlogs, problems, cost, runs (docs/monitoring.md)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from kbq_assets.pipelines.observation.checks import waiting_files
 from kbq_assets.pipelines.observation.status import Status
 from kbq_assets.pipelines.protocol.state import Versioned
 
-#: Workers that are shown one by one, the busiest first.
+#: Maximum workers shown one by one, the busiest first.
 _MAX_WORKERS = 64
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What metrics are made of. ``jobs_per_day`` is a table's quota, 0 without one; ``by_partition`` tells partitions
-    apart where topics do by default. Without a ``broker`` there is no lag."""
+    """The readings behind the metrics. ``jobs_per_day`` is a table's quota, 0 without one; ``by_partition`` labels lag
+    by partition instead of topic. Without a ``broker`` there is no lag."""
 
     state: StateReading
     status: Status
@@ -91,13 +91,13 @@ def _lag(measured: Measured) -> Iterator[Family]:
     broker, positions = measured.broker, measured.state.positions
     if broker is None:
         return
-    # A partition without a position is new: all that the broker has of it waits.
+    # A partition without a position is new: all of its records wait.
     records = {tp: max(0, at.latest - positions.get(tp, at.earliest)) for tp, at in broker.offsets.items()}
     ages = {tp: broker.ages.get(tp, 0) if count else 0 for tp, count in records.items()}
     per = "partition" if measured.by_partition else "topic"
-    yield _by_topic("kbq_lag_records", f"Positions that wait on the broker, per {per}", records, measured)
+    yield _by_topic("kbq_lag_records", f"Unread positions on the broker, per {per}", records, measured)
     yield _by_topic(
-        "kbq_lag_seconds", f"Age of the oldest record that waits on the broker, at least, per {per}",
+        "kbq_lag_seconds", f"Lower bound of the age of the oldest unread record on the broker, per {per}",
         ages, measured, worst=True,
     )  # fmt: skip
 
@@ -128,11 +128,11 @@ def _waiting(status: Status) -> Iterator[Family]:
     yield labelled(
         "kbq_stopped_partitions", GAUGE, "Partitions and topics that wait for an operator", "reason", stopped
     )
-    yield single("kbq_stopped", GAUGE, "All of them", stopped.total())
+    yield single("kbq_stopped", GAUGE, "All partitions and topics that wait for an operator", stopped.total())
     states = Counter(table.state for table in status.tables)
     for name, state, text in (
         ("kbq_parked_tables", "parked", "Tables that are not loaded until they are resumed"),
-        ("kbq_held_tables", "blocked", "Tables some of whose files wait for a check"),
+        ("kbq_held_tables", "blocked", "Tables with files that wait for a check"),
         ("kbq_failed_tables", "failed", "Tables whose state cannot be read"),
     ):
         yield single(name, GAUGE, text, states[state])
@@ -189,13 +189,18 @@ def _states(measured: Measured) -> Iterator[Family]:
     yield labelled(
         "kbq_row_mismatches",
         GAUGE,
-        "Jobs that loaded another number of rows than their files hold, and that nobody has accepted",
+        "Jobs that loaded a different number of rows than their files hold, not accepted yet",
         "table",
         bounded({table: float(len(v.mismatches) - v.accepted_mismatches) for table, v in found.items()}),
     )
     if measured.jobs_per_day:
         yield _quota(found, state.now_ms)
-        yield single("kbq_table_jobs_limit", GAUGE, "Load jobs a table may have a day", measured.jobs_per_day)
+        yield single(
+            "kbq_table_jobs_limit",
+            GAUGE,
+            "Maximum number of load jobs per table and day",
+            measured.jobs_per_day,
+        )
 
 
 def _quota(found: Mapping[str, TableState], now_ms: int) -> Family:
@@ -225,13 +230,13 @@ def _ready(view: LoadView) -> Family:
 
 def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
     for name, kind, text, attribute, scale in (
-        ("kbq_runs_total", COUNTER, "Runs that came to their end", "runs", 1),
+        ("kbq_runs_total", COUNTER, "Runs that ended", "runs", 1),
         ("kbq_successful_runs_total", COUNTER, "Runs in which nothing failed", "succeeded", 1),
         ("kbq_run_seconds_total", COUNTER, "Seconds in runs", "seconds", 1),
         (
             "kbq_last_success_timestamp_seconds",
             GAUGE,
-            "When a run in which nothing failed last ended, in seconds since 1970; 0 if never",
+            "End of the last run in which nothing failed, in seconds since 1970; 0 if never",
             "succeeded_ms",
             1000,
         ),
@@ -241,10 +246,10 @@ def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
 
 
 def _costs(extraction: RunTotals) -> Iterator[Family]:
-    """Per topic with its owner; beyond the bound topics are left out: a sum of several owners is nobody's."""
+    """Costs per topic with its owner. Omits topics beyond the bound: a sum of several owners has no owner."""
     topics = sorted(extraction.costs.items())[:MAX_LABEL_VALUES]
     for name, text, attribute in (
-        ("kbq_cost_total", "What reading a topic has cost, by KBQ_COST_FUNCTION", "cost"),
+        ("kbq_cost_total", "Cost of reading a topic, by KBQ_COST_FUNCTION", "cost"),
         ("kbq_core_seconds_total", "Processor seconds of a topic's tasks", "core_seconds"),
     ):
         samples = tuple(
@@ -258,14 +263,14 @@ def _costs(extraction: RunTotals) -> Iterator[Family]:
 
 
 def _running(state: StateReading) -> Iterator[Family]:
-    """Of runs that live; of the last one's workers where none does."""
+    """Live runs; if there are none, the workers of the last run."""
     signs = state.signs
     workers = [worker for sign in signs for worker in sign.workers] or state.totals[EXTRACTION].workers
     yield single("kbq_running_extractions", GAUGE, "Extractions that show signs of life", len(signs))
     yield single("kbq_running_units", GAUGE, "Units in tasks now", sum(sign.units for sign in signs))
-    yield _workers("kbq_worker_memory_bytes", "Most memory that a worker held", workers, "memory_bytes")
+    yield _workers("kbq_worker_memory_bytes", "Peak memory of a worker", workers, "memory_bytes")
     yield _workers("kbq_worker_busy_seconds", "Seconds in units of a worker's run", workers, "seconds")
-    text = "How much longer the busiest worker was busy than the average; 1 is even"
+    text = "Busy time of the busiest worker over the average; 1 is even"
     yield single("kbq_worker_skew_ratio", GAUGE, text, round(skew(workers), 3))
 
 

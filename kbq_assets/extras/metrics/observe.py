@@ -1,6 +1,6 @@
-"""What a service looks at again and again: state by what has changed, the broker's offsets, how old unread records are.
+"""Readings of the service: changed state, the broker's offsets, the age of unread records.
 
-Each reading is whole or fails; whoever shows it keeps the last one.
+Each reading is complete or fails; the caller keeps the last complete one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
-#: Steps of the age of an unread record, in seconds. One question to the broker each, until no partition lags so far.
+#: Steps of the age of an unread record, in seconds. Each is one request to the broker, until no partition lags so far.
 AGES: Final = (15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
 _COUNT_SECONDS: Final = 60.0
-#: Without a sign for so long a run is taken for dead.
+#: Seconds without a sign of life after which a run counts as dead.
 _SILENT_MS: Final = int(4 * SIGN_SECONDS * 1000)
 
 
 @dataclass(frozen=True)
 class StateReading:
-    """The staging area at a moment. ``signs`` are of runs that live."""
+    """The staging area at a moment. ``signs`` are those of live runs."""
 
     view: LoadView
     totals: Mapping[str, RunTotals]
@@ -44,14 +44,14 @@ class StateReading:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """Where every partition stands."""
+        """The position of every partition."""
         commits = self.view.commits
         return {c.topic_partition(p): found.next for c in commits for p, found in c.partitions.items()}
 
 
 @dataclass(frozen=True)
 class BrokerReading:
-    """The broker at a moment. ``ages``: seconds, at least, for which the first unread record has been there."""
+    """The broker at a moment. ``ages``: lower bounds in seconds for the age of the first unread record."""
 
     cluster_id: str
     described: Mapping[str, TopicDescription]
@@ -60,7 +60,7 @@ class BrokerReading:
 
 
 class FileCount:
-    """How many staged and done files there are: listed once a minute at most, for a bucket charges each thousand."""
+    """The number of staged and done files, listed at most once a minute, since a bucket charges for each thousand."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class FileCount:
         self._counts = (0, 0)
 
     def now(self) -> tuple[int, int]:
-        """Staged files and done files, as they were within the last minute. Raises Unavailable."""
+        """Numbers of staged files and done files, at most a minute old. Raises Unavailable."""
         now = self._clock.monotonic()
         if now >= self._due:
             staged, done = (sum(1 for _ in self._store.list(prefix)) for prefix in (STAGING, DONE))
@@ -78,7 +78,7 @@ class FileCount:
 
 
 def read_state(cache: StateCache, blocks: FindBlocks, files: tuple[int, int]) -> StateReading:
-    """Read the staging area; its ``files`` are counted already. Raises MissingState, Unavailable."""
+    """Read the staging area; the caller has counted its ``files``. Raises MissingState, Unavailable."""
     now_ms = cache.store.now_ms()
     view = read_view(cache, blocks)
     staged, done = files
@@ -89,7 +89,7 @@ def read_state(cache: StateCache, blocks: FindBlocks, files: tuple[int, int]) ->
 
 
 def _totals(cache: StateCache) -> dict[str, RunTotals]:
-    """What runs said. Where one cannot be read, nothing is shown rather than less than before."""
+    """Totals of runs; none if one of them cannot be read, so that a counter never falls."""
     found = cache.read(RunTotals, [totals_path(kind) for kind in KINDS], {})
     for error in found:
         if isinstance(error, KbqError) and not isinstance(error, NotFound):
@@ -104,7 +104,7 @@ def read_broker(
     positions: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> BrokerReading:
-    """Read the broker. ``positions`` are the state's, as far as known. Raises Unavailable."""
+    """Read the broker. ``positions`` are the state's, if known. Raises Unavailable."""
     described = reader.topics()
     selected = select_topics(sources, described)
     offsets = reader.offsets(partitions_of(described[topic] for topic in selected))
@@ -125,14 +125,14 @@ def _ages(
         if not lagging:
             break
         later = reader.offsets_for_time(lagging, now_ms - seconds * 1000)
-        # The first record of that age or younger lies beyond the position: what is at the position is older.
+        # The first record of that age or younger lies beyond the position, so the record at the position is older.
         lagging = [tp for tp in lagging if later.get(tp, 0) > positions[tp]]
         ages.update(dict.fromkeys(lagging, seconds))
     return ages
 
 
 def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[SourceEntry]) -> ExtractionPlan:
-    """What an extraction would do, by both readings."""
+    """The plan of an extraction, from both readings."""
     view, selected = state.view, select_topics(sources, broker.described)
     stored = view.commit_objects
     topics = topic_snapshots(view.cache.store, selected, broker.described, view.topics, stored)
@@ -140,7 +140,7 @@ def plan_of(state: StateReading, broker: BrokerReading, sources: Iterable[Source
 
 
 def stored_stops(view: LoadView) -> tuple[PartitionStop, ...]:
-    """What state alone says is stopped: for as long as the broker was never heard."""
+    """Stops according to state alone, for use before the broker's first answer."""
     return tuple(
         PartitionStop(commit.topic_partition(p), found.stop.reason, found.stop.message, ())
         for commit in view.commits

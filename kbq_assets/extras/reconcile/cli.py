@@ -1,4 +1,4 @@
-"""``kbq reconcile``: the account of every record."""
+"""``kbq reconcile``: accounts for every record."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ pass_reconciler: Part[Reconciler] = Part("reconciler")
 
 
 @click.command()
-@click.option("--topic", "topics", multiple=True, help="These topics alone; may be repeated.")
+@click.option("--topic", "topics", multiple=True, help="Only these topics; may be repeated.")
 @click.option(
-    "--counts", is_flag=True, help="Compare numbers of rows; read no record. For tables of any size."
+    "--counts", is_flag=True, help="Compare counts of rows; read no record. For tables of any size."
 )
-@click.option("--table", "tables", multiple=True, metavar="DS.TABLE", help="With --counts: these alone.")
+@click.option(
+    "--table", "tables", multiple=True, metavar="DS.TABLE", help="With --counts: only these tables."
+)
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="With --counts: rows with this event date or a later one alone.",
+    help="With --counts: only rows with this event date or a later one.",
 )
 @json_option
 @pass_reconciler
@@ -47,13 +49,13 @@ def reconcile(
     since: datetime | None,
     as_json: bool,
 ) -> None:
-    """Compare the broker, the warehouse and the producers' log, record by record; exit code 1 if they differ.
+    """Compare the broker, the warehouse and the producers' log, record by record; exit with 1 if they differ.
 
-    Counted anew each time: offsets from the broker, rows from the warehouse. The commit's own counters are
-    compared, never trusted. A record that is missing or doubled is named by its offset.
+    Each run counts again: offsets from the broker, rows from the warehouse. It compares the commit's own counters
+    and never trusts them. It names the offset of a missing or doubled record.
 
-    With --counts one query a table counts rows and offsets instead, and the numbers are compared with what was
-    loaded and committed. What that cannot see, it says.
+    With --counts one query per table counts rows and offsets instead, and compares the counts with the rows
+    loaded and committed. The output states what counts cannot show.
     """
     if not counts and (tables or since):
         raise click.UsageError("--table and --since go with --counts")
@@ -94,7 +96,7 @@ def _reconcile_counts(
 
 
 def reconciliation_json(result: Reconciliation) -> dict[str, object]:
-    """An account as a document. ``produced`` is the producers' count where they keep one, else the broker's."""
+    """An account as a document. ``produced`` is the producers' count if they keep one, else the broker's."""
     return {
         "accounted": result.accounted,
         "totals": result.totals(),
@@ -104,7 +106,7 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
 
 
 def render_reconciliation(result: Reconciliation) -> RenderableType:
-    """An account as people read it: a line per partition, totals, what waits, findings, the verdict."""
+    """An account for people: a line per partition, totals, pending rows, findings, the verdict."""
     notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
     findings = [Text(finding, style="red") for account in result.partitions for finding in account.findings]
     verdict = Text("every record accounted for: ", style="bold")
@@ -150,7 +152,7 @@ def _produced(account: PartitionAccount) -> int:
 
 
 def _other(account: PartitionAccount) -> str:
-    """What is rarely there."""
+    """Columns that are rarely filled."""
     counts = {
         "to load": account.pending,
         "quarantined": account.quarantined,

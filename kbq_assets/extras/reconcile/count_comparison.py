@@ -1,8 +1,8 @@
-"""Numbers that must agree, and what it means where they do not: the pure half of `reconcile_counts`.
+"""Compares counts that must agree, and explains differences: the pure half of `reconcile_counts`.
 
-Three links of one chain. The warehouse's rows against what the tables' states say was loaded; loaded, pending and
-quarantined rows against what the commits say was staged; the commits' positions against the broker's. Loads and
-extractions may run meanwhile: each log is read before and after, and a number must lie between the two.
+The chain has three links: the warehouse's rows and the loaded rows of the tables' states; loaded, pending and
+quarantined rows and the staged rows of the commits; the commits' positions and the broker's. Loads and
+extractions may run meanwhile, so each is read before and after, and a count must lie between the two.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from kbq_assets.ports.warehouse import KafkaRange, OffsetSummary
 class TableCount:
     """One topic, partition and epoch in one table.
 
-    ``loaded`` are the rows of jobs recorded in the table's state; ``in_flight`` those of jobs that were not, or were
-    recorded while the rows were counted. ``first`` and ``last`` offset are None where no row was counted. ``notes``
-    say what may be right.
+    ``loaded`` are the rows of jobs recorded in the table's state; ``in_flight`` those of jobs not yet recorded, or
+    recorded during the count. ``first`` and ``last`` offset are None without rows. ``notes`` are differences that
+    may be right.
     """
 
     table: TableReference
@@ -53,15 +53,15 @@ class TableCount:
 
     @property
     def suspicious(self) -> bool:
-        """Whether there are more rows than there should be: one may stand twice, here or in another table."""
+        """Whether there are too many rows: one may be doubled, here or in another table."""
         return self.duplicates > 0 or self.rows > self.loaded + self.in_flight
 
 
 @dataclass(frozen=True)
 class PartitionCount:
-    """One partition since it began anew: rows committed for all its tables, and where they are by the books.
+    """One partition since its last reset: rows committed for all its tables, and where they are according to state.
 
-    ``unread`` are positions on the broker above ``position``. ``notes`` say what could not be compared.
+    ``unread`` are positions on the broker above ``position``. ``notes`` name what could not be compared.
     """
 
     topic_partition: TopicPartition
@@ -86,7 +86,7 @@ def count_table(
     whole: bool,
     expires: bool = False,
 ) -> list[TableCount]:
-    """A table's rows beside its state, read before and after. ``whole``: all rows were counted. ``expires``: the
+    """Compare a table's rows with its state, read before and after. ``whole``: all rows were counted. ``expires``: the
     warehouse drops old rows."""
     before, after = map(loaded_rows, states)
     flying: Counter[KafkaRange] = Counter()
@@ -128,7 +128,7 @@ def _judged(count: TableCount, state: TableState, whole: bool, expires: bool) ->
 
 
 def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, PartitionHistory]) -> Iterable[str]:
-    """What a table holds that no commit can have staged."""
+    """Rows in a table that no commit can have staged."""
     tp = TopicPartition(count.range.topic, count.range.partition)
     where = f"{count.table}: {range_name(count.range)}"
     if count.first is None or count.last is None:
@@ -147,7 +147,7 @@ def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Partitio
 
 
 def count_partition(ledger: PartitionHistory, books: Books, broker: BrokerOffsets | None) -> PartitionCount:
-    """A partition's commit beside the tables' books and the broker's offsets."""
+    """Compare a partition's commit with the tables' states and the broker's offsets."""
     tp, state = ledger.topic_partition, ledger.state
     loaded, pending, quarantined = books.sums(books.tables[tp], ledger.ranges)
     findings, notes = _compared_with_books(ledger, books)

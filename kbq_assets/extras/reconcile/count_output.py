@@ -1,4 +1,4 @@
-"""How `kbq reconcile --counts` is shown."""
+"""The output of `kbq reconcile --counts`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCo
 from kbq_assets.extras.reconcile.counts import BLIND, BLIND_SINCE, CountReport
 from kbq_assets.pipelines.observation.documents import document
 
-#: Findings and notes shown of each; `--json` has all.
+#: Maximum findings and notes shown; `--json` has all.
 SHOWN: Final = 50
 _TOTALS: Final = "committed loaded pending quarantined skipped lost unread"
 
 
 def counts_json(report: CountReport) -> dict[str, object]:
-    """A report as a document. ``since`` is null where all rows were counted."""
+    """A report as a document. ``since`` is null if all rows were counted."""
     return {
         "accounted": report.accounted,
         "since": None if report.since is None else report.since.isoformat(),
@@ -45,7 +45,7 @@ def _partition_json(count: PartitionCount) -> dict[str, object]:
 
 
 def render_counts(report: CountReport) -> RenderableType:
-    """A report as people read it: a line per table, the partitions' sums, notes, findings, the verdict."""
+    """A report for people: a line per table, the partitions' sums, notes, findings, the verdict."""
     parts: list[RenderableType] = [_tables(report), Text(_sums(report))]
     parts += [Text(line, style="yellow") for line in _capped(_notes(report))]
     parts += [Text(line, style="red") for line in _capped(report.findings)]
@@ -97,7 +97,7 @@ def _capped(lines: tuple[str, ...]) -> list[str]:
 
 @contextmanager
 def tables_counted() -> Iterator[Callable[[TableReference, int], None]]:
-    """How many tables are counted, where somebody watches."""
+    """Shows the number of tables counted so far, on a terminal."""
     err = console(stderr=True)
     if not err.is_terminal:
         yield lambda name, tables: None

@@ -1,7 +1,7 @@
 """The quick reconciliation: counts instead of records, for tables of any size.
 
-One query per table reads metadata columns alone; the broker is asked for offsets, no record is read. What it cannot
-see is in `BLIND`; `reconcile` sees that too, by reading every offset.
+One query per table reads only metadata columns, the broker reports its offsets, and no record is read. `BLIND` names
+what counts cannot show; `reconcile` reads every offset and finds that too.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 
-#: By topic and shard.
+#: Commits by topic and shard.
 _Commits: TypeAlias = Mapping[tuple[str, int], Commit]
-#: Offsets named per topic, partition and epoch.
+#: Maximum offsets named per topic, partition and epoch.
 SHOWN: Final = 10
-#: What counts cannot show.
+#: Differences that counts cannot show.
 BLIND: Final = (
     "as many rows missing as are too many in one table and partition, if none stands twice there; rows under a wrong "
     "offset below the position; rows changed in place"
 )
-#: What a count of some rows cannot show either.
+#: Differences that a count of some rows cannot show either.
 BLIND_SINCE: Final = (
     "missing rows, offsets in two tables, and whatever is older by event_date: late records are old"
 )
@@ -44,7 +44,7 @@ BLIND_SINCE: Final = (
 
 @dataclass(frozen=True)
 class CountPorts:
-    """The world of a quick reconciliation. ``expires``: whether the warehouse drops old rows of a table that has rows
+    """The ports of a quick reconciliation. ``expires``: whether the warehouse drops old rows of a table with rows
     of these topics."""
 
     store: ObjectStore
@@ -62,7 +62,7 @@ class CountSelection:
     tables: frozenset[TableReference] | None = None
 
     def has_partition(self, tp: TopicPartition, books: Books) -> bool:
-        """Whether a partition's commit is to be compared: one of these topics, with rows of one of these tables."""
+        """Whether to compare a partition's commit: one of these topics, with rows of one of these tables."""
         if self.topics is not None and tp.topic not in self.topics:
             return False
         return self.tables is None or bool(self.tables & books.tables[tp])
@@ -70,7 +70,7 @@ class CountSelection:
 
 @dataclass(frozen=True)
 class CountReport:
-    """All counts. ``problems`` are findings of no single table or partition; ``notes`` what was not compared."""
+    """All counts. ``problems`` are findings of no single table or partition; ``notes`` name what was not compared."""
 
     since: date | None
     tables: tuple[TableCount, ...]
@@ -80,14 +80,14 @@ class CountReport:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Everything that is not as it should be, in order."""
+        """All findings, in order."""
         of_tables = (finding for count in self.tables for finding in count.findings)
         of_partitions = (finding for count in self.partitions for finding in count.findings)
         return (*self.problems, *of_tables, *of_partitions)
 
     @property
     def accounted(self) -> bool:
-        """Whether all numbers agree."""
+        """Whether all counts agree."""
         return not self.findings
 
 
@@ -98,16 +98,16 @@ def reconcile_counts(
     at_once: int = 1,
     on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
 ) -> CountReport:
-    """Compare what the warehouse counts with tables' states, commits and the broker's offsets. Changes nothing.
+    """Compare the warehouse's counts with tables' states, commits and the broker's offsets. Changes nothing.
 
-    ``at_once`` queries run at a time; ``on_table`` is told each table counted, and how many there are. Raises
+    ``at_once`` queries run in parallel; ``on_table`` gets each counted table and the number of tables. Raises
     Unavailable, NotFound for a topic or table that was never extracted or loaded.
     """
     selection = selection or CountSelection()
     topics = state.topic_registry(ports.store)
     _check_known(selection.topics, topics.topics)
     earlier = _commits(ports.store, topics)
-    # In the order of E6 and L1: a file that moves on meanwhile is seen on its way.
+    # In the order of E6 and L1, so that a file that moves meanwhile is found.
     tables = state.table_registry(ports.store)
     _check_known(selection.tables, tables.tables)
     backlog = [f for t in tables.tables for c in state.read_backlog(ports.store, t) for f in c.value.files]
@@ -161,7 +161,7 @@ def _files(commits: _Commits) -> Iterable[StagedFile]:
 
 
 def _not_given_up(files: Iterable[StagedFile], commits: _Commits) -> list[StagedFile]:
-    """Without what resets dropped: late backlog chunks may still name it (E9)."""
+    """Files without those that a reset gave up: late backlog chunks may still name them (E9)."""
     given_up = {path for commit in commits.values() for path in commit.given_up}
     return [file for file in files if file.path not in given_up]
 
@@ -184,7 +184,7 @@ def _count_tables(
 
 
 def _count_table(ports: CountPorts, table: TableReference, since: date | None) -> list[TableCount]:
-    """One table, between two readings of its state; nothing where the state cannot be read."""
+    """Count one table between two readings of its state; None if the state cannot be read."""
     before = _table_state(ports.store, table)
     if before is None:
         return []
@@ -214,7 +214,7 @@ def _count_partitions(
 
 
 def _doubled(warehouse: Warehouse, counts: Iterable[TableCount], since: date | None) -> list[str]:
-    """Offsets that stand twice, looked up where counts are too high, in all tables that hold the partition."""
+    """Doubled offsets of partitions with too many rows, searched in all tables that hold the partition."""
     holders: dict[KafkaRange, set[TableReference]] = defaultdict(set)
     suspicious = set()
     for count in counts:

@@ -1,4 +1,4 @@
-"""Reconciliation on one deployment: by records, or by counts alone."""
+"""Reconciliation of one deployment: by records, or only by counts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reconciler:
         *,
         on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
     ) -> counting.CountReport:
-        """Counts of the warehouse beside what was committed and loaded. Reads no record."""
+        """Compare counts of the warehouse with those committed and loaded. Reads no record."""
         deployment = self.deployment
         options = deployment.sources.table_options()
         ports = counting.CountPorts(

@@ -1,7 +1,7 @@
 """Reconciliation: every record of the broker is in the warehouse once, or accounted for by name.
 
-Three witnesses that do not know each other: the broker (read again, offsets only), the warehouse (rows by epoch,
-partition and offset), and, where there is one, the producers' own log. The commit only says how far extraction got
+It uses three independent witnesses: the broker (read again, offsets only), the warehouse (rows by epoch,
+partition and offset), and, if there is one, the producers' own log. The commit only shows how far extraction got
 and what it skipped; its counters are compared, never trusted.
 """
 
@@ -20,15 +20,15 @@ from kbq_assets.ports.kafka import OffsetReader, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
 
-#: Offsets named per finding; the rest is counted.
+#: Maximum offsets named per finding; the rest is counted.
 SHOWN = 10
-#: What a producers' log says of an offset: `row:<dataset>.<table>`, `error` or `skip`.
+#: A producers' log by offset: `row:<dataset>.<table>`, `error` or `skip`.
 Expected = Mapping[int, str]
 
 
 @dataclass(frozen=True)
 class ReconcilePorts:
-    """The world of a reconciliation. ``expected`` is the producers' log, None for what it does not know."""
+    """The ports of a reconciliation. ``expected`` is the producers' log, None for partitions that it does not have."""
 
     store: ObjectStore
     offsets: OffsetReader
@@ -39,10 +39,10 @@ class ReconcilePorts:
 
 @dataclass(frozen=True)
 class PartitionAccount:
-    """The account of one partition since it began anew, at its topic's start or by a reset.
+    """The account of one partition since its topic's start or its last reset.
 
-    ``read`` are records that the broker delivers again below ``position``; ``gaps`` positions without one.
-    ``unread`` are positions above it. ``retired`` are records the broker no longer has: only counted.
+    ``read`` are records that the broker delivers again below ``position``; ``gaps`` are positions without one.
+    ``unread`` are positions above it. ``retired`` are records that the broker no longer has: only counted.
     """
 
     topic_partition: TopicPartition
@@ -81,7 +81,7 @@ class Reconciliation:
     def totals(self, topic: str | None = None) -> dict[str, int]:
         """Records produced, staged, loaded, in error, skipped: of one topic or of all.
 
-        ``produced`` is the producers' count where they keep one, else the broker's.
+        ``produced`` is the producers' count if they keep one, else the broker's.
         """
         chosen = [a for a in self.partitions if topic in (None, a.topic_partition.topic)]
         return {
@@ -100,7 +100,7 @@ class Reconciliation:
 
 @dataclass
 class _Rows:
-    """Rows of one partition and epoch in the warehouse: how often each offset stands in each table."""
+    """Rows of one partition and epoch in the warehouse: the number of rows per offset and table."""
 
     tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ def _warehouse_rows(warehouse: Warehouse, commits: Iterable[Commit]) -> defaultd
 
 
 def _epochs(commits: Iterable[Commit]) -> dict[TopicPartition, range]:
-    """Epochs whose rows count: a reset of other partitions bumps the epoch too (E9)."""
+    """Epochs whose rows count: a reset of other partitions raises the epoch too (E9)."""
     return {
         c.topic_partition(p): range(found.since, c.epoch + 1)
         for c in commits
@@ -229,7 +229,7 @@ class _Account:
         return [offset for batch in source.read(range_) for offset in batch.chunk.offsets.tolist()]
 
     def _find_doubled(self) -> None:
-        """No offset stands twice, in one table or in two."""
+        """Report offsets with several rows, in one table or in two."""
         where: dict[int, list[str]] = defaultdict(list)
         for table, rows in self.rows.tables.items():
             for offset, count in rows.items():
@@ -239,7 +239,7 @@ class _Account:
             self._name("doubled", [f"{o} ({' and '.join(t)})" for o, t in sorted(doubled.items())])
 
     def _find_unknown(self, stored: Counter[int], delivered: list[int], earliest: int) -> None:
-        """No row comes from an offset that holds no record, or that is not committed."""
+        """Report rows of an offset that holds no record, or that is not committed."""
         known = set(delivered)
         unknown = [o for o in sorted(stored) if o >= self.state.next or (o >= earliest and o not in known)]
         if unknown:
@@ -248,13 +248,11 @@ class _Account:
     def _find_missing(self, stored: Counter[int], delivered: list[int], earliest: int) -> None:
         missing = [o for o in delivered if o not in stored]
         excused = self.pending + self.state.totals.skipped + self.quarantined
-        # What the broker no longer has is compared by number alone.
+        # Records that the broker no longer has are only compared by number.
         retired = self.state.totals.records - len(delivered)
         missing_retired = retired - sum(1 for o in stored if o < earliest)
         if len(missing) + missing_retired != excused:
-            message = (
-                f"not in the warehouse, of which {excused} are explained (pending, skipped, quarantined)"
-            )
+            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined)"
             self._name(message, [str(o) for o in missing] or [f"{missing_retired} records below {earliest}"])
 
     def _compare_with_log(self, expected: Expected) -> None:

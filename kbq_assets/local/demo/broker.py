@@ -1,4 +1,4 @@
-"""What producing needs of the broker and the registry: topics made, records read back, schemas registered."""
+"""The broker and the registry for producing: creates topics, reads records back, registers schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kbq_assets.core.errors import StateError, Unavailable
 
 _LOGGER: Final = logging.getLogger("kbq.demo")
 _SECONDS: Final = 30.0
-#: What a topic answers in its first moments.
+#: Errors of a topic in its first moments.
 _NEW_TOPIC: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -30,18 +30,18 @@ _NEW_TOPIC: Final = frozenset(
         KafkaError._NOENT,
     }
 )
-#: The package ships no types of these constructors.
+#: The package has no types for these constructors.
 _SPEC: Final[Any] = OffsetSpec
-#: Event times of 2007 are no reason to delete a record, nor is a year between two to begin a new segment.
+#: Keep records with event times of 2007, and begin no new segment for a year between two records.
 _TOPIC_CONFIG: Final = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 86_400_000)}
-# The environment's proxies are for other hosts than the local registry.
+# The environment's proxies do not apply to the local registry.
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 Answer = TypeVar("Answer")
 
 
 class ReadBack(NamedTuple):
-    """A committed record as the broker has it."""
+    """A committed record on the broker."""
 
     offset: int
     checksum: int
@@ -66,7 +66,7 @@ class TopicState:
 
 
 class DemoBroker:
-    """A cluster, as producers see it. Errors are Unavailable."""
+    """A cluster, for producers. Errors are Unavailable."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -97,7 +97,7 @@ class DemoBroker:
         return TopicState(str(described.topic_id), {p: (last[p], stable[p]) for p in last})
 
     def settled_state(self, topic: str) -> TopicState:
-        """A topic's state once no transaction is open and nothing is on its way from a producer that died."""
+        """A topic's state once no transaction is open and no message of a dead producer is in transit."""
         states = [self.state(topic)]
 
         def is_still() -> bool:
@@ -108,7 +108,7 @@ class DemoBroker:
         return states[-1]
 
     def read_back(self, topic: str, state: TopicState) -> dict[int, list[ReadBack]]:
-        """Every committed record, by partition, in offset order. Raises StateError when retention took some."""
+        """Every committed record, by partition, in offset order. Raises StateError if retention deleted some."""
         found: dict[int, list[ReadBack]] = defaultdict(list)
         wanted = {p for p, (end, _) in state.ends.items() if end > 0}
         consumer = Consumer(
@@ -185,12 +185,12 @@ class DemoBroker:
 
 
 def checksum(key: bytes | None, value: bytes | None) -> int:
-    """Tells records apart; null from empty too."""
+    """A checksum of records that distinguishes null from empty."""
     return zlib.crc32(b"\x00" if value is None else b"\x01" + value, zlib.crc32(key or b""))
 
 
 def register_schema(registry_url: str, subject: str, schema: Mapping[str, Any]) -> int:
-    """Register a schema, or find it registered; return its id. Raises Unavailable, StateError."""
+    """Register a schema unless it is registered; return its id. Raises Unavailable, StateError."""
     request = urllib.request.Request(
         f"{registry_url.rstrip('/')}/subjects/{subject}/versions",
         data=json.dumps({"schema": json.dumps(schema)}).encode(),

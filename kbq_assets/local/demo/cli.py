@@ -1,4 +1,4 @@
-"""``kbq demo``: a broker with real data, a job through Dagster's queue and daemon, an account of every record."""
+"""``kbq demo``: starts a broker with real data, runs a job through Dagster's daemon, accounts for every record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kbq_assets.ports.orchestrator import Orchestrator
 
 #: The job that extracts and loads everything.
 JOB: Final = "extract_and_load"
-#: Another demo of the same home is waited for this long, in seconds.
+#: Seconds to wait for another demo of the same home.
 LOCK_SECONDS: Final = 1800.0
 
 
@@ -34,9 +34,9 @@ LOCK_SECONDS: Final = 1800.0
 @pass_orchestrator
 @pass_deployment
 def demo(deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconciler) -> None:
-    """Bring everything up on this machine, and account for every record; exit code 1 if one is missing or doubled.
+    """Run everything on this machine, and account for every record; exit with 1 if one is missing or doubled.
 
-    A second demo produces and loads nothing twice. One that was killed is completed by the next.
+    A second demo produces and loads nothing twice. After a killed demo, the next one completes it.
     """
     shown, settings = console(), deployment.settings
     end_in_order()
@@ -51,13 +51,13 @@ def demo(deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconci
         with _step(shown, "4 of 4: the account of every record"):
             account = reconciler.reconcile()
             shown.print(render_reconciliation(account))
-    shown.print("Look at it in Dagster: make ui. Run it again: nothing is added twice.")
+    shown.print("See it in Dagster: make ui. Run it again: nothing is added twice.")
     sys.exit(ExitCode.DONE if succeeded and account.accounted else ExitCode.FAILED)
 
 
 def run_job(dagster: Orchestrator, shown: Console) -> bool:
-    """Queue the job, have the daemon run it, show its log; whether it succeeded."""
-    # Queued before the daemon starts: its sensors then see that work is under way, and add none.
+    """Queue the job, let the daemon run it, and show its log; returns whether it succeeded."""
+    # Queue the job before the daemon starts, so that its sensors see the work and add none.
     run_id = dagster.submit(JOB)
     shown.print(f"  queued as run {run_id[:8]}; waiting for the daemon")
     with dagster.working():
@@ -78,12 +78,12 @@ def _produce(settings: Settings, shown: Console) -> None:
 
 
 def _require_local_broker(settings: Settings) -> None:
-    """The demo's data belongs on its own broker, never on one that somebody uses."""
+    """Raise ConfigurationError unless the broker is the demo's own: its data must not go to a broker in use."""
     stack = stack_of(settings)
     wanted = (stack.bootstrap_servers, stack.registry_url)
     if (settings.kafka.bootstrap_servers, settings.registry.url) != wanted:
         raise ConfigurationError(
-            "the demo produces to its own broker and registry alone",
+            "the demo produces only to its own broker and registry",
             next_step="unset KBQ_KAFKA_BOOTSTRAP_SERVERS and KBQ_REGISTRY_URL",
         )
 

@@ -1,4 +1,4 @@
-"""Rows of the data packages, read from their CSV files: importing the packages would need pandas."""
+"""Reads rows of the data packages from their CSV files, since importing the packages would need pandas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbq_assets.core.errors import ConfigurationError
 
 Row: TypeAlias = dict[str, str]
 
-#: What the packages write where a value is missing.
+#: The packages' text for a missing value.
 MISSING: Final = "NA"
 
 
@@ -28,23 +28,23 @@ def read_flights() -> Iterator[list[str]]:
 
 
 def read_rows(package: str, name: str) -> Iterator[Row]:
-    """Rows of a CSV file by column. Raises ConfigurationError when the package is not installed."""
+    """Rows of a CSV file by column. Raises ConfigurationError if the package is not installed."""
     with (_folder(package) / name).open(encoding="utf-8", newline="") as file:
         yield from csv.DictReader(file)
 
 
 def integer(text: str) -> int | None:
-    """A whole number, None where it is missing."""
+    """A whole number, None if it is missing."""
     return None if text == MISSING else int(float(text))
 
 
 def number(text: str) -> float | None:
-    """A number, None where it is missing."""
+    """A number, None if it is missing."""
     return None if text == MISSING else float(text)
 
 
 def string(text: str) -> str | None:
-    """A text, None where it is missing."""
+    """A text, None if it is missing."""
     return None if text == MISSING else text
 
 

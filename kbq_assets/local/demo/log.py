@@ -1,6 +1,6 @@
-"""The producers' own log: what was produced at which offset, and what a warehouse must hold of it.
+"""The producers' own log: each produced offset, and the row that a warehouse must have for it.
 
-One JSON file. Offsets with the same outcome that follow one another are one range; an offset in no range holds no
+It is one JSON file. Consecutive offsets with the same outcome are one range; an offset in no range holds no
 committed record.
 """
 
@@ -25,7 +25,7 @@ Outcomes: TypeAlias = Mapping[int, str]
 
 @dataclass(frozen=True)
 class Totals:
-    """Committed records and what must become of them: ``produced == rows + errors + skipped``."""
+    """Committed records by required outcome: ``produced == rows + errors + skipped``."""
 
     produced: int = 0
     rows: int = 0
@@ -75,7 +75,7 @@ class PartitionLog:
 
 @dataclass
 class TopicLog:
-    """One topic. ``target`` is how many committed records it is to have; ``complete``: it has them."""
+    """One topic. ``target`` is its number of committed records at the end; ``complete``: it has them."""
 
     topic_id: str
     target: int
@@ -94,14 +94,14 @@ class TopicLog:
 
 @dataclass
 class ProducersLog:
-    """The whole log. Topics that are not complete are in it, with what was known when they were begun."""
+    """The whole log. Incomplete topics are in it, with the counts known at their start."""
 
     cluster_id: str = ""
     topics: dict[str, TopicLog] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> ProducersLog:
-        """Read a log; an empty one where there is no file. Raises CorruptState, UnsupportedFormat."""
+        """Read a log; an empty one if there is no file. Raises CorruptState, UnsupportedFormat."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -129,7 +129,7 @@ class ProducersLog:
         partial.replace(path)
 
     def expected(self, topic: str, partition: int) -> Outcomes:
-        """What each committed record must have become; empty for what was not produced here."""
+        """The required outcome of each committed record; empty for partitions that the demo did not produce."""
         logged = self.topics.get(topic)
         found = logged.partitions.get(partition) if logged else None
         return found.outcomes() if found else {}
@@ -140,9 +140,9 @@ class ProducersLog:
 
 
 def expected_outcomes(folder: Path) -> Callable[[TopicPartition], Outcomes | None]:
-    """The log below ``folder`` as reconciliation asks for it: None for what it cannot speak of.
+    """The log below ``folder`` for reconciliation: None for topics that it does not cover.
 
-    That is topics that were not produced here, and those whose producing was interrupted.
+    These are topics that the demo did not produce, and topics whose production was interrupted.
     """
     log = ProducersLog.load(folder / FILE_NAME)
 

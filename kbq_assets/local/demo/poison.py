@@ -1,4 +1,4 @@
-"""Records that break one rule each: every one of them must end in the error table, none may stop a topic."""
+"""Records that break one rule each: every one must go to the error table, none may stop a topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fastavro
 
 from kbq_assets.local.demo.schemas import Schema
 
-#: A well-formed value, its datum and its schema, to a malformed value.
+#: From a well-formed value, its datum and its schema to a malformed value.
 Spoil: TypeAlias = Callable[[bytes, Mapping[str, Any], Schema], bytes]
 
 PREFIX_BYTES: Final = 5
@@ -22,14 +22,14 @@ def confluent(schema_id: int, body: bytes) -> bytes:
 
 
 def encode(schema: Any, datum: Any) -> bytes:
-    """A datum in Avro. ``schema`` may be one that fastavro has parsed."""
+    """A datum in Avro. ``schema`` may be parsed by fastavro."""
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, schema, datum)
     return buffer.getvalue()
 
 
 def _rewritten(field: str, type_: Any, datum: Any) -> Spoil:
-    """Write one field as another type, so that the bytes are wrong under the registered schema."""
+    """A function that writes one field as another type, so that the bytes are wrong under the registered schema."""
 
     def spoil(value: bytes, good: Mapping[str, Any], schema: Schema) -> bytes:
         fields = [
@@ -52,4 +52,4 @@ POISON: Final[Mapping[str, Spoil]] = {
     "invalid UTF-8": _rewritten("model", "bytes", b"A32\xff\xfe"),
     "negative length": _rewritten("manufacturer", "long", -5),
 }
-"""Kinds of malformed planes, by what is wrong with them."""
+"""Kinds of malformed planes, by their defect."""

@@ -1,9 +1,9 @@
-"""Produce the demo's topics, and write the producers' log.
+"""Produces the demo's topics and writes the producers' log.
 
-Every topic is one deterministic sequence of records. A run reads back what is there, compares it with the
-sequence record by record, produces the rest and logs the offsets that the broker reports to the delivery callbacks.
-So a second run produces nothing, a run that was killed is completed, and a lost log is rebuilt. A topic is never
-deleted: extraction may have begun.
+Every topic is one deterministic sequence of records. A run reads back the existing records, compares them with the
+sequence one by one, produces the rest, and logs the offsets that the broker reports to the delivery callbacks.
+So a second run produces nothing, the next run completes a killed one, and a lost log is rebuilt. A run never
+deletes a topic, since extraction may have begun.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kbq_assets.local.demo.topics import FLIGHTS_TOPIC, TOPICS, DemoRecord, Demo
 _LOGGER: Final = logging.getLogger("kbq.demo")
 _SILENT: Final = Console(quiet=True)
 _FLUSH_SECONDS: Final = 60.0
-#: Callbacks are served, and the progress bar is moved, every so many records.
+#: Records between two calls that serve callbacks and move the progress bar.
 _POLL_RECORDS: Final = 2_000
 
 
@@ -56,7 +56,7 @@ def produce_more(
     console: Console | None = None,
     topic: DemoTopic = FLIGHTS_TOPIC,
 ) -> ProducersLog:
-    """Append ``count`` flights to what `produce_demo` produced, and to the log. Raises what it raises."""
+    """Append ``count`` flights to those of `produce_demo`, and to the log. Raises the same errors."""
     path = home / "demo" / FILE_NAME
     logged = ProducersLog.load(path).topics.get(topic.name)
     if logged is None:
@@ -83,7 +83,7 @@ class _Run:
         )
 
     def complete(self, topics: Iterable[DemoTopic], targets: Mapping[str, int]) -> ProducersLog:
-        """Bring topics to their targets: those given, those of earlier runs, or the topics' own."""
+        """Produce topics up to their targets: the given ones, those of earlier runs, or the topics' own."""
         cluster = self._broker.cluster_id()
         if self._log.cluster_id != cluster:
             self._log = ProducersLog(cluster)
@@ -103,7 +103,7 @@ class _Run:
         if logged.complete and logged.target == wanted and _has_all(state, logged):
             self._progress.update(bar, completed=wanted)
             return
-        # The intent first: a run that dies from here on is completed to the same length.
+        # Log the intent first: after a crash from here on, the next run continues to the same length.
         self._log.topics[topic.name] = replace(logged, target=wanted, complete=False)
         self._log.save(self._path)
         partitions = self._produce(topic, wanted, lambda count: self._progress.advance(bar, count))
@@ -119,7 +119,7 @@ class _Run:
         }
         try:
             writer = _Writer(topic, self._broker.bootstrap_servers)
-            # Only now: the writer has aborted the transaction in which an earlier run died.
+            # Only now, since the writer has aborted the open transaction of a dead run.
             state = self._broker.state(topic.name)
             if not state.is_empty:
                 state = self._broker.settled_state(topic.name)
@@ -134,12 +134,12 @@ class _Run:
 
 
 def _has_all(state: TopicState, logged: TopicLog) -> bool:
-    """Whether what was logged is still on the broker."""
+    """Whether all logged records are still on the broker."""
     return all(state.ends.get(p, (0, 0))[1] >= part.end for p, part in logged.partitions.items())
 
 
 class _Written:
-    """What is on the broker, from earlier runs and from this one."""
+    """The records on the broker, from earlier runs and from this one."""
 
     def __init__(self, topic: DemoTopic, there: Mapping[int, list[ReadBack]]) -> None:
         self.partitions: dict[int, PartitionLog] = defaultdict(PartitionLog)
@@ -147,12 +147,12 @@ class _Written:
         self._there = {partition: deque(found) for partition, found in there.items()}
 
     def missing(self, step: Step, advance: Callable[[int], None]) -> Iterator[DemoRecord]:
-        """The records of a step that are not there yet; those that are there are logged.
+        """The missing records of a step; logs the existing ones.
 
         Raises StateError for a record that is not the demo's.
         """
         if step.commit is False:
-            # Aborted records leave no trace. They are there if anything after them is.
+            # Aborted records leave no trace. They were produced if a later record exists.
             yield from () if any(self._there.values()) else step.records
             return
         found = 0
@@ -167,7 +167,7 @@ class _Written:
         advance(found % _POLL_RECORDS)
 
     def log(self, delivered: _Delivered) -> None:
-        """Log what one step delivered."""
+        """Log the deliveries of one step."""
         for partition, outcomes in delivered.outcomes.items():
             for offset, outcome in zip(delivered.offsets[partition], outcomes, strict=True):
                 self.partitions[partition].add(offset, outcome)
@@ -184,14 +184,14 @@ class _Written:
 
 @dataclass
 class _Delivered:
-    """One step's outcomes as sent, and its offsets as the broker reported them, by partition."""
+    """One step's outcomes in sending order, and the broker's offsets for them, by partition."""
 
     outcomes: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     offsets: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     errors: list[KafkaError] = field(default_factory=list)
 
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        """The producer is idempotent: callbacks of one partition come in the order of sending."""
+        """Record a delivery. The producer is idempotent, so callbacks of one partition come in sending order."""
         partition, offset = message.partition(), message.offset()
         if error is not None:
             self.errors.append(error)
@@ -218,7 +218,7 @@ class _Writer:
             self._producer.init_transactions(_FLUSH_SECONDS)
 
     def write(self, step: Step, records: Iterator[DemoRecord], advance: Callable[[int], None]) -> _Delivered:
-        """Produce records and wait for the broker; return what was committed. Raises Unavailable."""
+        """Produce records and wait for the broker; return the committed ones. Raises Unavailable."""
         first = next(records, None)
         if first is None:
             return _Delivered()
@@ -267,12 +267,12 @@ class _Writer:
 
 
 def _nowhere(count: int) -> None:
-    """Aborted records are no progress."""
+    """Show no progress for aborted records."""
 
 
 def _undelivered(topic: str, error: KafkaError | None) -> Unavailable:
     reason = error.str() if error else f"no answer for {_FLUSH_SECONDS:.0f} s"
     return Unavailable(
         f"records of {topic} were not delivered: {reason}",
-        next_step="run it again: it goes on where it stopped",
+        next_step="run it again: it continues where it stopped",
     )

@@ -1,4 +1,4 @@
-"""The demo's Avro schemas, as their producers register them."""
+"""The demo's Avro schemas."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ PENGUIN_V1: Final = _record(
     _required("date_egg", _DATE),
 )
 
-#: The schema as it became: the study was added.
+#: The later version of the schema, with the study added.
 PENGUIN_V2: Final = {**PENGUIN_V1, "fields": [*PENGUIN_V1["fields"], _nullable("study", "string")]}

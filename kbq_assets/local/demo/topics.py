@@ -1,6 +1,6 @@
-"""Each demo topic as one deterministic sequence of steps: what is produced, in which order, and what must come of it.
+"""Each demo topic as one deterministic sequence of steps: its records, their order and their required outcomes.
 
-``outcome`` is what the warehouse holds of a record afterwards: ``row:<dataset>.<table>``, ``error`` or ``skip``. It
+``outcome`` is the record's place in the warehouse: ``row:<dataset>.<table>``, ``error`` or ``skip``. It
 must agree with `examples/catalog`.
 """
 
@@ -36,7 +36,7 @@ FLIGHT_ROWS: Final = 336_776
 
 _DAY_MS: Final = 86_400_000
 _YEAR_MS: Final = 365 * _DAY_MS
-#: Event time of reference data, which has none of its own.
+#: Event time of reference data, which has none.
 _START_OF_2013: Final = 1_356_998_400_000
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -61,7 +61,7 @@ class Step:
     commit: bool | None = None
 
 
-#: Schema ids by the name under which `DemoTopic.schemas` holds them.
+#: Schema ids by their name in `DemoTopic.schemas`.
 Ids: TypeAlias = Mapping[str, int]
 
 
@@ -82,7 +82,7 @@ class DemoTopic:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where a key goes; not the clients' default partitioner, whose choice depends on the client."""
+    """The partition of a key. Clients' default partitioners differ, so this is its own."""
     return zlib.crc32(key) % partitions
 
 
@@ -99,14 +99,14 @@ def _flights(ids: Ids, count: int) -> Iterator[Step]:
 
 
 def _flight_records(schema_id: int, count: int) -> Iterator[DemoRecord]:
-    """The flights of 2013; beyond them the same again, a year later each time."""
+    """The flights of 2013, then the same flights again, each time a year later."""
     headers = [("producer", b"nycflights13"), ("schema", b"flight")]
     prefix = confluent(schema_id, b"")
     remaining = count
     for year in itertools.count():
         columns = [_Encoded(f["name"], f["type"], year) for f in FLIGHT["fields"]]
         for row in itertools.islice(read_flights(), remaining):
-            # An Avro record is its fields one after the other, and most values recur: this is ten times as
+            # An Avro record is the sequence of its fields, and most values recur, so this is ten times as
             # fast as encoding records one by one.
             value = prefix + b"".join([column[text] for column, text in zip(columns, row, strict=True)])
             key = f"{row[9]}{row[10]}".encode()
@@ -132,7 +132,7 @@ class _Encoded(dict[str, bytes]):
 
 
 class _Hours(dict[str, int]):
-    """`milliseconds`, remembered."""
+    """`milliseconds` with a cache."""
 
     def __missing__(self, text: str) -> int:
         self[text] = milliseconds(text)
@@ -143,7 +143,7 @@ _HOURS: Final = _Hours()
 
 
 def _flight_datum(name: str, type_: Any) -> Callable[[str, int], Any]:
-    """How a column's text becomes a value, ``year`` years after the real one."""
+    """A function from a column's text to its value, ``year`` years later."""
     if name == "year":
         return lambda text, year: int(text) + year
     if name == "time_hour":
@@ -153,7 +153,7 @@ def _flight_datum(name: str, type_: Any) -> Callable[[str, int], Any]:
     return lambda text, year: string(text)
 
 
-# Weather: transactions, of which every fourth is aborted and then produced again
+# Weather: transactions; every fourth is aborted and then produced again
 
 _TRANSACTION_RECORDS: Final = 1_000
 
@@ -239,13 +239,13 @@ def _plane(row: Row) -> dict[str, Any]:
     }
 
 
-# Reference data: two record types in one topic, each with a table of its own
+# Reference data: two record types in one topic, each with its own table
 
 
 def _reference(ids: Ids, count: int) -> Iterator[Step]:
     airlines = list(_airline_records(ids["nyc-reference-nyc.airlines"]))
     airports = list(_airport_records(ids["nyc-reference-nyc.airports"]))
-    # An airline before every ninety airports, so that both types take turns to the end.
+    # An airline before every ninety airports, so that both types alternate to the end.
     yield Step(
         record
         for turn in range(len(airlines) + 1)
@@ -288,7 +288,7 @@ def _penguins(ids: Ids, count: int) -> Iterator[Step]:
 
 
 def _penguin_records(old_id: int, new_id: int) -> Iterator[DemoRecord]:
-    """The first hundred in the old schema, then old and new in turns while producers are upgraded, then the new."""
+    """The first hundred in the old schema, then old and new alternately during an upgrade, then the new."""
     old, new = fastavro.parse_schema(PENGUIN_V1), fastavro.parse_schema(PENGUIN_V2)
     rows = zip(
         read_rows("palmerpenguins", "penguins.csv"),
@@ -342,7 +342,7 @@ def _json_records() -> Iterator[DemoRecord]:
         if line % 80 == 40:
             yield good._replace(value=next(broken), outcome=ERROR)
         if line % 100 == 70:
-            # A null value is a row here: its key and metadata, without a payload.
+            # A null value is a row here, with key and metadata and without a payload.
             yield good._replace(value=None)
 
 

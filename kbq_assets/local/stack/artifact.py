@@ -39,5 +39,5 @@ class Artifact:
 
     @property
     def retrieved_path(self) -> str:
-        """Where Ivy is told to put the file."""
+        """The path at which Ivy stores the file."""
         return f"{self.organisation}/{self.file_name}"

@@ -18,7 +18,7 @@ from kbq_assets.pipelines.deployment import Deployment
 
 
 def stack_of(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
-    """The local stack that ``settings`` describe."""
+    """The local stack of ``settings``."""
     ports = settings.local
     return LocalStack(
         settings.home,
@@ -33,7 +33,7 @@ def stack_of(settings: Settings, ivy_settings: Path | None = None) -> LocalStack
 def local() -> None:
     """A real Kafka broker and schema registry on this machine, without Docker.
 
-    Everything is kept below KBQ_HOME (.kbq). Ports: KBQ_LOCAL_KAFKA_PORT, KBQ_LOCAL_CONTROLLER_PORT,
+    Its files are below KBQ_HOME (.kbq). Ports: KBQ_LOCAL_KAFKA_PORT, KBQ_LOCAL_CONTROLLER_PORT,
     KBQ_LOCAL_REGISTRY_PORT.
     """
 
@@ -42,18 +42,18 @@ def local() -> None:
 @click.option(
     "--ivy-settings",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Your own Ivy settings, where a mirror must be used (default: ~/.ivy2/ivysettings.xml if there).",
+    help="Your own Ivy settings, to use a mirror (default: ~/.ivy2/ivysettings.xml if it exists).",
 )
 @pass_deployment
 def up(deployment: Deployment, ivy_settings: Path | None) -> None:
-    """Install what is missing, start what is not running, wait until both serve."""
+    """Install and start both services if needed, and wait until they serve."""
     stack_of(deployment.settings, ivy_settings).up()
 
 
 @local.command()
 @pass_deployment
 def down(deployment: Deployment) -> None:
-    """Stop what `up` started, and nothing else. Data stays."""
+    """Stop only what `up` started. Data stays."""
     stack_of(deployment.settings).down()
 
 
@@ -61,7 +61,7 @@ def down(deployment: Deployment) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_deployment
 def status(deployment: Deployment, as_json: bool) -> None:
-    """Show both services; exit code 1 unless both serve."""
+    """Show both services; exit with 1 unless both serve."""
     services = stack_of(deployment.settings).status()
     if as_json:
         echo_json([_as_json(service) for service in services])

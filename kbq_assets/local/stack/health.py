@@ -1,4 +1,4 @@
-"""The local stack as `kbq doctor` examines it."""
+"""Checks of the local stack, for `kbq doctor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def local_services(settings: Settings) -> LocalServices:
 
 
 def ports(stack: LocalStack) -> Iterator[Check]:
-    """The local stack's ports: free, or in its own hands."""
+    """Whether the local stack's ports are free, or used by itself."""
     for service in stack.status():
         name, address = f"local {service.service}", f"port {service.port}"
         if service.state is ServiceState.RUNNING:
@@ -28,5 +28,5 @@ def ports(stack: LocalStack) -> Iterator[Check]:
         elif can_listen(service.port):
             yield Check(name, Outcome.OK, f"not running; {address} is free")
         else:
-            mend = f"end that program, or set KBQ_LOCAL_{service.service.upper()}_PORT"
-            yield Check(name, Outcome.FAIL, f"{address} is taken by {holder_of(service.port)}", mend)
+            fix = f"end that program, or set KBQ_LOCAL_{service.service.upper()}_PORT"
+            yield Check(name, Outcome.FAIL, f"{address} is taken by {holder_of(service.port)}", fix)

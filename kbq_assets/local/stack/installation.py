@@ -1,7 +1,7 @@
-"""What the local stack consists of, and how it gets here: by the Ivy inside PySpark, checked by sha256.
+"""Installs the local stack with the Ivy inside PySpark, checked by sha256.
 
-``artifacts.txt`` names every file in full. Ivy fetches exactly these (its users' own settings and mirrors can
-be given); nothing else is accepted. ``relock.py`` writes the list anew.
+``artifacts.txt`` names every file in full. Ivy fetches exactly these, with its users' own settings and mirrors if
+given; nothing else is accepted. ``relock.py`` rewrites the list.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Installation:
 
     @property
     def registry_jar(self) -> Path:
-        """The registry's runnable jar, which finds its libraries beside itself."""
+        """The registry's runnable jar; its libraries are in the same folder."""
         return next((self.folder / "registry").glob("*-runner.jar"))
 
 
@@ -64,10 +64,10 @@ def install(
 ) -> Installation:
     """Fetch, verify and unpack ``artifacts`` below ``root``. The caller holds the lock of ``root``.
 
-    The folder appears whole, by one rename; what an earlier attempt left behind is swept first, except Ivy's
-    cache, which saves the files that had already arrived.
+    The folder appears whole, by one rename. First it deletes the remains of earlier attempts, except Ivy's
+    cache, which keeps the files that have arrived.
 
-    Raises Unavailable when a file cannot be fetched, ConfigurationError when one is not what was expected.
+    Raises Unavailable if a file cannot be fetched, ConfigurationError if its content is wrong.
     """
     root.mkdir(parents=True, exist_ok=True)
     kill_marked(f"{INSTALL_MARKER}{root}")
@@ -92,11 +92,11 @@ def _digest(artifacts: Iterable[Artifact]) -> str:
 def _verify(retrieved: Path, artifacts: Iterable[Artifact], cache: Path) -> None:
     wrong = [artifact.file_name for artifact in artifacts if not _is_expected(retrieved, artifact)]
     if wrong:
-        # Ivy would serve the same files from its cache again, whatever the repository has by then.
+        # Otherwise Ivy would serve the same files from its cache, whatever the repository has by then.
         shutil.rmtree(cache)
         raise ConfigurationError(
             f"not the files that were expected (sha256 differs or missing): {', '.join(wrong)}",
-            next_step="the repository or mirror serves other files: use another, or see artifacts.txt",
+            next_step="the repository or mirror serves other files: use another, or check artifacts.txt",
         )
 
 
@@ -115,7 +115,7 @@ def _unpack(partial: Path, artifacts: Iterable[Artifact]) -> None:
         folder.mkdir(exist_ok=True)
         if artifact.extension == "tar.gz":
             with tarfile.open(source) as archive:
-                # Python 3.11.0 to 3.11.3 have no filters; the archive's sha256 is known anyway.
+                # Python 3.11.0 to 3.11.3 have no filters; the archive's sha256 has been checked anyway.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(folder)
         else:

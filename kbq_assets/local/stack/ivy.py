@@ -1,4 +1,4 @@
-"""Fetching by the Ivy that ships inside PySpark: no Maven, and its users' settings and mirrors are honoured."""
+"""Fetches files with the Ivy inside PySpark: no Maven needed, and users' settings and mirrors apply."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from kbq_assets.local.stack.truststore import trusted_authorities, write_trustst
 
 RETRIEVED = "retrieved"
 RETRIEVE_PATTERN = "[organisation]/[artifact]-[revision](-[classifier]).[ext]"
-# Silence is what a dead mirror looks like; the largest file takes seconds on a slow line's first byte.
+# A dead mirror is silent; on a slow line the largest file's first byte takes seconds.
 STALL_SECONDS = 180
 POLL_SECONDS = 0.2
-# What Java says of a certificate whose authority it does not know.
+# Java's message about a certificate from an unknown authority.
 UNKNOWN_AUTHORITY = "PKIX path"
 
 
 @dataclass(frozen=True)
 class Ivy:
-    """``cache`` keeps what has arrived; ``marker`` is an argument by which a running fetch is recognised."""
+    """Runs Ivy. ``cache`` keeps files that have arrived; ``marker`` is an argument that identifies a running fetch."""
 
     java: JavaRuntime
     cache: Path
@@ -46,9 +46,9 @@ class Ivy:
     settings: Path | None = None
 
     def fetch(self, artifacts: Sequence[Artifact], folder: Path) -> None:
-        """Fetch ``artifacts`` into ``<folder>/retrieved``, each to its ``retrieved_path``; nothing is verified.
+        """Fetch ``artifacts`` into ``<folder>/retrieved``, each to its ``retrieved_path``, without verification.
 
-        Raises Unavailable when one cannot be had.
+        Raises Unavailable if one cannot be fetched.
         """
         (folder / "ivy.xml").write_text(_module(artifacts), encoding="utf-8")
         total, log = sum(artifact.size for artifact in artifacts), folder / "ivy.log"
@@ -67,7 +67,7 @@ class Ivy:
             )
 
     def _run(self, folder: Path, log: Path, total: int, java_options: Sequence[str]) -> bool:
-        """Whether Ivy could fetch everything; what it said is in ``log``."""
+        """Whether Ivy fetched everything; ``log`` has its output."""
         command = self._command(folder, java_options)
         with log.open("wb") as output, _bar(self.console, total) as bar:
             ivy = subprocess.Popen(
@@ -90,13 +90,13 @@ class Ivy:
             *("-settings", self.settings or _default_settings()),
             *("-cache", self.cache),
             *("-ivy", folder / "ivy.xml"),
-            # Relative to where it runs: brackets in a folder's name would be parts of the pattern.
+            # Relative to the working folder: brackets in a folder's name would be parts of the pattern.
             *("-retrieve", f"{RETRIEVED}/{RETRIEVE_PATTERN}"),
         ]
 
 
 def ivy_jar() -> Path:
-    """The Ivy that PySpark ships. Raises ConfigurationError without PySpark."""
+    """The Ivy inside PySpark. Raises ConfigurationError without PySpark."""
     pyspark = util.find_spec("pyspark")
     folder = Path(pyspark.origin).parent / "jars" if pyspark and pyspark.origin else Path("pyspark/jars")
     jars = sorted(folder.glob("ivy-*.jar"))
@@ -113,14 +113,14 @@ def _default_settings() -> Path:
 @contextlib.contextmanager
 def _bar(console: Console, total: int) -> Iterator[Progress]:
     columns = (TextColumn("  "), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    # Off a terminal the bar would print one empty line.
+    # Without a terminal the bar would print one empty line.
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task("", total=total)
         yield progress
 
 
 def _watch(ivy: subprocess.Popen[bytes], cache: Path, bar: Progress) -> None:
-    """Wait for Ivy, showing the bytes in its cache; Unavailable when they stop growing for too long."""
+    """Wait for Ivy, showing the bytes in its cache. Raises Unavailable if they do not grow for too long."""
     arrived, since = 0, time.monotonic()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -133,7 +133,7 @@ def _watch(ivy: subprocess.Popen[bytes], cache: Path, bar: Progress) -> None:
         elif time.monotonic() - since > STALL_SECONDS:
             raise Unavailable(
                 f"nothing arrived for {STALL_SECONDS} s while fetching Kafka and the registry",
-                next_step="check the network and run the command again: it goes on where it was",
+                next_step="check the network and run the command again: it continues where it stopped",
             )
 
 
@@ -147,7 +147,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _problems(log: Path) -> str:
-    """What Ivy says went wrong: the causes if it names any, the files otherwise."""
+    """The problems that Ivy reports: the causes if it names any, the files otherwise."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     for telling in ("access error", "FAILED", "not found"):
         found = [line for line in lines if telling in line]
@@ -168,7 +168,7 @@ def _module(artifacts: Iterable[Artifact]) -> str:
 
 
 def _dependency(artifact: Artifact) -> str:
-    """The element that fetches this file and no other."""
+    """The element that fetches only this file."""
     parts = (artifact.organisation, artifact.name, artifact.revision, artifact.extension)
     org, name, rev, ext = (quoteattr(part) for part in parts)
     classifier = f" m:classifier={quoteattr(artifact.classifier)}" if artifact.classifier else ""

@@ -19,7 +19,7 @@ from kbq_assets.adapters.processes.ports import HOST, accepts_connections
 from kbq_assets.core.errors import StateError
 from kbq_assets.local.stack.installation import Installation
 
-# librdkafka writes "connection refused" to standard error by default; while waiting, that is no news.
+# By default librdkafka writes "connection refused" to standard error, which is expected while waiting.
 _SILENT = logging.getLogger("kbq.local.probe")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -33,8 +33,8 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=[%d] %p %m (%c)%n
 """
 
-# Data with event times years back is normal here, so nothing expires unless a topic says so.
-# Look-ups every second or so let tests see retention, compaction and transaction time-outs soon.
+# Data with event times years back is normal here, so nothing expires unless a topic sets it.
+# Checks every second or so show retention, compaction and transaction timeouts to tests soon.
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -100,7 +100,7 @@ class Kafka:
     def prepare(self, installation: Installation, java: JavaRuntime) -> None:
         """Write the configuration; format the storage the first time.
 
-        Raises StateError when Kafka cannot format it.
+        Raises StateError if Kafka cannot format it.
         """
         replace_text(self._folder / "log4j2.properties", _LOG4J)
         replace_text(self._folder / "server.properties", self._settings(self._folder / "data"))
@@ -108,7 +108,7 @@ class Kafka:
             self._format(installation, java)
 
     def daemon(self, installation: Installation, java: JavaRuntime) -> Daemon:
-        """How it is started."""
+        """The program to start."""
         # The quick compiler: 3 s of CPU to the first answer instead of 5, and less for a few million records too.
         options = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         command = (
@@ -119,10 +119,10 @@ class Kafka:
         return Daemon(self.service, self.home, command, self.port)
 
     def problem(self) -> str:
-        """Why it does not serve yet; empty when it does."""
+        """Why it does not serve yet; empty if it does."""
         if not accepts_connections(self.port):
             return f"no connection to {self.address}"
-        # The probe's threads end when it is collected; none outlives this call.
+        # The probe's threads end when it is collected, so none outlives this call.
         probe = AdminClient({"bootstrap.servers": self.address}, logger=_SILENT)
         try:
             brokers = probe.list_topics(timeout=3).brokers
@@ -136,14 +136,14 @@ class Kafka:
         )
 
     def _format(self, installation: Installation, java: JavaRuntime) -> None:
-        """Format a folder beside the real one and rename it, so that a half-formatted one is never used."""
+        """Format a temporary folder and rename it, so that a half-formatted one is never used."""
         marker = marker_of("format", self.home)
         kill_marked(marker)
         partial = self._folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         settings = self._folder / "format.properties"
         replace_text(settings, self._settings(partial))
-        # A leading letter: an id that began with a dash would be taken for an option.
+        # A leading letter, since Kafka would take a leading dash for an option.
         cluster_id = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = [
             *(str(java.executable), marker),
@@ -155,6 +155,6 @@ class Kafka:
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip()[-2000:]
             raise StateError(
-                f"Kafka cannot format {partial}: {reason}", next_step="mend the cause, run it again"
+                f"Kafka cannot format {partial}: {reason}", next_step="fix the cause, run it again"
             )
         partial.rename(self._folder / "data")

@@ -1,4 +1,4 @@
-"""A schema registry that speaks Confluent's API (Apicurio); its schemas and ids outlive it in a file."""
+"""A schema registry with Confluent's API (Apicurio); a file keeps its schemas and ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbq_assets.adapters.processes.daemons import Daemon
 from kbq_assets.adapters.processes.ports import HOST
 from kbq_assets.local.stack.installation import Installation
 
-# The environment's proxies are for other hosts than loopback.
+# The environment's proxies do not apply to loopback.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -37,11 +37,11 @@ class Registry:
         return {"registry_port": self.port}
 
     def prepare(self, installation: Installation, java: JavaRuntime) -> None:
-        """Nothing to do: the database creates itself."""
+        """Do nothing: the database creates itself."""
 
     def daemon(self, installation: Installation, java: JavaRuntime) -> Daemon:
-        """How it is started."""
-        # WRITE_DELAY=0: a schema id that was given out survives kill -9.
+        """The program to start."""
+        # WRITE_DELAY=0: an assigned schema id survives kill -9.
         database = f"jdbc:h2:file:{self.home / self.service / 'data' / 'registry'};WRITE_DELAY=0"
         command = (
             str(java.executable),
@@ -58,7 +58,7 @@ class Registry:
         return Daemon(self.service, self.home, command, self.port)
 
     def problem(self) -> str:
-        """Why it does not serve yet; empty when it does."""
+        """Why it does not serve yet; empty if it does."""
         try:
             with _DIRECT.open(f"{self.address}/subjects", timeout=3):
                 return ""

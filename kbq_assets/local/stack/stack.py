@@ -29,14 +29,14 @@ from kbq_assets.local.stack.installation import Installation, find_installation,
 from kbq_assets.local.stack.kafka import Kafka
 from kbq_assets.local.stack.registry import Registry
 
-# A start takes 6 to 10 s on two idle cores; a machine that runs tests beside it needs several times that.
+# A start takes 6 to 10 s on two idle cores, and several times that while tests run.
 READY_SECONDS = 180.0
-# Long enough for another command's first installation over a slow line.
+# Enough for another command's first installation over a slow line.
 LOCK_SECONDS = 900.0
 
 
 class ServiceState(StrEnum):
-    """``dead``: it was started, never stopped by us, and is gone."""
+    """``dead``: it was started and is gone, without `down`."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -45,7 +45,7 @@ class ServiceState(StrEnum):
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """One service now. ``since`` in seconds since 1970; ``problem`` is empty when a running one serves."""
+    """One service's status. ``since`` in seconds since 1970; ``problem`` is empty if a running one serves."""
 
     service: str
     state: ServiceState
@@ -66,10 +66,10 @@ class ServiceStatus:
 class LocalStack:
     """A Kafka broker and a schema registry below ``home``; their data survives ``down`` and ``up``.
 
-    ``installed`` is where the programs are kept (default ``<home>/installed``), so that several homes can
-    share them. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress.
+    ``installed`` is the folder of the programs (default ``<home>/installed``), which several homes can
+    share. ``ivy_settings`` is a user's own Ivy settings file. ``console`` shows progress.
 
-    Raises ConfigurationError for a ``home`` whose name Kafka would read as several.
+    Raises ConfigurationError for a ``home`` that Kafka would read as several paths.
     """
 
     home: Path
@@ -81,7 +81,7 @@ class LocalStack:
     console: Console = field(default_factory=lambda: Console(stderr=True), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # The path is part of the daemons' markers: one spelling per folder.
+        # The path is part of the daemons' markers, so a folder needs one spelling.
         object.__setattr__(self, "home", self.home.resolve())
         if any(character in str(self.home) for character in ",;:"):
             raise ConfigurationError(
@@ -101,7 +101,7 @@ class LocalStack:
 
     @property
     def endpoints_path(self) -> Path:
-        """``local.json``: there while the stack is up, for other programs."""
+        """``local.json``: exists while the stack is up, for other programs."""
         return self.home / "local.json"
 
     @property
@@ -117,9 +117,9 @@ class LocalStack:
         return (self._kafka, self._registry)
 
     def install(self) -> Installation:
-        """The programs, fetched if need be.
+        """The programs, fetched if necessary.
 
-        Raises Unavailable when they cannot be fetched, ConfigurationError when they are not as listed.
+        Raises Unavailable if they cannot be fetched, ConfigurationError if they differ from the list.
         """
         root = (self.installed or self.home / "installed").resolve()
         artifacts = required_artifacts()
@@ -132,10 +132,10 @@ class LocalStack:
             return install(root, artifacts, java, self.console, self.ivy_settings or _user_ivy_settings())
 
     def up(self) -> None:
-        """Have both services running and serving. What already runs stays as it is.
+        """Start both services and wait until they serve. Running ones stay as they are.
 
-        Raises ConfigurationError for a taken port, a service that runs on another port, or no Java;
-        Unavailable, with the end of its log, when a service does not come up.
+        Raises ConfigurationError for a taken port, a service that runs on another port, or a missing Java;
+        Unavailable, with the end of its log, if a service does not start.
         """
         with self._locked():
             missing = [service for service in self._services if not self._runs(service)]
@@ -147,7 +147,7 @@ class LocalStack:
             self._write_endpoints()
 
     def down(self) -> None:
-        """Stop what ``up`` started, and nothing else. Data stays."""
+        """Stop only what ``up`` started. Data stays."""
         with self._locked():
             self.endpoints_path.unlink(missing_ok=True)
             running = [
@@ -166,7 +166,7 @@ class LocalStack:
                 remove_record(service.service, self.home)
 
     def status(self) -> tuple[ServiceStatus, ...]:
-        """Each service now; asks the services, changes nothing, takes no lock."""
+        """Each service's status; asks the services, changes nothing, takes no lock."""
         return tuple(self._status(service) for service in self._services)
 
     def _say(self, text: str) -> None:
@@ -176,14 +176,14 @@ class LocalStack:
         return exclusive(self.home / "run" / "lock", self.console, LOCK_SECONDS)
 
     def _runs(self, service: Kafka | Registry) -> bool:
-        """Raises ConfigurationError when it runs on another port than asked for."""
+        """Whether it runs. Raises ConfigurationError if it runs on another port than requested."""
         if find_daemon(service.service, self.home) is None:
             return False
         record = read_record(service.service, self.home)
         if record is not None and record.port != service.port:
             raise ConfigurationError(
                 f"{service.service} of {self.home} already runs on port {record.port}, not {service.port}",
-                next_step="kbq local down, then up again; or keep the port it has",
+                next_step="kbq local down, then up again; or keep its port",
             )
         return True
 
@@ -224,7 +224,7 @@ class LocalStack:
             log = self._log(service)
             raise Unavailable(
                 f"{service.service} ended while starting; the end of {log}:\n{last_lines(log)}",
-                next_step="mend the cause and run kbq local up again",
+                next_step="fix the cause and run kbq local up again",
             )
 
     def _write_endpoints(self) -> None:
@@ -256,6 +256,6 @@ class LocalStack:
 
 
 def _user_ivy_settings() -> Path | None:
-    """Where Ivy's users keep their own settings, if they have any."""
+    """The user's own Ivy settings file, if it exists."""
     path = Path.home() / ".ivy2" / "ivysettings.xml"
     return path if path.is_file() else None

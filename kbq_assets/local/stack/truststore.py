@@ -1,7 +1,7 @@
-"""The certificate authorities that Python trusts, in a file that Java reads.
+"""Python's trusted certificate authorities, in a file for Java.
 
-A Java runtime brings a list of its own; that of a wheel knows nothing of what this system's administrator added,
-such as the authority of a company's proxy, while pip has just been through it.
+A Java runtime has its own list. A wheel's list lacks authorities that this system's administrator added,
+such as that of a company's proxy, which pip has just used.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 
 # Java's own key store format ("JKS"), version 2; entries of kind 2 are trusted certificates.
 _MAGIC, _VERSION, _TRUSTED = 0xFEEDFEED, 2, 2
-# Not a secret: the format wants a password for its checksum, and Java's own lists use this one.
+# Not a secret: the format needs a password for its checksum, and Java's own lists use this one.
 PASSWORD = "changeit"
 # Part of the format's checksum.
 _WHITENER = b"Mighty Aphrodite"
 
 
 def trusted_authorities() -> list[bytes]:
-    """The certificates (DER) that Python trusts; honours ``SSL_CERT_FILE``. May be empty."""
+    """Python's trusted certificates (DER), by ``SSL_CERT_FILE`` if set. May be empty."""
     return ssl.create_default_context().get_ca_certs(binary_form=True)
 
 
 def write_truststore(path: Path, certificates: Sequence[bytes]) -> tuple[str, ...]:
-    """Write ``certificates`` (DER) to ``path``; returns the Java options that use it."""
+    """Write ``certificates`` (DER) to ``path``; return the Java options that use it."""
     entries = b"".join(_entry(number, certificate) for number, certificate in enumerate(certificates))
     body = struct.pack(">III", _MAGIC, _VERSION, len(certificates)) + entries
     checksum = hashlib.sha1(PASSWORD.encode("utf-16-be") + _WHITENER + body, usedforsecurity=False).digest()

@@ -262,7 +262,7 @@ def test_show_tells_what_holds_for_a_topic_defaults_included(run: Shell, write: 
     assert f"# topic {TOPIC}, rows go to shop.orders" in text
     assert 'encoding: "json"' in text
     assert run.json("catalog", "show", TOPIC)["tables"] == "shop.orders"
-    assert "is not in the catalogue" in run("catalog", "show", "other").stderr
+    assert "is not in the catalog" in run("catalog", "show", "other").stderr
 
 
 def test_the_environment_must_be_clear(run: Shell, write: Write, world: FakePlatform) -> None:

@@ -1,4 +1,4 @@
-"""`kbq doctor`: each thing that can be wrong is found, and named with how to mend it."""
+"""`kbq doctor`: each thing that can be wrong is found, and named with how to fix it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_package_of_another_version_fails_with_what_is_wanted(monkeypatch: pyt
     monkeypatch.setattr(doctor, "version", lambda name: "4.1.0")
     check = doctor.package_version("pyspark")
     assert (check.outcome, check.found) == (Outcome.FAIL, "4.1.0, wanted ==4.3.0")
-    assert "make setup" in check.mend
+    assert "make setup" in check.fix
 
 
 def test_a_package_that_is_missing_fails() -> None:
@@ -67,7 +67,7 @@ def test_a_port_in_other_hands_fails_naming_the_variable(tmp_path: Path) -> None
     with socket.create_server(("127.0.0.1", stack.registry_port)):
         kafka, registry = ports(stack)
     assert kafka.outcome is Outcome.OK
-    assert (registry.outcome, "KBQ_LOCAL_REGISTRY_PORT" in registry.mend) == (Outcome.FAIL, True)
+    assert (registry.outcome, "KBQ_LOCAL_REGISTRY_PORT" in registry.fix) == (Outcome.FAIL, True)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_made_fails_with_the_reason(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     _, check = doctor.folder(tmp_path / "file" / "staging")
     assert check.outcome is Outcome.FAIL
-    assert "KBQ_STAGING" in check.mend
+    assert "KBQ_STAGING" in check.fix
 
 
 def test_a_network_file_system_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_broker_out_of_reach_fails_with_the_adapters_advice(tmp_path: Path) ->
 def test_a_local_broker_that_is_not_up_fails_at_once(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     check = doctor.broker(settings, local_services(settings), FakeKafka)
-    assert (check.outcome, check.mend) == (Outcome.FAIL, "kbq local up")
+    assert (check.outcome, check.fix) == (Outcome.FAIL, "kbq local up")
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_a_registry_works_when_it_knows_what_it_does_not_know(
     settings = settings_of(tmp_path)
     check = doctor.registry(settings, local_services(settings), lambda settings: registry)
     assert check.outcome is outcome
-    assert (check.mend == "kbq local up") == down
+    assert (check.fix == "kbq local up") == down
 
 
 def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, {"KBQ_REGISTRY_URL": "http://registry:8081"})
     registry = FakeRegistry({})
     registry.down = True
-    assert doctor.registry(settings, local_services(settings), lambda settings: registry).mend == "start it"
+    assert doctor.registry(settings, local_services(settings), lambda settings: registry).fix == "start it"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_each_missing_permission_is_named_with_its_role_and_grant(side: Role, pe
     assert failed
     for check in failed:
         assert f"no {permission} on gs://kbq-bucket" in check.found
-        assert f"--member=serviceAccount:{EMAIL} --role={BUCKET_PERMISSIONS[permission]}" in check.mend
+        assert f"--member=serviceAccount:{EMAIL} --role={BUCKET_PERMISSIONS[permission]}" in check.fix
 
 
 def test_what_a_condition_grants_in_a_sides_own_folders_is_enough() -> None:
@@ -201,7 +201,7 @@ def test_a_loader_that_may_do_everything_is_fine() -> None:
 def test_no_jobs_means_that_nothing_else_is_asked() -> None:
     (check,) = warehouse_checks(FakeBigQuery(who=Refused("no")))
     assert (check.outcome, check.found) == (Outcome.FAIL, "no bigquery.jobs.create on project my-project")
-    assert check.mend.endswith(f"--member=serviceAccount:{EMAIL} --role=roles/bigquery.jobUser")
+    assert check.fix.endswith(f"--member=serviceAccount:{EMAIL} --role=roles/bigquery.jobUser")
 
 
 @pytest.mark.parametrize(
@@ -223,27 +223,27 @@ def test_each_permission_missing_on_a_dataset_is_named_with_its_grant(
     assert (check.name, check.found) == ("dataset shop", f"no {permission} on shop")
     assert (
         f'GRANT `roles/bigquery.dataEditor` ON SCHEMA `my-project`.shop TO "serviceAccount:{EMAIL}"'
-        in check.mend
+        in check.fix
     )
 
 
 def test_a_dataset_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
     *_, check = warehouse_checks(FakeBigQuery(where=NotFound("no")))
     assert check.outcome is Outcome.WARN
-    assert check.mend == "bq --location=EU mk --dataset my-project:shop"
+    assert check.fix == "bq --location=EU mk --dataset my-project:shop"
 
 
 @pytest.mark.parametrize(
-    ("dataset", "bucket", "mend"),
+    ("dataset", "bucket", "fix"),
     [
         ("US", "US", "set KBQ_WAREHOUSE=bigquery://my-project?location=US"),
         ("EU", "US", "stage to a bucket in EU"),
     ],
 )
-def test_places_that_do_not_go_together_fail(dataset: str, bucket: str, mend: str) -> None:
+def test_places_that_do_not_go_together_fail(dataset: str, bucket: str, fix: str) -> None:
     checks = warehouse_checks(FakeBigQuery(where=dataset), FakeBucket(where=bucket))
     (check,) = (check for check in checks if check.outcome is Outcome.FAIL)
-    assert mend in check.mend
+    assert fix in check.fix
 
 
 def test_a_bucket_whose_place_may_not_be_seen_is_no_reason_to_fail() -> None:
@@ -268,8 +268,8 @@ def test_policy_tags_are_asked_for_where_the_catalogue_has_some() -> None:
     checks = list(examine_warehouse(EU, ["shop"], FakeBucket, FakeBigQuery, wanted))
     (failed,) = (check for check in checks if check.outcome is Outcome.FAIL)
     assert failed.found == "no bigquery.tables.setCategory on shop"
-    assert "--permissions=bigquery.tables.setCategory,datacatalog.taxonomies.get" in failed.mend
-    assert f"--member=serviceAccount:{EMAIL} --role=projects/{EU.project}/roles/kbqPolicyTags" in failed.mend
+    assert "--permissions=bigquery.tables.setCategory,datacatalog.taxonomies.get" in failed.fix
+    assert f"--member=serviceAccount:{EMAIL} --role=projects/{EU.project}/roles/kbqPolicyTags" in failed.fix
     granted = FakeBigQuery(tables=frozenset(wanted))
     assert outcomes(list(examine_warehouse(EU, ["shop"], FakeBucket, lambda: granted, wanted))) == {
         Outcome.OK

@@ -235,4 +235,4 @@ def test_the_command_tells_what_to_grant(
     result = CliRunner().invoke(command_line(), arguments, obj=lambda: parts(environ))
     (failed,) = [check for check in json.loads(result.stdout) if check["outcome"] == "fail"]
     assert (result.exit_code, failed["found"]) == (1, f"no bigquery.tables.updateData on {dataset}")
-    assert "roles/bigquery.dataEditor" in failed["mend"]
+    assert "roles/bigquery.dataEditor" in failed["fix"]

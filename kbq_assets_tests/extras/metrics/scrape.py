@@ -36,8 +36,8 @@ def types(text: str) -> dict[str, str]:
     return {name: kind for name, kind in declared}
 
 
-def looked(parts: Parts) -> Scrape:
+def polled(parts: Parts) -> Scrape:
     """All metrics of a platform, from one look at everything."""
     watches = Watches(parts.deployment)
-    watches.look()
+    watches.poll()
     return values(watches.families())

@@ -9,7 +9,7 @@ import pytest
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import Parts
 from kbq_assets.pipelines.operate.commands import propose_reset
-from kbq_assets_tests.extras.metrics.scrape import Scrape, looked
+from kbq_assets_tests.extras.metrics.scrape import Scrape, polled
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, POISON, FakePlatform
 from kbq_assets_tests.fakes.script import Script
@@ -37,7 +37,7 @@ def run_all(world: FakePlatform) -> None:
 
 def at_rest(world: FakePlatform) -> Scrape:
     world.store.faults = lambda call: Outcome.OK
-    return looked(world.reopened())
+    return polled(world.reopened())
 
 
 def test_many_short_runs_add_up(world: FakePlatform) -> None:

@@ -47,8 +47,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
     world.parts.extractor.extract()
     world.parts.loader.load()
     with site(world.reopened()) as running:
-        running.watches.look()
-        running.watches.look()
+        running.watches.poll()
+        running.watches.poll()
         text = running.get("/metrics")[2]
     declared: Scrape = {line.split()[2]: {} for line in text.splitlines() if line.startswith("# TYPE")}
     return {**declared, **parsed(text)}
@@ -115,7 +115,7 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(tmp_path: Path) -> None
     world.produce(3)
     world.parts.extractor.extract()
     with site(world.reopened()) as running:
-        running.watches.look()
+        running.watches.poll()
         text = running.get("/metrics")[2]
     ran = subprocess.run(
         [found, "check", "metrics"], input=text, check=False, capture_output=True, text=True, timeout=300

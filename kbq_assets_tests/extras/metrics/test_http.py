@@ -61,7 +61,7 @@ def test_the_process_says_that_it_lives_before_it_has_looked(pages: Site) -> Non
 
 
 def test_kafka_bigquery_express_s_names_are_served_as_they_are(pages: Site) -> None:
-    pages.watches.look()
+    pages.watches.poll()
     body = pages.get("/metrics")[2]
     declared = types(body)
     assert {name: declared.get(name) for name in KBE} == KBE
@@ -77,7 +77,7 @@ def test_kafka_bigquery_express_s_names_are_served_as_they_are(pages: Site) -> N
 
 
 def test_every_family_says_what_it_is_and_none_appears_twice(pages: Site) -> None:
-    pages.watches.look()
+    pages.watches.poll()
     names = [family.name for family in pages.watches.families()]
     assert len(names) == len(set(names))
     assert all(family.help for family in pages.watches.families())
@@ -88,7 +88,7 @@ def test_every_family_says_what_it_is_and_none_appears_twice(pages: Site) -> Non
 
 
 def test_what_waits_on_the_broker_is_lag(pages: Site) -> None:
-    pages.watches.look()
+    pages.watches.poll()
     found = parsed(pages.get("/metrics")[2])
     assert found["kbq_lag_records"] == {("shop.orders.v1",): 3}
     assert found["kbq_up"] == {("broker",): 1, ("warehouse",): 1, ("store",): 1}
@@ -98,7 +98,7 @@ def test_lag_is_told_per_partition_where_it_is_asked_for(tmp_path: Path) -> None
     world = FakePlatform(tmp_path, environ={"KBQ_LAG_LABEL": "partition"})
     world.produce(2, partition=1)
     with site(world.parts) as running:
-        running.watches.look()
+        running.watches.poll()
         found = parsed(running.get("/metrics")[2])
     assert found["kbq_lag_records"] == {("0", "shop.orders.v1"): 0, ("1", "shop.orders.v1"): 2}
 
@@ -124,11 +124,11 @@ def test_a_dependency_that_goes_away_takes_no_page_with_it(world: FakePlatform, 
     opener = {"broker": "offsets", "warehouse": "warehouse", "store": "store"}[dependency]
     opened: dict[str, Any] = {opener: lambda: away}
     with site(world.reopened(**opened)) as running:
-        running.watches.look()
+        running.watches.poll()
         before = parsed(running.get("/metrics")[2])
         away.away = True
         world.clock.seconds += 100
-        running.watches.look()
+        running.watches.poll()
         after, document = parsed(running.get("/metrics")[2]), running.json("/status")
         assert running.get("/healthcheck")[0] == 200
     assert after["kbq_up"] == {**before["kbq_up"], (dependency,): 0}
@@ -147,7 +147,7 @@ def test_a_broker_that_was_never_there_leaves_lag_out_and_all_else_in(world: Fak
     away.away = True
     opened: dict[str, Any] = {"offsets": lambda: away}
     with site(world.reopened(**opened)) as running:
-        running.watches.look()
+        running.watches.poll()
         found, document = parsed(running.get("/metrics")[2]), running.json("/status")
     assert "kbq_lag_records" not in found
     assert found["kbq_backlog_rows"] == {("shop.orders",): 2}
@@ -155,7 +155,7 @@ def test_a_broker_that_was_never_there_leaves_lag_out_and_all_else_in(world: Fak
 
 
 def test_a_page_asks_nothing_of_the_store(pages: Site, world: FakePlatform) -> None:
-    pages.watches.look()
+    pages.watches.poll()
     asked: list[object] = []
 
     def asks(call: object) -> Outcome:
@@ -174,7 +174,7 @@ def test_status_names_what_waits_for_an_operator_and_the_commands_that_go_on(
     world.produce(1, value=UNKNOWN_SCHEMA)
     world.parts.extractor.extract()
     propose_park_table(world.store, TableReference("shop", "orders")).apply()
-    pages.watches.look()
+    pages.watches.poll()
     document = pages.json("/status")
     commands = [command for problem in document["problems"] for command in problem["commands"]]
     assert "kbq resume --table shop.orders" in commands

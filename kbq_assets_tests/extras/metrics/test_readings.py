@@ -17,7 +17,7 @@ from kbq_assets.pipelines.observation.run_log import SIGN_SECONDS, RunLog
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import propose_park_table
 from kbq_assets.pipelines.protocol import state
-from kbq_assets_tests.extras.metrics.scrape import looked
+from kbq_assets_tests.extras.metrics.scrape import polled
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
 
@@ -69,14 +69,14 @@ def test_a_run_that_reads_shows_its_units_and_workers_until_it_ends(world: FakeP
     for units in (3, 2):
         watch(progress(units))
         world.clock.seconds += SIGN_SECONDS
-    found = looked(world.parts)
+    found = polled(world.parts)
     assert (found["kbq_running_extractions"][ONE], found["kbq_running_units"][ONE]) == (1, 2)
     assert found["kbq_worker_memory_bytes"] == {("1",): 100, ("2",): 200}
     assert found["kbq_worker_busy_seconds"] == {("1",): 3, ("2",): 1}
     assert found["kbq_worker_skew_ratio"] == {ONE: 1.5}
     assert seen == [progress(3), progress(2)]
     log.close()
-    assert looked(world.parts)["kbq_running_extractions"] == {ONE: 0}
+    assert polled(world.parts)["kbq_running_extractions"] == {ONE: 0}
     assert [entry.path for entry in world.store.list(RUNS)] == []
 
 
@@ -92,9 +92,9 @@ def test_signs_of_life_are_seldom_and_none_is_given_with_nothing_to_read(world: 
 
 def test_a_killed_run_counts_for_a_minute_and_is_cleared_away_after_an_hour(world: FakePlatform) -> None:
     RunLog(world.store, world.clock).watching(lambda progress: None)(progress(4))
-    assert looked(world.parts)["kbq_running_units"] == {ONE: 4}
+    assert polled(world.parts)["kbq_running_units"] == {ONE: 4}
     world.store.time_ms += 61_000
-    assert looked(world.parts)["kbq_running_units"] == {ONE: 0}
+    assert polled(world.parts)["kbq_running_units"] == {ONE: 0}
     clean(world.store)
     assert len(list(world.store.list(RUNS))) == 1
     world.store.time_ms += 3_600_000
@@ -105,7 +105,7 @@ def test_a_killed_run_counts_for_a_minute_and_is_cleared_away_after_an_hour(worl
 def test_after_a_run_its_workers_are_shown(world: FakePlatform) -> None:
     world.produce(5)
     world.parts.extractor.extract()
-    assert looked(world.parts)["kbq_worker_busy_seconds"] == {("1",): 0}
+    assert polled(world.parts)["kbq_worker_busy_seconds"] == {("1",): 0}
 
 
 def test_a_worker_s_use_adds_up() -> None:
@@ -131,7 +131,7 @@ def test_what_a_parked_table_keeps_waiting_grows_old(world: FakePlatform) -> Non
         world.parts.extractor.extract()
         world.store.time_ms += 3_600_000
     assert list(world.store.list(BACKLOG))
-    found = looked(world.parts)
+    found = polled(world.parts)
     assert found["kbq_backlog_rows"] == {(str(ORDERS),): 7}
     assert found["kbq_oldest_window_age_seconds"][(str(ORDERS),)] == pytest.approx(7_200, abs=1)
 
@@ -141,10 +141,10 @@ def test_a_table_whose_backlog_cannot_be_read_has_no_age_and_hides_no_other(worl
     world.produce(7)
     for _ in range(2):
         world.parts.extractor.extract()
-    assert looked(world.reopened())["kbq_oldest_window_age_seconds"] == {(str(ORDERS),): 0}
+    assert polled(world.reopened())["kbq_oldest_window_age_seconds"] == {(str(ORDERS),): 0}
     for chunk in list(world.store.list(BACKLOG)):
         world.store.swap(chunk.path, b"{", chunk.generation)
-    found = looked(world.parts)
+    found = polled(world.parts)
     assert found["kbq_up"][("store",)] == 1
     assert "kbq_oldest_window_age_seconds" not in found
 

@@ -29,9 +29,9 @@ def test_a_dependency_that_is_away_is_shown_as_it_was_with_its_age() -> None:
         return answer
 
     seen = watch(read, clock)
-    seen.look()
+    seen.poll()
     clock.seconds += 20
-    seen.look()
+    seen.poll()
     assert seen.last == Reading(7, 20.0, False, "Unavailable: it does not answer\n  next: wait")
 
 
@@ -47,10 +47,10 @@ def test_an_error_of_the_program_is_told_in_the_log_and_ends_nothing(
         return answer
 
     seen = watch(read)
-    seen.look()
+    seen.poll()
     assert seen.last.error == "ZeroDivisionError: a bug"
     assert "a bug" in caplog.text
-    seen.look()
+    seen.poll()
     assert seen.last == Reading(3, 0.0, True)
 
 
@@ -64,8 +64,8 @@ def test_a_look_that_does_not_end_counts_as_failed_and_shows_the_last_value() ->
         return 5
 
     seen = watch(read, clock)
-    seen.look()
-    thread = threading.Thread(target=seen.look)
+    seen.poll()
+    thread = threading.Thread(target=seen.poll)
     thread.start()
     assert entered.wait(300)
     clock.seconds += 61
@@ -89,7 +89,7 @@ def test_no_two_threads_look_at_once() -> None:
 
     def look() -> None:
         begin.wait(300)
-        seen.look()
+        seen.poll()
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
@@ -100,14 +100,14 @@ def test_no_two_threads_look_at_once() -> None:
 
 
 def test_a_started_watch_looks_by_itself_until_it_is_stopped() -> None:
-    looked = threading.Event()
+    polled = threading.Event()
 
     def read() -> int:
-        looked.set()
+        polled.set()
         return 1
 
     seen = watch(read)
     seen.start()
-    assert looked.wait(300)
+    assert polled.wait(300)
     seen.stop(300)
     assert not seen._thread.is_alive()

@@ -1,4 +1,4 @@
-"""The pages. None of them waits for a dependency; `/healthcheck` says that the process lives, `/status` how it is."""
+"""The pages. None waits for a dependency; `/healthcheck` shows that the process lives, `/status` its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families as Prometheus' text format, by its own client library."""
+"""Families in Prometheus' text format, by its own client library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from kbq_assets.extras.metrics.families import COUNTER, Family
 
-#: The older format: OpenMetrics has no counter without `_total`, and Kafka BigQuery Express's have none.
+#: The older format: OpenMetrics requires `_total` on counters, and Kafka BigQuery Express's have none.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _TOTAL: Final = "_total"
 
@@ -22,7 +22,7 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
-            # To the client a counter's name has no `_total`, its samples' names do.
+            # For the client a counter's name has no `_total`, but its samples' names do.
             metric = Metric(family.name.removesuffix(_TOTAL), family.help, family.kind)
             for sample in family.samples:
                 metric.add_sample(family.name + sample.suffix, dict(sample.labels), sample.value)

@@ -1,4 +1,4 @@
-"""Reports to those that want them sent, by one thread."""
+"""Sends reports to pushing reporters, in one thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOGGER: Final = logging.getLogger("kbq.service")
 
 
 class Reporting:
-    """Sends what the watches knows to every reporter. One that fails does not keep the others from theirs."""
+    """Sends the watches' metrics to every reporter. A failing reporter does not affect the others."""
 
     def __init__(
         self, watches: Watches, reporters: Mapping[str, Reporter], clock: Clock, seconds: float
@@ -28,24 +28,24 @@ class Reporting:
         self._thread = threading.Thread(target=self._go_on, name="kbq-reports", daemon=True)
 
     def start(self) -> None:
-        """Send from now on, if anybody wants it."""
+        """Start sending, if there is a reporter."""
         if self._reporters:
             self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
     def report(self) -> None:
-        """Send one report to each."""
+        """Send one report to each reporter."""
         families, now_ms = self._watches.families(), self._clock.now_ms()
         for name, reporter in self._reporters.items():
             try:
                 reporter.report(families, now_ms)
             except Exception as error:
-                # Somebody else's code, or a server that is away: the next report has it all.
+                # Another package's code, or a server that is away: the next report has all values.
                 failed = self._watches.failed_reports
                 failed[name] = failed.get(name, 0) + 1
                 _LOGGER.warning("the reporter %s failed: %s: %s", name, type(error).__name__, error)

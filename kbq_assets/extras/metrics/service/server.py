@@ -1,4 +1,4 @@
-"""The process: a socket, the watches, the reports, uvicorn; SIGTERM or Ctrl-C ends them in order."""
+"""The process: a socket, the watches, the reports, uvicorn; SIGTERM or Ctrl-C stops them in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbq_assets.extras.metrics.service.reporting import Reporting
 from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets.pipelines.deployment import Deployment
 
-#: Requests under way when the service ends are waited for so long; none takes a second.
+#: Seconds to wait for requests under way at the end; none takes a second.
 _LAST_REQUESTS_SECONDS = 5
 
 
@@ -26,7 +26,7 @@ def serve(
     announce: Callable[[str], None],
     open_reporter: Callable[[ReporterChoice], Reporter],
 ) -> None:
-    """Serve until a signal ends it. Raises ConfigurationError."""
+    """Serve until a signal. Raises ConfigurationError."""
     settings = deployment.settings.service
     reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
     watches = Watches(deployment)

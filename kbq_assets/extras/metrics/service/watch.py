@@ -1,4 +1,4 @@
-"""One dependency, looked at again and again by one thread. What was read last is kept while it is away."""
+"""Polls one dependency in one thread, and keeps the last reading while the dependency is away."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from kbq_assets.ports.clock import Clock
 
 T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("kbq.service")
-#: A look that takes longer counts as failed for as long as it goes on.
+#: A poll that takes longer counts as failed while it runs.
 _PATIENCE_SECONDS: Final = 60.0
-#: A slow look is followed by a pause so much longer: at most a tenth of the time goes to looking.
+#: The pause after a slow poll, as a multiple of its time: polling takes at most a tenth of the time.
 _PAUSES: Final = 10
 
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """What is known: the last good value and its age, whether the last look was good, and what was wrong with it.
+    """The last good value and its age, whether the last poll succeeded, and its problem.
 
-    Without any look yet ``is_up`` is None."""
+    Before the first poll ``is_up`` is None."""
 
     value: T | None
     age_seconds: float | None
@@ -32,7 +32,7 @@ class Reading(Generic[T]):
 
 
 class Watch(Generic[T]):
-    """Looks by `look`, which no two threads do at once; `start` lets a thread do so."""
+    """Polls with `poll`, one thread at a time; `start` polls in a thread."""
 
     def __init__(self, name: str, read: Callable[[], T], clock: Clock, seconds: float) -> None:
         self.name = name
@@ -49,17 +49,17 @@ class Watch(Generic[T]):
         self._thread = threading.Thread(target=self._go_on, name=f"kbq-watch-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start polling."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Look no more. A look under way is waited for, and left alone if it takes longer."""
+        """Stop polling. Waits for a poll under way, and abandons it if it takes too long."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
-    def look(self) -> None:
-        """Look once, now."""
+    def poll(self) -> None:
+        """Poll once, now."""
         with self._one_at_a_time:
             self._begun = self._clock.monotonic()
             try:
@@ -73,7 +73,7 @@ class Watch(Generic[T]):
 
     @property
     def last(self) -> Reading[T]:
-        """What is known now."""
+        """The last reading."""
         now, begun, good_at = self._clock.monotonic(), self._begun, self._good_at
         age = None if good_at is None else now - good_at
         if begun is not None and now - begun > _PATIENCE_SECONDS:
@@ -82,13 +82,13 @@ class Watch(Generic[T]):
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, KbqError):
-            _LOGGER.error("looking at the %s failed", self.name, exc_info=error)
-        # Its next step is told on /status: an operator reads it there.
+            _LOGGER.error("polling the %s failed", self.name, exc_info=error)
+        # /status shows the next step to operators.
         self._is_up, self._error = False, f"{type(error).__name__}: {error}"
 
     def _go_on(self) -> None:
         pause = 0.0
         while not self._end.wait(pause):
             begun = self._clock.monotonic()
-            self.look()
+            self.poll()
             pause = max(self._seconds, _PAUSES * (self._clock.monotonic() - begun))

@@ -1,6 +1,6 @@
-"""Everything that is shown: three dependencies, each watched by a thread of its own, joined where state is read.
+"""The watches of state, broker and warehouse, each with its own thread, and the metrics made of their readings.
 
-Requests read what the threads left; none of them asks a dependency anything.
+Requests use the last readings and never ask a dependency.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.status import Status, status_of
 
-#: The warehouse is only asked whether it is there.
+#: Seconds between polls of the warehouse, which is only asked whether it answers.
 _WAREHOUSE_SECONDS: Final = 60.0
-#: A job that nobody submits: asking for it costs nothing.
+#: A job that does not exist: asking for it is free.
 _NO_JOB: Final = "kbq-is-it-there"
 DISTRIBUTION: Final = "kbq-assets"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What state and broker say together."""
+    """State and broker, combined."""
 
     state: StateReading
     status: Status
@@ -45,7 +45,7 @@ class Shown:
 
 
 class Watches:
-    """The watches of a deployment, and what they know."""
+    """The watches of a deployment, and their readings."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -58,31 +58,31 @@ class Watches:
 
     @property
     def watches(self) -> tuple[Watch[Any], ...]:
-        """In the order in which one look at each shows the most."""
+        """The watches, in the order in which one poll of each shows the most."""
         return (self.broker, self.warehouse, self.store)
 
-    def look(self) -> None:
-        """Look at everything once, now."""
+    def poll(self) -> None:
+        """Poll everything once, now."""
         for watch in self.watches:
-            watch.look()
+            watch.poll()
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start polling."""
         for watch in self.watches:
             watch.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         for watch in self.watches:
             watch.stop()
 
     def families(self) -> list[Family]:
-        """All metrics as they are known now."""
+        """All metrics from the last readings."""
         shown = self.store.last.value
         return [*self._own(), *(shown.families if shown else ())]
 
     def document(self) -> dict[str, object]:
-        """All that `kbq status` knows, as far as it could be read, and how old it is."""
+        """The document of `kbq status`, as far as it could be read, with the age of its readings."""
         shown = self.store.last.value
         return {
             "problems": list(self._problems(shown)),
@@ -99,7 +99,7 @@ class Watches:
         )
 
     def _read_warehouse(self) -> int:
-        """Load jobs a table may have a day."""
+        """The maximum number of load jobs per table and day."""
         warehouse = self._deployment.warehouse
         warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location)
         return warehouse.limits.jobs_per_day
@@ -126,8 +126,8 @@ class Watches:
         yield Family(
             "kbq_build_info", GAUGE, "The version that runs", (Sample(1, {"version": version(DISTRIBUTION)}),)
         )
-        yield labelled("kbq_up", GAUGE, "Whether a dependency answered the last look", "dependency", up)
-        text = "How old what is shown of a dependency is"
+        yield labelled("kbq_up", GAUGE, "Whether a dependency answered the last poll", "dependency", up)
+        text = "Age of the values shown for a dependency"
         yield labelled("kbq_reading_age_seconds", GAUGE, text, "dependency", ages)
         text = "Reports that failed since the service started"
         yield labelled("kbq_failed_reports_total", COUNTER, text, "reporter", dict(self.failed_reports))
