@@ -45,7 +45,7 @@ def json_schema(fields: Mapping[str, Field] = ENTRY) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
-        "title": "An entry of KBQ's topic catalogue, or defaults",
+        "title": "An entry of KBQ's topic catalog, or defaults",
         **_object(fields),
     }
 

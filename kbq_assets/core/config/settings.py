@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from kbq_assets.core.config.locations import (
     parse_staging,
     parse_warehouse,
 )
-from kbq_assets.core.config.notices import NotifySettings, SmtpSettings
+from kbq_assets.core.config.notices import NotifySettings
 from kbq_assets.core.config.parts import (
     CatalogSettings,
     DagsterSettings,
@@ -34,13 +33,16 @@ from kbq_assets.core.config.parts import (
     SparkSettings,
 )
 from kbq_assets.core.config.service import ServiceSettings
-from kbq_assets.core.config.variables import Variable, declared_in, folder, parse_part, variable
+from kbq_assets.core.config.variables import Variable, declared_in, folder, parse_part, parts_in, variable
 from kbq_assets.core.errors import ConfigurationError
+
+#: Spark tasks do not get these parts, which may hold secrets.
+_DRIVER_ONLY: Final = {"driver_only": True}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings, in parts."""
+    """All settings, in parts. To remove an extra's part, delete its field here and its module."""
 
     home: Path = variable(
         "KBQ_HOME",
@@ -65,10 +67,10 @@ class Settings:
     spark: SparkSettings
     local: LocalSettings
     run: RunSettings
-    dagster: DagsterSettings
+    dagster: DagsterSettings = field(default_factory=DagsterSettings, metadata=_DRIVER_ONLY)
     pii: PiiSettings
-    notify: NotifySettings = field(default_factory=NotifySettings)
-    service: ServiceSettings = field(default_factory=ServiceSettings)
+    notify: NotifySettings = field(default_factory=NotifySettings, metadata=_DRIVER_ONLY)
+    service: ServiceSettings = field(default_factory=ServiceSettings, metadata=_DRIVER_ONLY)
 
     @property
     def staging(self) -> Staging:
@@ -87,14 +89,10 @@ class Settings:
 
     @property
     def for_tasks(self) -> Settings:
-        """What Spark tasks need. The rest stays on the driver, since it may hold secrets."""
-        return dataclasses.replace(
-            self,
-            notify=NotifySettings(),
-            service=ServiceSettings(),
-            dagster=DagsterSettings(),
-            spark=SparkSettings(self.spark.master),
-        )
+        """The settings that Spark tasks need; the rest stays on the driver."""
+        hidden = {each.name for each in dataclasses.fields(self) if each.metadata == _DRIVER_ONLY}
+        blank = {name: part() for name, part in parts_in(Settings) if name in hidden}
+        return dataclasses.replace(self, spark=SparkSettings(self.spark.master), **blank)
 
 
 _KAFKA_PREFIX: Final = "KBQ_KAFKA_"
@@ -104,12 +102,12 @@ _TEST_VARIABLES: Final = ("KBQ_TEST_", "KBQ_CI", "KBQ_NO_SKIP", "KBQ_FUZZ")
 
 
 def _walk(kind: type, path: str = "") -> Iterator[tuple[str, Variable]]:
-    types, declared = typing.get_type_hints(kind), dict(declared_in(kind))
+    declared, parts = dict(declared_in(kind)), dict(parts_in(kind))
     for each in dataclasses.fields(kind):
         if each.name in declared:
             yield path + each.name, declared[each.name]
-        elif dataclasses.is_dataclass(part := types[each.name]):
-            yield from _walk(typing.cast("type", part), f"{path}{each.name}.")
+        elif each.name in parts:
+            yield from _walk(parts[each.name], f"{path}{each.name}.")
 
 
 #: Variables by the path of the field of `Settings` that each sets.
@@ -155,14 +153,9 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         registry=parse_part(
             RegistrySettings, environ, url=f"http://127.0.0.1:{local.registry_port}/apis/ccompat/v7"
         ),
-        google=parse_part(GoogleSettings, environ),
         spark=parse_part(SparkSettings, environ, options=_spark_options(environ)),
         local=local,
         run=_run(environ, is_bigquery=isinstance(warehouse, BigQueryProject)),
-        dagster=parse_part(DagsterSettings, environ),
-        pii=parse_part(PiiSettings, environ),
-        notify=parse_part(NotifySettings, environ, smtp=parse_part(SmtpSettings, environ)),
-        service=parse_part(ServiceSettings, environ),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +131,12 @@ def folder(variable: Variable, value: str) -> Path:
 
 
 def parse_part(kind: type[T], environ: Mapping[str, str], **defaults: Any) -> T:
-    """A dataclass from its variables. ``defaults`` replace the declared ones and set fields without a variable."""
-    values = dict(defaults)
+    """A dataclass from its variables, with the parts in it. ``defaults`` replace the declared ones, and set fields
+    without a variable."""
+    values: dict[str, Any] = {
+        name: parse_part(part, environ) for name, part in parts_in(kind) if name not in defaults
+    }
+    values |= defaults
     for name, declared in declared_in(kind):
         if declared.name in environ:
             values[name] = declared.parse(declared, environ[declared.name])
@@ -143,6 +148,14 @@ def declared_in(kind: type) -> Iterator[tuple[str, Variable]]:
     for each in dataclasses.fields(kind):
         if _KEY in each.metadata:
             yield each.name, each.metadata[_KEY]
+
+
+def parts_in(kind: type) -> Iterator[tuple[str, type]]:
+    """Fields of one dataclass that hold another one with variables of its own."""
+    types = typing.get_type_hints(kind)
+    for each in dataclasses.fields(kind):
+        if isinstance(part := types[each.name], type) and dataclasses.is_dataclass(part):
+            yield each.name, part
 
 
 def _refused(variable: Variable, why: str) -> ConfigurationError:

@@ -44,7 +44,7 @@ class JsonPrivacy:
         self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.privacy.others)
         self.messages = Messages()
         self.keeps_others = settings.privacy.others == "keep"
-        # What the catalogue tags, it has checked.
+        # The catalog has checked its own tags.
         self._redactor.declare(declared(schema))
 
     def declare(self, schema: Any) -> None:
