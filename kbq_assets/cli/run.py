@@ -95,7 +95,7 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
         "unfinished": report.unfinished,
         "waiting": len(report.plan.waiting),
         "throttled_positions": sum(t.positions for t in report.plan.throttled),
-        "costs": [{**dataclasses.asdict(cost.usage), "cost": cost.cost} for cost in report.costs],
+        "costs": [used.document for used in report.costs],
         "partitions": [_partition_json(p) for p in report.partitions],
         "stops": [stop_json(stop) for stop in report.stops],
         "failures": {str(tp): message for tp, message in report.failures.items()},

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbq_assets.adapters.routes import find_route
-from kbq_assets.core.extraction.cost import CostFunction, core_seconds
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference
@@ -103,7 +102,6 @@ class Bench:
         limits: ExtractionLimits | None = None,
         *,
         choose: Callable[[int], int] = lambda number: 0,
-        cost: CostFunction = core_seconds,
         sources: Sequence[SourceEntry] = (),
         open_engine: Callable[[WorkerPorts], ExtractionEngine] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -121,7 +119,7 @@ class Bench:
             find_route=self.find_route,
         )
         engine = open_engine(worker) if open_engine else InProcessEngine(worker, choose=choose)
-        ports = ExtractionPorts(store, kafka, engine, self.clock, cost)
+        ports = ExtractionPorts(store, kafka, engine, self.clock)
         return extract(
             ports,
             sources or [SourceEntry(TOPIC, self.settings)],

@@ -163,12 +163,6 @@ class RunSettings:
         shown_default="no limit",
         show=lambda value: str(value or ""),
     )
-    cost_function: str = variable(
-        "KBQ_COST_FUNCTION",
-        "module:function from a topic's usage to its cost",
-        "",
-        shown_default="core seconds of its tasks",
-    )
     window_seconds: float = variable(
         "KBQ_WINDOW_SECONDS", "a window ends after this many seconds", 300, whole()
     )

@@ -1,20 +1,14 @@
-"""Cost of reading per topic and owner, for chargeback.
-
-A cost function turns one topic's usage in one run into a number, in a unit of its author's choice. The default is the
-processor seconds of the topic's tasks.
-"""
+"""Cost of reading per topic and owner, for chargeback: the processor seconds of the topic's tasks."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Any, Final
 
-from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import UnitOutcome
 
 #: Cost records: `costs/<day>/<time>-<run>.jsonl`, one line per topic. Nothing reads them back.
@@ -37,39 +31,10 @@ class Usage:
     seconds: float = 0.0
     core_seconds: float = 0.0
 
-
-@dataclass(frozen=True)
-class Cost:
-    """A topic's usage and its cost; None if the cost function failed."""
-
-    usage: Usage
-    cost: float | None
-
-
-CostFunction = Callable[[Usage], float]
-
-
-def core_seconds(usage: Usage) -> float:
-    """The default cost."""
-    return usage.core_seconds
-
-
-def load_cost_function(name: str) -> CostFunction:
-    """The function `module:function`; the default for "". Raises ConfigurationError."""
-    if not name:
-        return core_seconds
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"KBQ_COST_FUNCTION={name}: {error}", next_step="name an importable module:function"
-        ) from error
-    if not callable(found):
-        raise ConfigurationError(
-            f"KBQ_COST_FUNCTION={name} is not a function", next_step="name an importable module:function"
-        )
-    return cast(CostFunction, found)
+    @property
+    def document(self) -> dict[str, Any]:
+        """The usage as JSON. Its ``cost`` is the core seconds."""
+        return {**dataclasses.asdict(self), "cost": self.core_seconds}
 
 
 def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
@@ -97,9 +62,9 @@ def costs_path(run: str, started_ms: int) -> str:
     return f"{COSTS}{started:%Y-%m-%d}/{started:%H%M%S}-{run}.jsonl"
 
 
-def cost_lines(costs: Iterable[Cost], run: str, started_ms: int) -> bytes:
+def cost_lines(costs: Iterable[Usage], run: str, started_ms: int) -> bytes:
     """Cost records as flat JSON lines, which DuckDB and BigQuery read directly."""
     started = datetime.fromtimestamp(started_ms / 1000, UTC)
     common = {"run": run, "started": f"{started:%Y-%m-%dT%H:%M:%SZ}"}
-    lines = [json.dumps({**common, **dataclasses.asdict(c.usage), "cost": c.cost}) for c in costs]
+    lines = [json.dumps({**common, **used.document}) for used in costs]
     return "".join(line + "\n" for line in lines).encode()

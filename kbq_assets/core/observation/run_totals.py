@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kbq_assets.core.extraction.cost import Cost
+from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.units import UnitOutcome
 
 METRICS: Final = "metrics/"
@@ -47,20 +47,19 @@ def skew(workers: Iterable[WorkerUse]) -> float:
 
 @dataclass(frozen=True)
 class TopicCost:
-    """What a topic has cost so far. ``cost`` leaves out the runs whose cost function failed."""
+    """Processor seconds of a topic so far. ``cost`` also holds what another cost function gave to former runs."""
 
     owner: str = ""
     cost_center: str = ""
     cost: float = 0.0
     core_seconds: float = 0.0
 
-    def plus(self, cost: Cost) -> TopicCost:
+    def plus(self, used: Usage) -> TopicCost:
         """With one more run, whose owner counts."""
-        used = cost.usage
         return TopicCost(
             used.owner,
             used.cost_center,
-            round(self.cost + (cost.cost or 0.0), 6),
+            round(self.cost + used.core_seconds, 6),
             round(self.core_seconds + used.core_seconds, 6),
         )
 
@@ -92,8 +91,8 @@ class RunTotals:
         if run.run in self.recent:
             return self
         costs = dict(self.costs)
-        for cost in run.costs:
-            costs[cost.usage.topic] = costs.get(cost.usage.topic, TopicCost()).plus(cost)
+        for used in run.costs:
+            costs[used.topic] = costs.get(used.topic, TopicCost()).plus(used)
         return dataclasses.replace(
             self,
             runs=self.runs + 1,
@@ -121,7 +120,7 @@ class RunEnd:
     lost_files: int = 0
     orphans: int = 0
     done_files: int = 0
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[Usage, ...] = ()
     workers: tuple[WorkerUse, ...] = ()
 
 

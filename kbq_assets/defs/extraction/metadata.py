@@ -13,7 +13,7 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.extraction.cost import Cost
+from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.protocol.commits import Counts, StagedFile
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_FILES, SHOWN_LINES, Metadata, age, markdown_table, stop_line
@@ -32,7 +32,7 @@ class StagedSlice:
     partitions: tuple[PartitionReport, ...]
     files: tuple[StagedFile, ...]
     lag: int
-    cost: Cost | None = None
+    cost: Usage | None = None
 
     @property
     def rows(self) -> int:
@@ -57,7 +57,7 @@ def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
 
 def staged_slices(report: ExtractionReport, *, coarse: bool = False) -> dict[str, StagedSlice]:
     """What an extraction changed, per key of `staged_files`; ``coarse``: per topic and table."""
-    left, costs = lags(report), {cost.usage.topic: cost for cost in report.costs}
+    left, costs = lags(report), {cost.topic: cost for cost in report.costs}
     found: dict[StagedKey, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
         for table in {f.table for f in partition.files}:
@@ -144,12 +144,10 @@ def _offsets(piece: StagedSlice) -> Metadata:
 
 def _share_of_cost(piece: StagedSlice) -> Metadata:
     """The topic's cost, shared out by staged bytes."""
-    if piece.cost is None or not piece.cost.usage.staged_bytes:
+    if piece.cost is None or not piece.cost.staged_bytes:
         return {}
-    usage, cost = piece.cost.usage, piece.cost.cost
-    share = sum(f.bytes for f in piece.files) / usage.staged_bytes
-    found: Metadata = {"core_seconds": round(usage.core_seconds * share, 3)}
-    return found if cost is None else {**found, "cost": round(cost * share, 6)}
+    seconds = piece.cost.core_seconds * sum(f.bytes for f in piece.files) / piece.cost.staged_bytes
+    return {"core_seconds": round(seconds, 3), "cost": round(seconds, 6)}
 
 
 def _file_record(file: StagedFile) -> dg.TableRecord:
@@ -172,7 +170,7 @@ class TopicsReport:
     topics: tuple[str, ...]
     partitions: tuple[PartitionReport, ...]
     lag: int
-    costs: tuple[Cost, ...]
+    costs: tuple[Usage, ...]
     seconds: float
 
     @property
@@ -189,7 +187,7 @@ def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:
         partitions[partition.topic_partition.topic].append(partition)
     for tp, positions in lags(report).items():
         left[tp.topic] += positions
-    costs = {cost.usage.topic: cost for cost in report.costs}
+    costs = {cost.topic: cost for cost in report.costs}
     return {
         topic: TopicsReport(
             (topic,),
@@ -215,7 +213,7 @@ def together(reports: Sequence[TopicsReport]) -> TopicsReport:
 
 def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
     """Metadata of a topic's observation: the plots of an external asset."""
-    counts, costs = report.counts, [cost.cost for cost in report.costs if cost.cost is not None]
+    counts, costs = report.counts, [cost.core_seconds for cost in report.costs]
     files = [f for p in report.partitions for f in p.files]
     return {
         "records": counts.records,
@@ -226,7 +224,7 @@ def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
         "event_time_fallbacks": counts.event_time_fallbacks,
         "value_bytes": counts.bytes,
         "records_per_second": _rate(counts.records, report.seconds),
-        "core_seconds": round(sum(cost.usage.core_seconds for cost in report.costs), 3),
+        "core_seconds": round(sum(costs), 3),
         "cost": round(sum(costs), 6),
         "partitions": len(report.partitions),
         "topics": len(report.topics),
@@ -239,7 +237,7 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
     left = sum(lags(report).values())
     costs: Metadata = {}
     if report.costs:  # Dagster refuses a table without rows
-        dearest = sorted(report.costs, key=lambda cost: -(cost.cost or 0.0))[:SHOWN_LINES]
+        dearest = sorted(report.costs, key=lambda cost: -cost.core_seconds)[:SHOWN_LINES]
         costs["costs"] = dg.MetadataValue.table([_cost_record(cost) for cost in dearest])
     return {
         "summary": dg.MetadataValue.md(extraction_summary(report)),
@@ -259,8 +257,8 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
         "changed_partitions": len(report.partitions),
         "waiting_partitions": len(report.plan.waiting),
         "throttled_positions": sum(throttled.positions for throttled in report.plan.throttled),
-        "run_core_seconds": round(sum(cost.usage.core_seconds for cost in report.costs), 3),
-        "run_cost": round(sum(cost.cost or 0.0 for cost in report.costs), 6),
+        "run_core_seconds": round(sum(cost.core_seconds for cost in report.costs), 3),
+        "run_cost": round(sum(cost.core_seconds for cost in report.costs), 6),
         **costs,
     }
 
@@ -269,8 +267,7 @@ def _rate(count: int, seconds: float) -> float:
     return round(count / seconds, 1) if seconds > 0 else 0.0
 
 
-def _cost_record(cost: Cost) -> dg.TableRecord:
-    usage = cost.usage
+def _cost_record(usage: Usage) -> dg.TableRecord:
     return dg.TableRecord(
         {
             "topic": usage.topic,
@@ -281,7 +278,7 @@ def _cost_record(cost: Cost) -> dg.TableRecord:
             "tasks": usage.tasks,
             "task_seconds": round(usage.seconds, 3),
             "core_seconds": round(usage.core_seconds, 3),
-            "cost": "" if cost.cost is None else round(cost.cost, 6),
+            "cost": round(usage.core_seconds, 6),
         }
     )
 
@@ -315,7 +312,7 @@ def extraction_summary(report: ExtractionReport) -> str:
 
 def _topic_row(report: TopicsReport) -> tuple[str, ...]:
     counts = report.counts
-    seconds = sum(cost.usage.core_seconds for cost in report.costs)
+    seconds = sum(cost.core_seconds for cost in report.costs)
     numbers = (f"{n:,}" for n in (len(report.partitions), counts.records, counts.errors, report.lag))
     return (report.topics[0], *numbers, f"{seconds:.1f}")
 

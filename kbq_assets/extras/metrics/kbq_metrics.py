@@ -249,7 +249,7 @@ def _costs(extraction: RunTotals) -> Iterator[Family]:
     """Costs per topic with its owner. Omits topics beyond the bound: a sum of several owners has no owner."""
     topics = sorted(extraction.costs.items())[:MAX_LABEL_VALUES]
     for name, text, attribute in (
-        ("kbq_cost_total", "Cost of reading a topic, by KBQ_COST_FUNCTION", "cost"),
+        ("kbq_cost_total", "Cost of reading a topic: processor seconds", "cost"),
         ("kbq_core_seconds_total", "Processor seconds of a topic's tasks", "core_seconds"),
     ):
         samples = tuple(

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kbq_assets.core.extraction.cost import Cost, Usage, with_outcome
+from kbq_assets.core.extraction.cost import Usage, with_outcome
 from kbq_assets.core.extraction.planning import (
     Addition,
     ExtractionPlan,
@@ -79,7 +79,7 @@ def extract(
     publisher = Publisher(ports.store, ports.offsets, ports.clock, planned.log_ends, started_ms)
     run = _Run(ports, limits, units, publisher, on_progress)
     run.read_all()
-    costs = charge(ports.store, ports.cost, run.usage, ports.new_run, started_ms)
+    costs = charge(ports.store, run.usage, ports.new_run(), started_ms)
     return run.report(planned, costs, ports.clock.monotonic() - started)
 
 
@@ -153,7 +153,7 @@ class _Run:
         self._publisher.mark_idle()
         self._show_progress()
 
-    def report(self, planned: ExtractionPlan, costs: tuple[Cost, ...], seconds: float) -> ExtractionReport:
+    def report(self, planned: ExtractionPlan, costs: tuple[Usage, ...], seconds: float) -> ExtractionReport:
         """The result of the run."""
         partitions = tuple(
             PartitionReport(

@@ -10,7 +10,6 @@ from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.extraction.cost import load_cost_function
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
@@ -86,7 +85,6 @@ class Extractor:
             deployment.offsets,
             engine,
             deployment.clock,
-            load_cost_function(deployment.settings.run.cost_function),
         )
         with closing(RunLog(deployment.store, deployment.clock)) as log:
             watching = log.watching(on_progress)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.extraction.cost import Cost, CostFunction, core_seconds
+from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.turns import SliceLimits
@@ -41,13 +41,12 @@ class ExtractionLimits:
 
 @dataclass(frozen=True)
 class ExtractionPorts:
-    """What an extraction needs. ``cost`` may be a user's function; ``new_run`` makes the name of a run."""
+    """What an extraction needs. ``new_run`` makes the name of a run."""
 
     store: ObjectStore
     offsets: OffsetReader
     engine: ExtractionEngine
     clock: Clock
-    cost: CostFunction = core_seconds
     new_run: Callable[[], str] = _random_run
 
 
@@ -87,7 +86,7 @@ class ExtractionReport:
     #: ranges left for the next run
     unfinished: int
     seconds: float
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[Usage, ...] = ()
     #: files that were staged and could not be published
     lost_files: int = 0
     #: processes that read, the busiest first

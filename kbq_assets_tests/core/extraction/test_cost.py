@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.extraction.cost import (
-    Cost,
-    Usage,
-    core_seconds,
-    cost_lines,
-    costs_path,
-    load_cost_function,
-    with_outcome,
-)
+from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_outcome
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.commits import Counts, Window
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -39,28 +28,14 @@ def test_usage_adds_up_over_units_failed_ones_included() -> None:
 
 
 def test_cost_records_are_flat_lines_of_json_one_a_topic() -> None:
-    costs = [Cost(Usage("t", "sales", records=3), 1.5), Cost(Usage("u"), None)]
+    costs = [Usage("t", "sales", records=3, core_seconds=1.5), Usage("u")]
     first, second = map(json.loads, cost_lines(costs, "run1", STARTED_MS).splitlines())
     assert (first["run"], first["started"], first["topic"], first["owner"], first["records"], first["cost"]) == (
         "run1", "2023-11-14T22:13:20Z", "t", "sales", 3, 1.5,
     )  # fmt: skip
-    assert (second["topic"], second["cost"]) == ("u", None)
+    assert (second["topic"], second["cost"]) == ("u", 0.0)
     assert not any(isinstance(value, dict | list) for value in first.values())
 
 
 def test_costs_are_kept_by_day() -> None:
     assert costs_path("run1", STARTED_MS) == "costs/2023-11-14/221320-run1.jsonl"
-
-
-def test_a_cost_function_is_named_by_module() -> None:
-    assert load_cost_function("") is core_seconds
-    assert (
-        load_cost_function("kbq_assets.core.extraction.cost:core_seconds")(Usage("t", core_seconds=2.0))
-        == 2.0
-    )
-
-
-@pytest.mark.parametrize("name", ["nowhere:f", "json:nothing", "json:__doc__", "json", ":f"])
-def test_a_cost_function_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="KBQ_COST_FUNCTION"):
-        load_cost_function(name)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
-import math
 
 import pytest
 
-from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -120,42 +117,17 @@ def test_a_run_keeps_what_each_topic_cost() -> None:
     bench = Bench(settings=SETTINGS.with_options(owner="sales"))
     bench.produce(1, 1)
     bench.faults = Script("read", before=lambda: setattr(bench.clock, "cpu", 2.5))
-    [cost] = bench.extract(cost=lambda usage: usage.core_seconds * 10).costs
-    assert (cost.usage.records, cost.usage.core_seconds, cost.cost) == (2, 2.5, 25.0)
+    [cost] = bench.extract().costs
+    assert (cost.records, cost.core_seconds) == (2, 2.5)
     [path] = bench.paths("costs/")
     [line] = bench.store.get(path).data.splitlines()
     kept = json.loads(line)
-    assert (kept["topic"], kept["owner"], kept["records"], kept["cost"]) == (TOPIC, "sales", 2, 25.0)
+    assert (kept["topic"], kept["owner"], kept["records"], kept["cost"]) == (TOPIC, "sales", 2, 2.5)
 
 
 def test_an_idle_run_costs_nothing() -> None:
     bench = Bench()
     assert (bench.extract().costs, bench.paths("costs/")) == ((), [])
-
-
-def test_a_cost_function_that_fails_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.produce(1)
-
-    def broken(usage: Usage) -> float:
-        raise ZeroDivisionError(usage.topic)
-
-    with caplog.at_level(logging.WARNING):
-        report = bench.extract(cost=broken)
-    assert ([c.cost for c in report.costs], bench.commit().partitions[0].next) == ([None], 1)
-    assert "ZeroDivisionError" in caplog.text
-
-
-@pytest.mark.parametrize("said", [math.nan, math.inf])
-def test_a_cost_that_is_no_number_is_none(said: float, caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.produce(1)
-    with caplog.at_level(logging.WARNING):
-        report = bench.extract(cost=lambda usage: said)
-    assert [c.cost for c in report.costs] == [None]
-    [path] = bench.paths("costs/")
-    assert json.loads(bench.store.get(path).data)["cost"] is None
-    assert f"says {said}" in caplog.text
 
 
 def test_costs_that_cannot_be_kept_do_not_fail_the_run() -> None:
