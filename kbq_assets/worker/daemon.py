@@ -1,6 +1,6 @@
 """The process that forks Spark's Python workers: ``python -m kbq_assets.worker.daemon pyspark.worker``.
 
-It imports what tasks import and loads the kernels, once instead of in every worker.
+It imports the tasks' modules and loads the kernels once, not in every worker.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import sys
 from typing import Final
 
 MODULE: Final = "kbq_assets.worker.daemon"
-"""Its name, as Spark's `spark.python.daemon.module` takes it."""
+"""The module's name, for Spark's `spark.python.daemon.module`."""
 
 
 def load() -> None:
-    """Import and compile what a task needs."""
+    """Import and compile everything that a task needs."""
     import encodings.idna  # noqa: F401 (for the first connection)
 
     import kbq_assets.adapters.clock
@@ -28,7 +28,7 @@ def load() -> None:
 
 def main() -> None:
     """Load, then serve until Spark closes standard input."""
-    # Spark puts a zip of PySpark's sources first, from which every process would compile them anew.
+    # Spark puts a zip of PySpark's sources first; every process would compile them again.
     sys.path[:] = [entry for entry in sys.path if not entry.endswith("/pyspark.zip")]
     from kbq_assets.adapters.spark.daemon import serve
 

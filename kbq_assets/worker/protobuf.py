@@ -1,4 +1,4 @@
-"""Protobuf topics: messages become Avro records, a schema id per schema and message type."""
+"""Protobuf topics: messages become Avro records, with one schema id per schema and message type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.worker.translate import UNREADABLE, framed, problem, produced_ids, rejected, with_values
 
-#: Message types other than a schema's first have ids from here on, which follow from schema and type.
+#: Ids of message types other than a schema's first start here; schema and type determine them.
 FIRST_TYPE_ID = 2**30
 _MOST_INDEXES = 100
 #: Bytes of an index: an int.
@@ -28,7 +28,7 @@ _LONGEST_INDEX = 5
 
 @dataclass(frozen=True)
 class _Rows:
-    """How records of one message type are encoded, and under which id."""
+    """Encoder and schema of one message type, and its id."""
 
     schema_id: int
     schema: str
@@ -36,8 +36,8 @@ class _Rows:
 
 
 class ProtobufRows:
-    """Translates the values of one topic; is the registry of their Avro schemas. Raises ConfigurationError where protoc
-    is not installed."""
+    """Translates the values of one topic, and is the registry of their Avro schemas. Raises ConfigurationError if
+    protoc is not installed."""
 
     def __init__(self, settings: TopicSettings, registry: SchemaRegistry) -> None:
         self.business_time = settings.records.event_date
@@ -53,7 +53,7 @@ class ProtobufRows:
         return RegisteredSchema(schema_id, self._schemas[schema_id])
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """What an id means that is no schema's."""
+        """The rejection that an id stands for; None if the id is a schema's."""
         return problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
@@ -119,14 +119,14 @@ class ProtobufRows:
 
 
 def _type_id(schema_id: int, indexes: tuple[int, ...]) -> int:
-    """The same in every task: it stands in the names of files."""
+    """An id that is the same in every task, as file names contain it."""
     return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)
 
 
 def _indexes(body: bytes) -> tuple[tuple[int, ...], int] | None:
-    """The path to the message's type, and where the message begins; None for what is no such path.
+    """The path to the message's type, and the position of the message; None if there is no valid path.
 
-    Confluent's format: a count and as many indexes, zigzag varints; a single 0 stands for the first type.
+    Confluent's format: a count, then so many indexes, as zigzag varints; a single 0 means the first type.
     """
     count, position = _varint(body, 0)
     if count == 0:

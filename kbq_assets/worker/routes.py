@@ -1,4 +1,4 @@
-"""Which table a schema id's records go to, and under which staged schema."""
+"""The table and the staged schema of each schema id's records."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from kbq_assets.worker.table_selection import Choice
 
 
 class Routes:
-    """Routes of one topic. A schema that cannot be staged is a Problem, which stops the partition (E10). ``schemas``
-    are those of all routes so far, by fingerprint. With a ``choice`` each record says its table."""
+    """Routes of one topic. A schema that cannot be staged is rejected, which stops the partition (E10).
+
+    ``schemas`` are those of all routes so far, by fingerprint. With a ``choice`` each record chooses its table.
+    """
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Routes:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
 
     def tombstones(self) -> Route | None:
-        """The route of null values, None where they are not rows (`tombstones=row`)."""
+        """The route of null values; None unless they become rows (`tombstones=row`)."""
         if self._settings.records.tombstones != "row":
             return None
         if self._settings.records.format == "json":
@@ -83,8 +85,8 @@ class Routes:
         return self._route(tombstone_schema(metadata))
 
     def variant(self, table: str, schema: StagedSchema) -> Route:
-        """The route of a (table, schema) pair, asked for when the pair first comes up in a window. A table may be known
-        by its first record only: what depends on table and schema together is decided here."""
+        """The route of a (table, schema) pair, when the pair first occurs in a window. A record may choose its table,
+        so everything that depends on table and schema together is decided here."""
         route = Route(table, schema) if self._variants is None else self._variants.route(table, schema)
         check_fits(self._topic, TableReference.parse(route.table))
         self.schemas[route.schema.fingerprint] = route.schema.json
@@ -111,6 +113,6 @@ class Routes:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{table}: {error.message}")
 
     def _record_name(self, schema: StagedSchema) -> str:
-        """The producers' name of a record, "" where it is ours."""
+        """The producers' name of the record type; "" if KBQ made the type."""
         is_ours = schema.body is not BodyKind.AVRO or self._settings.records.is_json
         return "" if is_ours else schema.name

@@ -11,15 +11,15 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.select import Value
 
-#: What a record has without its content.
+#: Inputs that need no content of the record.
 _CONSTANT = ("topic", "record")
-#: Characters of a function's error that error rows show.
-_MOST_SAID = 200
+#: Most characters of a function's error in error rows.
+_MOST_SHOWN = 200
 
 
 class Choice:
-    """A topic's choice. ``inputs`` are what it needs of each record's content. Raises ConfigurationError for a function
-    that wants what it must not have."""
+    """A topic's choice. ``inputs`` are the parts of a record's content that it needs. Raises ConfigurationError if a
+    function asks for an input that it must not have."""
 
     def __init__(self, topic: str, settings: TopicSettings, find: Callable[[str], PythonRoute]) -> None:
         self._topic = topic
@@ -35,47 +35,49 @@ class Choice:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields it needs, by their dotted paths."""
+        """Dotted paths of the fields that it needs."""
         return _of(self.inputs, "field")
 
     @property
     def needs_headers(self) -> bool:
-        """Whether it needs headers."""
+        """Whether it needs any header."""
         return bool(_of(self.inputs, "header"))
 
     def table(self, record_name: str, values: tuple[Value, ...]) -> TableReference | RejectedSchema:
         """The table of records with these inputs. ``record_name`` is "" for tombstones and JSON."""
-        said = dict(zip(self.inputs, values, strict=True))
+        values_of = dict(zip(self.inputs, values, strict=True))
         name = record_name.rpartition(".")[2]
         found = (
-            self._filled(name, said) if self._function is None else self._answer(self._function, name, said)
+            self._filled(name, values_of)
+            if self._function is None
+            else self._answer(self._function, name, values_of)
         )
         return RejectedSchema(Reason.UNKNOWN_TABLE, found.why) if isinstance(found, Unknown) else found
 
-    def _filled(self, record_name: str, said: dict[str, Value]) -> TableReference | Unknown:
-        values = {"record": record_name, **{name: text_of(value) for name, value in said.items()}}
+    def _filled(self, record_name: str, values_of: dict[str, Value]) -> TableReference | Unknown:
+        values = {"record": record_name, **{name: text_of(value) for name, value in values_of.items()}}
         dataset, table = fill(self._dataset, values), fill(self._table, values)
         if isinstance(dataset, Unknown):
             return dataset
         return table if isinstance(table, Unknown) else self._names.table(dataset, table)
 
     def _answer(
-        self, route: PythonRoute, record_name: str, said: dict[str, Value]
+        self, route: PythonRoute, record_name: str, values_of: dict[str, Value]
     ) -> TableReference | Unknown | RejectedSchema:
-        key = said.get("key")
+        key = values_of.get("key")
         record = RoutedRecord(
             self._topic,
             record_name,
             key if isinstance(key, bytes) else None,
-            {name: _bytes(said[f"header.{name}"]) for name in _of(self.inputs, "header")},
-            {path: _plain(said[f"field.{path}"]) for path in self.fields},
+            {name: _bytes(values_of[f"header.{name}"]) for name in _of(self.inputs, "header")},
+            {path: _plain(values_of[f"field.{path}"]) for path in self.fields},
         )
         try:
             answer: object = route(record)
         except Exception as error:
-            # Somebody else's code: anything may come out of it, and its words may be personal.
-            words = "" if self._settings.privacy.decisions else f": {error}"[:_MOST_SAID]
-            return self._failed(f"raised {type(error).__name__}{words}")
+            # A user's code: it may raise anything, and its message may contain personal data.
+            message = "" if self._settings.privacy.decisions else f": {error}"[:_MOST_SHOWN]
+            return self._failed(f"raised {type(error).__name__}{message}")
         if answer is None:
             return Unknown(f"{self._settings.destination.route} knows no table")
         return (

@@ -17,17 +17,20 @@ from kbq_assets.core.config.variables import declared_in
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
-if TYPE_CHECKING:  # the driver needs this class's name, and none of what tasks import
+if TYPE_CHECKING:  # the driver needs this class's name, and not the imports of tasks
     from kbq_assets.worker.unit import WorkerPorts
 
-#: The worker's ports, kept between tasks: consumers, registry cache and connections are dear.
+#: The worker's ports, kept between tasks: consumers, registry cache and connections are expensive.
 _OPENED: list[tuple[Settings, WorkerPorts]] = []
 
 
 @dataclass(frozen=True)
 class UnitTask:
-    """What Spark ships: settings and this class's name. Raises ConfigurationError for a secret that would leave this
-    machine: to a cluster go references alone, which workers resolve."""
+    """The callable that Spark ships: settings and this class's name.
+
+    Raises ConfigurationError if a secret would leave this machine. A cluster gets only references, which workers
+    resolve.
+    """
 
     settings: Settings
 
@@ -44,7 +47,7 @@ class UnitTask:
 
 
 def _signed(outcome: UnitOutcome) -> UnitOutcome:
-    """An outcome that says which process read it, and how much memory that took at most since it started."""
+    """An outcome with the process that read it, and the most memory that this process ever used."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = peak if sys.platform == "darwin" else peak * 1024  # kilobytes elsewhere
     worker = f"{socket.gethostname()}:{os.getpid()}"
@@ -69,8 +72,8 @@ def _refuse_plain_secrets(settings: Settings) -> None:
     plain += [f"the Kafka option {name}" for name in plain_secrets(settings.kafka.options)]
     if plain:
         raise ConfigurationError(
-            f"{', '.join(plain)}: the secret itself would be sent to Spark's workers",
-            next_step="write a reference, such as env:NAME or file:PATH, which each worker looks up by itself; instead"
+            f"{', '.join(plain)}: the secret itself would go to Spark's workers",
+            next_step="write a reference such as env:NAME or file:PATH, which each worker resolves; instead"
             " of a user in KBQ_REGISTRY_URL set KBQ_REGISTRY_USERNAME and KBQ_REGISTRY_PASSWORD",
         )
 

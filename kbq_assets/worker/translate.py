@@ -1,7 +1,7 @@
-"""Topics whose values are not Avro: a translator makes them so, before anything is validated and staged.
+"""Translators turn values that are not Avro into Avro, before they are validated and staged.
 
-It gives each record a framed Avro value under a schema id of its own making, and is the registry of these. Keys,
-headers, offsets and times stay; error rows show what was produced.
+A translator gives each record a framed Avro value under its own schema id, and is the registry of these ids. Keys,
+headers, offsets and times stay. Error rows show the produced value.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import BAD_MAGIC, SHORT, split_prefix
 from kbq_assets.wire.records.reasons import Reason
 
-#: Schema ids from here on stand for the reason why a value is no row.
+#: Schema ids from here on stand for the reason why a value cannot become a row.
 FIRST_REASON_ID: Final = 2**31 - 256
-#: Different messages of one task, whose ids are those before; what more there is has the last one's id.
+#: Most different messages of one task; their ids come just before. Further messages share the last id.
 _MOST_MESSAGES: Final = 50
-#: Ids from here on are ours: no registry gets so far, and what a producer writes has no schema.
+#: KBQ's own ids start here. No registry counts so far; a produced id in this range has no schema.
 FIRST_OWN_ID: Final = FIRST_REASON_ID - _MOST_MESSAGES
-#: In the place of such an id.
+#: Replaces a produced id in this range.
 _NO_SCHEMA: Final = -4
 UNREADABLE: Final = {
     BAD_MAGIC: Reason.WRONG_MAGIC,
@@ -32,21 +32,21 @@ UNREADABLE: Final = {
 
 
 class ValueTranslator(SchemaRegistry, Protocol):
-    """Guarantees: as many records as came, in their order; null stays null."""
+    """Guarantees: the same number of records, in the same order; null stays null."""
 
     @property
     def business_time(self) -> BusinessTime | None:
-        """Where the event date comes from in translated values, None for the Kafka time."""
+        """Source of the event date in translated values; None for the Kafka time."""
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """What an id says of its records where it stands for a reason; None for a schema."""
+        """The rejection that an id stands for; None if the id is a schema's."""
 
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records with framed Avro values. Raises Unavailable."""
 
 
 def produced_ids(chunk: Chunk) -> Longs:
-    """The schema id of each record as it was produced; below 0 for null, and for what `UNREADABLE` says."""
+    """The produced schema id of each record; below 0 for null, and for the cases of `UNREADABLE`."""
     ids = split_prefix(chunk)
     ids[ids >= FIRST_OWN_ID] = _NO_SCHEMA
     return ids
@@ -58,12 +58,12 @@ def framed(schema_id: int, body: bytes = b"") -> bytes:
 
 
 def rejected(reason: Reason) -> bytes:
-    """In the place of a value that is no row."""
+    """Replaces a value that cannot become a row."""
     return framed(FIRST_REASON_ID + reason)
 
 
 def problem(schema_id: int) -> RejectedSchema | None:
-    """What an id says of its records where it stands for a reason; None for a schema."""
+    """The rejection that an id stands for; None if the id is a schema's."""
     if schema_id < FIRST_REASON_ID:
         return None
     reason = Reason(schema_id - FIRST_REASON_ID)
@@ -71,7 +71,7 @@ def problem(schema_id: int) -> RejectedSchema | None:
 
 
 class Messages:
-    """Schema ids that stand for messages: why the records of a schema, or a single one, must not be staged."""
+    """Schema ids that stand for messages: why records must not be staged."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []
@@ -84,7 +84,7 @@ class Messages:
         return FIRST_REASON_ID - 1 - (self._messages.index(message) if known else _MOST_MESSAGES - 1)
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """What an id says of its records, where it stands for a message or a reason; None for a schema."""
+        """The rejection that an id stands for; None if the id is a schema's."""
         index = FIRST_REASON_ID - 1 - schema_id
         if not 0 <= index < len(self._messages):
             return problem(schema_id)

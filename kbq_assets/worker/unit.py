@@ -41,7 +41,7 @@ LOGGER: Final = logging.getLogger("kbq.staging")
 
 
 def random_attempt() -> str:
-    """A folder name no other attempt has: a zombie overwrites nothing."""
+    """A folder name that no other attempt has, so a zombie overwrites nothing."""
     return uuid.uuid4().hex[:20]
 
 
@@ -53,8 +53,8 @@ def _no_route(name: str) -> PythonRoute:
 
 @dataclass(frozen=True)
 class WorkerPorts:
-    """The world of a task. ``pseudonyms`` and ``seal_key`` are asked for by topics with personal data alone;
-    ``find_route`` knows other packages' routes by name."""
+    """What a task needs. Only topics with personal data call ``pseudonyms`` and ``seal_key``; ``find_route`` finds
+    routes of other packages by name."""
 
     store: ObjectStore
     source: RecordSource
@@ -67,8 +67,11 @@ class WorkerPorts:
 
 
 def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOutcome]:
-    """Read a task's units one after another, as long as the task may take. Once something was out of reach, none
-    waits for the brokers as long again: where they all are away, each unit would wait its whole time."""
+    """Read a task's units one after another, within the task's time.
+
+    After one unit found a remote system out of reach, the next ones do not wait for brokers: if all brokers are down,
+    each unit would wait its whole time.
+    """
     started, waited = ports.clock.monotonic(), _seconds_waited(units[0], ports.clock.now_ms())
     is_patient = True
     for number, unit in enumerate(units):
@@ -82,7 +85,7 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
 
 
 def _seconds_waited(unit: Unit, now_ms: int) -> float:
-    """How long a task waited for an executor. None where the clocks of driver and worker cannot both be right."""
+    """Seconds that a task waited for an executor; 0 if the clocks of driver and worker contradict each other."""
     seconds = (now_ms - unit.handed_ms) / 1000
     return seconds if unit.handed_ms and 0 <= seconds < unit.task_seconds else 0.0
 
@@ -90,8 +93,8 @@ def _seconds_waited(unit: Unit, now_ms: int) -> float:
 def extract_unit(
     unit: Unit, ports: WorkerPorts, seconds: float = math.inf, *, is_patient: bool = True
 ) -> UnitOutcome:
-    """Read a unit, for at most ``seconds``. Raises no Exception: the outcome has the failure, and the windows finished
-    before it."""
+    """Read a unit, for at most ``seconds``. It raises no Exception: the outcome has the failure, and the windows
+    finished before it."""
     started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
     read = _Read()
     stop: Stop | None = None
@@ -125,7 +128,7 @@ def extract_unit(
 
 @dataclass
 class _Read:
-    """What a task has so far."""
+    """A unit's results so far."""
 
     windows: list[Window] = field(default_factory=list)
     opened_ms: list[int] = field(default_factory=list)
@@ -134,13 +137,13 @@ class _Read:
     variants: SchemaVariants | None = None
 
     def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
-        """Take note of a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
+        """Note a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
         if len(batch.chunk) == 0:
             return
         if int(batch.chunk.offsets[0]) < range_.from_offset:
             raise OffsetOutOfRange(
-                f"{range_}: there are records before it where there were none: the log was truncated",
-                next_step="kbq plan names the commands that go on",
+                f"{range_}: the log was truncated: records precede the range where there were none",
+                next_step="kbq plan shows the commands that fix it",
             )
         self.epoch_until = int(batch.chunk.offsets[-1]) + 1
         if self.first_leader_epoch < 0:
@@ -153,8 +156,8 @@ class _Read:
 
 
 def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
-    """A duplicate attempt checks the commit first: Spark may run a task twice. The commit may well be before the unit:
-    what is below it is being read, or waits to be published."""
+    """Whether another attempt published the unit: Spark may run a task twice. The commit may be below the unit, while
+    earlier slices are read or wait to be published."""
     tp = unit.range.topic_partition
     path = commit_path(tp.topic, shard_of(tp.partition))
     try:
@@ -167,20 +170,20 @@ def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
 def _open(
     unit: Unit, ports: WorkerPorts, read: _Read, wait_seconds: float
 ) -> tuple[Iterator[RecordBatch], Callable[[int], WindowWriter]]:
-    """The unit's batches, and what writes a window from a position on."""
+    """The unit's batches, and a function that opens the writer of a window from a position on."""
     settings, attempt = unit.settings, ports.new_attempt()
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
     choice = Choice(topic, settings, ports.find_route) if settings.destination.by_record else None
     translator, routes = _routes(topic, settings, ports, read.variants, choice)
     is_accepting = unit.accept_errors_until > unit.range.from_offset
-    # Else records of schemas that nobody decided about stop their window.
+    # Otherwise records of schemas with undecided fields stop their window.
     copies = None
     if settings.privacy.decisions or is_accepting:
         copies = ErrorCopies.of(settings, ports.seal_key, ports.registry)
     records = settings.records
     to_errors = "error_table" in (records.errors, records.tombstones) or unit.accept_errors_until > 0
-    to_errors |= choice is not None  # what chooses no table
+    to_errors |= choice is not None  # records without a table
     batches = ports.source.read(
         unit.read_range,
         leader_epoch=unit.leader_epoch,
@@ -223,7 +226,7 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, i
 
 
 def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:
-    """Where schemas go that contradict their table; None where they park it, or cannot. A payload's never changes."""
+    """Variants for schemas that contradict their table; None if such tables are parked, or cannot occur (payloads)."""
     if settings.destination.on_incompatible == PARK or settings.records.format == "json":
         return None
     return SchemaVariants(ports.store, settings.destination.on_incompatible)
@@ -236,7 +239,7 @@ def _routes(
     variants: SchemaVariants | None,
     choice: Choice | None,
 ) -> tuple[ValueTranslator | None, Routes]:
-    """Where records go, and who translates them before, if they have to be."""
+    """The translator of a topic's values, if it needs one, and its routes."""
     translator = _translator(topic, settings, ports)
     if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
         translator = PersonalData(settings, ports.registry, ports.pseudonyms(), translator)
@@ -251,7 +254,7 @@ def _routes(
 
 
 def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> ValueTranslator | None:
-    """Who makes Avro of a topic's values; None where they are staged as they are."""
+    """The translator of a topic's values to Avro; None if they are staged as they are."""
     if settings.records.is_json:
         schema = settings.records.declared
         privacy = JsonPrivacy(settings, ports.pseudonyms(), schema) if settings.privacy.decisions else None
@@ -260,7 +263,7 @@ def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> Valu
         registry = ports.registry if settings.records.format == "json_schema" else None
         return JsonColumns(topic, settings, ports.store, registry, privacy, schema)
     if settings.records.format == "protobuf":
-        # Google's library and protoc are not for topics that need neither.
+        # Imported here, as other topics need neither Google's library nor protoc.
         from kbq_assets.worker.protobuf import ProtobufRows
 
         return ProtobufRows(settings, ports.registry)

@@ -1,4 +1,4 @@
-"""What the install step prepares: all kernels that workers run, and the classes of Spark's JVM."""
+"""Prepared at installation: the kernels that workers run, and the class archive of Spark's JVM."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from kbq_assets.wire import warm
 
 
 def warm_up() -> None:
-    """Compile all kernels, some 10 s, or load them from the disk cache, .3 s."""
+    """Compile all kernels (about 10 s), or load them from the disk cache (0.3 s)."""
     warm.warm_up()
     native.warm_up()
     kernels.warm_up()
 
 
 def main() -> None:
-    """Compile, and write the archive of classes: a first run need wait for neither."""
+    """Compile, and write the class archive, so that the first run waits for neither."""
     from kbq_assets.adapters.java import find_java
     from kbq_assets.adapters.spark.classes import write_archive
 
     warm_up()
     if write_archive(find_java()) is None:
-        print("this Java writes no archive of classes: Spark starts without, 3 s slower")
+        print("this Java cannot write a class archive: Spark starts 3 s slower without it")
 
 
 if __name__ == "__main__":

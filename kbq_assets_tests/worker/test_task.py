@@ -48,7 +48,7 @@ def settings(**environ: str) -> Settings:
 def test_a_plain_secret_does_not_leave_for_a_cluster(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         UnitTask(settings(**CLUSTER, **{name: value}))
-    assert "secret itself would be sent" in str(refused.value)
+    assert "secret itself would go to Spark's workers" in str(refused.value)
     assert CANARY not in str(refused.value)
 
 

@@ -1,6 +1,6 @@
-"""The checks by name: what each promises, how bad it is where it fails, and which may hold a load.
+"""The checks by name: what each promises, how severe a failure is, and which may block a load.
 
-WARN is what may pass without anybody: late, many errors, long lists. ERROR is what goes on only when somebody looks.
+A WARN may end by itself: late data, many errors, long lists. An ERROR needs an operator.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Final
 
 @dataclass(frozen=True)
 class CheckKind:
-    """One check. ``about`` is topic or table: what its results are of. ``side`` is where it shows: staged files, or
-    warehouse tables. ``blockable``: a load can decide it from what it reads anyway."""
+    """One check."""
 
     meaning: str
     severity: str
+    #: its results are about a `topic` or a `table`
     about: str
-    side: str
+    #: the asset that shows it: staged files or warehouse tables
+    asset: str
+    #: a load can decide it from what it reads anyway
     blockable: bool = False
 
 
@@ -44,26 +46,26 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         ERROR, "topic", STAGED, blockable=True,
     ),
     PARTITIONS_RUN: CheckKind(
-        "Extraction goes on everywhere. Where it stopped, the message names the commands.", ERROR, "topic", STAGED
+        "Extraction runs in every partition. If one is stopped, the message names the commands.", ERROR, "topic", STAGED
     ),
     ERRORS_FEW: CheckKind(
-        "Few of the records read lately are bad (max_error_share): of the windows that the commit still lists, which "
-        "are those not loaded yet and those of the last extraction.",
+        "Few of the latest records are bad (max_error_share). The latest records are those of windows that the commit "
+        "still lists: windows not loaded yet, and those of the last extraction.",
         WARN, "topic", STAGED, blockable=True,
     ),
     LAG_SHORT: CheckKind(
-        "Few records wait on the broker (max_lag_records), none for long (max_lag_seconds).", WARN, "topic", STAGED
+        "Few records wait on the broker (max_lag_records), and none for long (max_lag_seconds).", WARN, "topic", STAGED
     ),
     COMMITS_SMALL: CheckKind(
-        "No commit lists so many files that are not loaded that every write of it is slow.", WARN, "topic", STAGED
+        "No commit lists so many unloaded files that every write of it is slow.", WARN, "topic", STAGED
     ),
     ROWS_MATCH: CheckKind(
-        "Each load job's output rows equal the rows of the files it loaded (PROTOCOL L4), and the rows committed are "
-        "loaded, waiting or in quarantine.",
+        "Each load job's output rows equal the rows of its files (PROTOCOL L4), and all committed rows are loaded, "
+        "waiting or in quarantine.",
         ERROR, "table", WAREHOUSE, blockable=True,
     ),
     TABLES_LOAD: CheckKind(
-        "Every table is being loaded. Where one is parked, the message names the command.", ERROR, "table", WAREHOUSE
+        "Every table is being loaded. If one is parked, the message names the command.", ERROR, "table", WAREHOUSE
     ),
     DATA_FRESH: CheckKind(
         "No record is missing from its table for long (max_age_seconds), unread or not yet loaded, by its Kafka time. "
@@ -72,11 +74,11 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
     ),
     COUNTS_AGREE: CheckKind(
         "The warehouse, counted by topic, partition and epoch, has what was loaded and committed, once "
-        "(`kbq reconcile --counts`). Not part of any load: asked by a person or by the schedule.",
+        "(`kbq reconcile --counts`). Not part of a load: a person or the schedule runs it.",
         ERROR, "table", WAREHOUSE,
     ),
 }  # fmt: skip
 
-#: Checks that the option `blocking` may name. The others need the broker or a query, which a load does not ask; and to
-#: hold back what is late makes it later.
+#: Checks that the option `blocking` may name. The others need the broker or a query, which a load does not use; and
+#: blocking late data makes it later.
 BLOCKABLE: Final = tuple(name for name, kind in CHECKS.items() if kind.blockable)

@@ -1,7 +1,7 @@
-"""What is wrong, from state alone: results as values, and the topics whose files wait because of them (PROTOCOL L9).
+"""Checks of state alone: results as values, and the load blocks that follow from them (PROTOCOL L9).
 
-Commits must be as new as the tables' states, or newer: what has been loaded was committed before. A load view is read
-in that order.
+Commits must be at least as new as the tables' states, as loaded rows were committed before. A load view reads them in
+that order.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
-#: Files of one commit object from which on it is called large: some 4 MB, rewritten with every window published.
+#: A commit object with more files is large: about 4 MB, rewritten with every published window.
 MANY_FILES: Final = 10_000
-#: Findings that a message names; the others are counted.
+#: Findings that a message names; it counts the others.
 _NAMED: Final = 5
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check of one topic or table. ``commands`` are the operator's next steps, where it failed.
-
-    ``blocks``: the topic's files wait until it passes. ``numbers`` are what was measured.
-    """
+    """One check of one topic or table."""
 
     check: str
+    #: the topic or table
     subject: str
     message: str
     passed: bool = True
+    #: the operator's next steps, if it failed
     commands: tuple[str, ...] = ()
+    #: the topic's files wait until the check passes
     blocks: bool = False
+    #: measured values
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -55,7 +56,7 @@ class CheckResult:
 
     @property
     def line(self) -> str:
-        """In one line, with the next step."""
+        """The result in one line, with the next step."""
         blocked = "; its files are not loaded until this passes" if self.blocks else ""
         following = " or ".join(f"`{command}`" for command in self.commands)
         return f"{self.subject}: {self.message}{blocked}" + (f"; next: {following}" if following else "")
@@ -76,19 +77,21 @@ class LoadBlock:
 
 @dataclass(frozen=True)
 class TopicLag:
-    """What waits on the broker: positions, the partition with most of them, and partitions with a record that has
-    waited for longer than ``max_lag_seconds``, or ``max_age_seconds``."""
+    """Unread positions of a topic."""
 
     positions: int = 0
+    #: number of partitions with unread positions
     behind: int = 0
+    #: partitions with a record that has waited longer than ``max_lag_seconds``
     late: tuple[TopicPartition, ...] = ()
+    #: partitions with a record that has waited longer than ``max_age_seconds``
     stale: tuple[TopicPartition, ...] = ()
 
 
 def failed(
     check: str, subject: str, findings: Collection[str], commands: Iterable[str], **numbers: float
 ) -> CheckResult:
-    """A failed check, its first findings named."""
+    """A failed check, with its first findings."""
     return CheckResult(check, subject, in_words(findings), False, tuple(commands), numbers=numbers)
 
 
@@ -102,7 +105,7 @@ def in_words(findings: Collection[str]) -> str:
 
 
 def commit_findings(commit: Commit) -> list[str]:
-    """What contradicts itself in a commit: holes, overlaps, counts that do not add up."""
+    """Contradictions in a commit: holes, overlaps, counts that do not add up."""
     return [finding for partition in commit.partitions for finding in _partition_findings(commit, partition)]
 
 
@@ -145,8 +148,8 @@ def _window_findings(
 
 
 def _hole_between(window: Window) -> Iterator[str]:
-    """Files of a table and schema follow each other and end where the window does (E8). Some may have been loaded, or
-    set aside for a parked table: then all of them."""
+    """Gaps between a window's files: those of one table and schema follow each other and end with the window (E8),
+    unless all of them were loaded or moved to a backlog."""
 
     def series(file: StagedFile) -> tuple[TableReference, int]:
         return file.table, file.name.schema_id
@@ -162,7 +165,7 @@ def _hole_between(window: Window) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """How far a table has rows of a partition and epoch."""
+    """The position up to which a table has rows of a partition and epoch."""
 
     table: TableReference
     topic_partition: TopicPartition
@@ -171,7 +174,7 @@ class Loaded:
 
 
 def loaded_marks(table: TableReference, state: TableState) -> list[Loaded]:
-    """A table's marks (`core.loading.mark_key`), the highest of all schemas."""
+    """A table's marks, the highest of all schemas (core/loading/table_state.py)."""
     highest: dict[tuple[str, str, str], int] = {}
     for key, until in state.marks.items():
         topic, partition, epoch, _ = key.rsplit("/", 3)
@@ -184,12 +187,12 @@ def loaded_marks(table: TableReference, state: TableState) -> list[Loaded]:
 
 
 def topics_of(state: TableState) -> set[str]:
-    """Topics of which a table has rows."""
+    """Topics with rows in a table."""
     return {key.rsplit("/", 3)[0] for key in state.marks}
 
 
 def beyond_commit(commits: Iterable[Commit], marks: Iterable[Loaded]) -> dict[str, list[str]]:
-    """Per topic, rows that are loaded from beyond what is committed: the commit is older than the table."""
+    """Rows per topic that were loaded from beyond the commit: then the commit is older than the table."""
     found: dict[str, list[str]] = {}
     positions = {
         commit.topic_partition(p): (commit, s) for commit in commits for p, s in commit.partitions.items()
@@ -201,13 +204,13 @@ def beyond_commit(commits: Iterable[Commit], marks: Iterable[Loaded]) -> dict[st
         if mark.until > state.next or mark.epoch > commit.epoch:
             found.setdefault(commit.topic, []).append(
                 f"{mark.table} has rows of {mark.topic_partition} up to {mark.until} in epoch {mark.epoch}, "
-                f"the commit stands at {state.next} in epoch {commit.epoch}"
+                f"the commit is at {state.next} in epoch {commit.epoch}"
             )
     return found
 
 
 def contiguous_result(topic: str, findings: Collection[str]) -> CheckResult:
-    """Whether offsets follow each other."""
+    """Whether a topic's positions are contiguous."""
     if not findings:
         return CheckResult(CONTIGUOUS, topic, "every position is accounted for")
     commands = ("restore commits/ and tables/ of one moment", f"kbq reconcile --topic {topic}")
@@ -218,7 +221,7 @@ def contiguous_result(topic: str, findings: Collection[str]) -> CheckResult:
 
 
 def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings) -> CheckResult:
-    """The share of bad records in the windows that the commit lists. Few records are not judged by their share."""
+    """The share of bad records in the windows that the commit lists, if they have enough records."""
     counts = [w.counts for c in commits for p in c.partitions.values() for w in p.windows]
     records, errors = sum(c.records for c in counts), sum(c.errors for c in counts)
     share = errors / records if records else 0.0
@@ -233,7 +236,7 @@ def error_result(topic: str, commits: Iterable[Commit], settings: TopicSettings)
 
 
 def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> CheckResult:
-    """Whether commits are small enough to be rewritten with every window."""
+    """Whether commits are small enough to rewrite with every window."""
     files = max((sum(1 for _ in commit.files) for commit in commits), default=0)
     message = f"{files:,} files in its largest commit object"
     if files <= MANY_FILES:
@@ -244,14 +247,14 @@ def small_result(topic: str, commits: Iterable[Commit], *, blocked: bool) -> Che
 
 
 def lag_of(state: PartitionCommit | None, broker: BrokerOffsets, settings: TopicSettings) -> int:
-    """Positions that one partition has yet to read. What retention has taken is not to be read any more."""
+    """Unread positions of one partition, without those that retention deleted."""
     if state is None:
         return 0 if settings.extraction.start == "latest" else broker.latest - broker.earliest
     return max(0, broker.latest - max(state.next, broker.earliest))
 
 
 def lag_seconds(settings: TopicSettings) -> int:
-    """How long a record may wait on the broker, 0 for any time: small data is allowed to wait besides."""
+    """Longest wait of a record on the broker (0: any), plus the time that small data may wait."""
     waits = (
         settings.extraction.max_wait_seconds
         if settings.extraction.min_records or settings.extraction.min_bytes
@@ -281,7 +284,7 @@ def lag_result(topic: str, lag: TopicLag, settings: TopicSettings) -> CheckResul
 def fresh_result(
     topic: str, waiting: Mapping[TableReference, int], lag: TopicLag, settings: TopicSettings, now_ms: int
 ) -> CheckResult:
-    """Whether what happened ``max_age_seconds`` ago is in the tables. ``waiting``: the Kafka time of each table's
+    """Whether records older than ``max_age_seconds`` are in the tables. ``waiting`` has the Kafka time of each table's
     oldest record that is committed and not loaded."""
     oldest = max((now_ms - ms for ms in waiting.values()), default=0) / 1000
     limit, findings = settings.checks.max_age_seconds, []
@@ -304,7 +307,7 @@ def fresh_result(
 
 
 def _places(partitions: Collection[TopicPartition]) -> str:
-    """Partitions of one topic: ``3 partitions ([0], [4], [7])``."""
+    """Partitions of one topic as text: ``3 partitions ([0], [4], [7])``."""
     numbers = [f"[{tp.partition}]" for tp in sorted(partitions)]
     named = ", ".join(numbers[:_NAMED]) + (", …" if len(numbers) > _NAMED else "")
     return f"{len(numbers)} partitions ({named})" if len(numbers) > 1 else f"partition {named}"
@@ -314,7 +317,7 @@ def _places(partitions: Collection[TopicPartition]) -> str:
 
 
 def rows_result(table: TableReference, state: TableState, findings: Collection[str] = ()) -> CheckResult:
-    """Whether jobs loaded the rows of their files. ``findings``: rows committed that are nowhere."""
+    """Whether jobs loaded the rows of their files. ``findings`` name committed rows that are missing or double."""
     differing = state.new_mismatches
     named = [f"job {m.job_id} loaded {m.actual:,} rows of files with {m.expected:,}" for m in differing]
     if not (named or findings):

@@ -1,5 +1,7 @@
-"""What runs say about themselves, in `metrics/`: totals that no other swap knows, and signs of life. Best effort: a run
-that is killed before its end is missing in them, and no decision depends on them."""
+"""Totals of runs and their signs of life, in `metrics/`, for numbers that no other swap stores.
+
+They are best effort: a killed run is missing, and no decision depends on them.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ EXTRACTION: Final = "extraction"
 LOADING: Final = "loading"
 CLEANING: Final = "cleaning"
 KINDS: Final = (EXTRACTION, LOADING, CLEANING)
-#: How many runs a total remembers: a swap whose reply was lost is not counted again.
+#: Runs that a total remembers, so that a swap whose reply was lost does not count twice.
 _REMEMBERED: Final = 8
 
 
 @dataclass(frozen=True)
 class WorkerUse:
-    """What one worker process did in a run: units, seconds in them, the most memory that it ever held."""
+    """A worker process in a run: units, seconds in them, the most memory that it ever held."""
 
     units: int = 0
     seconds: float = 0.0
@@ -40,14 +42,14 @@ class WorkerUse:
 
 
 def skew(workers: Iterable[WorkerUse]) -> float:
-    """How much longer the busiest worker was busy than the average: 1.0 is even, 0.0 where nobody worked."""
+    """Busy time of the busiest worker over the average: 1.0 is even, 0.0 if none worked."""
     seconds = [worker.seconds for worker in workers]
     return max(seconds) * len(seconds) / sum(seconds) if sum(seconds) > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class TopicCost:
-    """Processor seconds of a topic so far. ``cost`` also holds what another cost function gave to former runs."""
+    """A topic's processor seconds so far. ``cost`` also keeps what earlier versions' cost functions returned."""
 
     owner: str = ""
     cost_center: str = ""
@@ -55,7 +57,7 @@ class TopicCost:
     core_seconds: float = 0.0
 
     def plus(self, used: Usage) -> TopicCost:
-        """With one more run, whose owner counts."""
+        """With one more run; its owner replaces the earlier one."""
         return TopicCost(
             used.owner,
             used.cost_center,
@@ -66,28 +68,31 @@ class TopicCost:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """`metrics/<kind>.json`: the runs of one kind that came to their end.
-
-    ``succeeded``: nothing in them failed; the last one ended at ``succeeded_ms``, the last of all at ``ended_ms``, by
-    local clocks. ``lost_files`` were staged and not published, ``orphans`` and ``done_files`` deleted. ``workers``
-    are those of the last run that read anything, the busiest first. ``recent`` are the last runs counted.
-    """
+    """`metrics/<kind>.json`: the finished runs of one kind."""
 
     runs: int = 0
+    #: runs without a failure
     succeeded: int = 0
     seconds: float = 0.0
+    #: end of the last run, by a local clock
     ended_ms: int = 0
+    #: end of the last successful run, by a local clock
     succeeded_ms: int = 0
+    #: staged and not published
     lost_files: int = 0
+    #: deleted
     orphans: int = 0
+    #: deleted
     done_files: int = 0
     costs: Mapping[str, TopicCost] = field(default_factory=dict)
+    #: of the last run that read anything, the busiest first
     workers: tuple[WorkerUse, ...] = ()
+    #: the last runs counted
     recent: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def plus(self, run: RunEnd) -> RunTotals:
-        """With one more run; one that is counted already changes nothing."""
+        """With one more run. A run that is already counted changes nothing."""
         if run.run in self.recent:
             return self
         costs = dict(self.costs)
@@ -126,7 +131,7 @@ class RunEnd:
 
 @dataclass(frozen=True)
 class SignOfLife:
-    """`metrics/runs/<run>.json`, while a run reads: how many units are in tasks now, and what workers did so far."""
+    """`metrics/runs/<run>.json`, while a run reads: units in tasks now, and workers so far."""
 
     kind: str
     units: int = 0
@@ -135,10 +140,10 @@ class SignOfLife:
 
 
 def totals_path(kind: str) -> str:
-    """Where the totals of a kind of run stand."""
+    """Path of the totals of one kind of run."""
     return f"{METRICS}{kind}.json"
 
 
 def sign_path(run: str) -> str:
-    """Where a run shows that it lives."""
+    """Path of a run's sign of life."""
     return f"{RUNS}{run}.json"

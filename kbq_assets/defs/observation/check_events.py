@@ -44,7 +44,7 @@ OF_RUNS: Final[Mapping[Role, tuple[str, ...]]] = {
 def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
     """The asset that shows a check."""
     keys = (translator.staged_files, translator.warehouse_tables)
-    return next(key for key in keys if key.path[-1] == CHECKS[check].side)
+    return next(key for key in keys if key.path[-1] == CHECKS[check].asset)
 
 
 def evaluations(

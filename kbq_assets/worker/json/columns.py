@@ -1,9 +1,8 @@
 """JSON topics as tables with columns: documents become Avro records, by versions of an inferred schema that only grows.
 
-A version takes the place of a schema id, so later stages see Avro only. An inferred schema grows by compare-and-swap
-*before* anything is staged under its next version: two tasks that find new fields at once add both, and a zombie's
-version is one that others had to know. What a task does not know yet waits in the side column; nothing is lost
-by using an old version.
+A version takes the place of a schema id, so later stages see only Avro. The inferred schema grows by compare-and-swap
+*before* anything is staged under its next version. So two tasks that find new fields at once add both, and a zombie's
+version is known to all. Fields that a task does not know yet go to the side column, so an old version loses nothing.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class _Version:
 class JsonColumns:
     """Translates the values of one topic, and is the registry of its versions.
 
-    With ``registry``, values have Confluent's prefix and a JSON Schema, whose columns are there from the start. With
-    ``schema``, all columns are those that it declares.
+    With ``registry``, values have Confluent's prefix and a JSON Schema, which declares columns up front. With
+    ``schema``, only the columns that it declares exist.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class JsonColumns:
 
     @property
     def business_time(self) -> BusinessTime | None:
-        """Where the event date comes from: a staged field."""
+        """The source of the event date: a staged field."""
         return BusinessTime((EVENT_TIME,)) if self._business_time else None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -91,12 +90,12 @@ class JsonColumns:
         return RegisteredSchema(schema_id, json.dumps(schema))
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """What an id means that is no version."""
+        """The rejection that an id stands for; None if the id is a version."""
         return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records with framed Avro values. What is no JSON document gets the id of its reason, null stays
-        null. Raises Unavailable."""
+        """The same records with framed Avro values. A value that is not a JSON document gets the id of its reason; null
+        stays null. Raises Unavailable."""
         values: list[bytes | None] = [None] * len(chunk)
         bare, refused = self._bare(chunk)
         leftover: dict[int, object] = {}
@@ -129,13 +128,13 @@ class JsonColumns:
         return document if self._privacy is None else self._privacy.redacted(document)
 
     def _unparsed(self, text: str, error: UndecidedField | ValueError) -> bytes:
-        """A document that no object holds: it repeats a key, or has a number of thousands of digits."""
+        """A document that cannot be an object: it repeats a key, or has a number with thousands of digits."""
         if self._privacy is not None:
             return self._privacy.refusal(error)
         return self._framed(self._current.rows.raw(text), None)
 
     def _bare(self, chunk: Chunk) -> tuple[Chunk, dict[int, bytes]]:
-        """Documents without their prefix, and what stands in the place of those that are none."""
+        """Documents without their prefix, and the replacements of values that are not documents."""
         bare, refused, good = chunk, dict[int, bytes](), np.flatnonzero(chunk.starts >= 0)
         if self._registry is not None:
             ids = produced_ids(chunk)
@@ -154,7 +153,7 @@ class JsonColumns:
         return bare, refused | {int(good[i]): rejected(Reason(int(reasons[i]))) for i in bad.tolist()}
 
     def _refusal(self, schema_id: int) -> bytes:
-        """In the place of documents of a schema id; b"" where they can be read, now that its columns are there."""
+        """The replacement of documents of a schema id; b"" if they can be read, with all columns in place."""
         if schema_id < 0:
             return rejected(UNREADABLE[schema_id])
         if schema_id not in self._declared:
@@ -195,7 +194,7 @@ class JsonColumns:
         return framed(self._current.inferred.version, encoded + time)
 
     def _grow(self, grow: Callable[[InferredSchema], InferredSchema]) -> bool:
-        """Add columns for what had none; whether there are more now."""
+        """Add columns for unknown fields. Returns whether there are more columns now."""
         before = self._current.inferred.version
         while True:
             grown = grow(self._current.inferred)
@@ -204,7 +203,7 @@ class JsonColumns:
             try:
                 self._current = self._used(grown, self._write(grown))
             except (PreconditionFailed, UnknownOutcome):
-                self._current = self._read()  # somebody was faster, or we were: look again
+                self._current = self._read()  # lost, or unknown: read again
 
     def _write(self, inferred: InferredSchema) -> int:
         data, generation = codec.dumps(inferred), self._current.generation

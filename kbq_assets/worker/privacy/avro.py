@@ -1,7 +1,7 @@
 """Topics with personal data: decided fields are replaced before anything is validated for staging, routed or stored.
 
-Nothing of a value that cannot be rewritten is kept in the clear: error rows of such topics say where and why, and what
-only to the holder of a private key.
+A value that cannot be rewritten is never stored in the clear. Error rows of such topics show position and reason;
+only the holder of a private key can read the value.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Version:
-    """How records of one schema id are checked and rewritten."""
+    """Validator and rewriter of one schema id's records."""
 
     program: Program
     rewrite: Rewriter
 
 
 class PersonalData:
-    """Translates Avro values, or what another translator made Avro of. Raises ConfigurationError for decisions that
-    need keys where there are none."""
+    """Translates Avro values, or those of an ``inner`` translator. Raises ConfigurationError if a decision needs keys
+    and there are none."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class PersonalData:
         self._versions: dict[int, _Version | NotFound | UnstageableSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of rewritten records. Raises NotFound, Unavailable; UnstageableSchema where a decision is missing
-        or cannot be carried out."""
+        """The schema of rewritten records. Raises NotFound, Unavailable, and UnstageableSchema if a decision is
+        missing or impossible."""
         version = self._version(schema_id)
         if isinstance(version, Exception):
             raise version
         return RegisteredSchema(schema_id, json.dumps(version.rewrite.schema))
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records without personal data. Those of a schema that cannot be rewritten stay as they are: their
-        schema id says so, and they are never staged. Raises Unavailable."""
+        """The same records without personal data. Records whose schema cannot be rewritten get an id that keeps them
+        from being staged. Raises Unavailable."""
         source = chunk if self._inner is None else self._inner.translate(chunk)
         ids = produced_ids(source) if self._inner is None else split_prefix(source)
         values: list[bytes | None] = [None] * len(source)
@@ -96,7 +96,7 @@ class PersonalData:
         return without_keys(with_values(source, values), self._decisions, self._pseudonyms)
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """What an id means that is no schema's."""
+        """The rejection that an id stands for; None if the id is a schema's."""
         return problem(schema_id)
 
     def _rewrite(self, source: Chunk, schema_id: int, rows: list[int], values: list[bytes | None]) -> None:
@@ -139,18 +139,21 @@ class PersonalData:
         check_decided(schema, self._decisions)
         made = rewriter(schema, self._decisions, self._pseudonyms)
         record = avro.parse(schema)
-        assert isinstance(record, avro.RecordType)  # the rewriter has seen to it
+        assert isinstance(record, avro.RecordType)  # the rewriter guarantees it
         return _Version(compile_program(record, []), made)
 
 
 @dataclass(frozen=True)
 class ErrorCopies:
-    """What error rows hold of bad records that may be personal: those of topics that decide about personal data, and
-    those whose schema has tags that nobody decided about. ``key`` seals; without one all is withheld. With ``registry``
-    the tags of a record's schema say whether it may be personal; without one any may be."""
+    """Contents of error rows for bad records that may be personal.
+
+    Such records belong to topics with decisions about personal data, or have a schema with undecided tags.
+    """
 
     are_dropped: bool = False
+    #: seals the contents; without a key they are withheld
     key: SealKey | None = None
+    #: only records whose schema has tags may be personal; without a registry any may be
     registry: SchemaRegistry | None = None
     _tagged: dict[int, bool] = field(default_factory=dict)
 
@@ -158,15 +161,15 @@ class ErrorCopies:
     def of(
         cls, settings: TopicSettings, seal_key: Callable[[], SealKey | None], registry: SchemaRegistry
     ) -> ErrorCopies:
-        """The copies of a topic. Raises ConfigurationError where a key is wanted and there is none."""
+        """The copies of a topic. Raises ConfigurationError if it needs a key and there is none."""
         asked = None if settings.privacy.decisions else registry
         if settings.privacy.error_rows != "seal":
             return cls(are_dropped=settings.privacy.error_rows == "drop", registry=asked)
         key = seal_key()
         if key is None and settings.privacy.decisions:
             raise ConfigurationError(
-                "error rows are to be sealed, and there is no key",
-                next_step="set KBQ_PII_SEAL_KEY, on every worker: `kbq pii keygen` makes one",
+                "error rows must be sealed, and there is no key",
+                next_step="set KBQ_PII_SEAL_KEY on every worker: `kbq pii keygen` makes one",
             )
         return cls(key=key, registry=asked)
 
@@ -180,7 +183,7 @@ class ErrorCopies:
         return np.isin(ids, tagged)
 
     def of_records(self, chunk: Chunk, rows: NDArray[np.int64], tp: TopicPartition) -> Chunk:
-        """A chunk whose ``rows`` may be shown."""
+        """A chunk whose ``rows`` are safe to show."""
         values: list[bytes | None] = [None] * len(chunk)
         if self.key is not None and len(rows):
             from kbq_assets.wire.privacy.sealed_rows import seal_row
@@ -200,6 +203,6 @@ class ErrorCopies:
                 self._tagged[schema_id] = any(has_tag(text) for text in texts)
             except NotFound:
                 self._tagged[schema_id] = False
-            except UnstageableSchema:  # it cannot be read, so neither can its tags
+            except UnstageableSchema:  # unreadable, so its tags are unknown
                 self._tagged[schema_id] = True
         return self._tagged[schema_id]

@@ -1,4 +1,4 @@
-"""JSON topics with personal data: what a document and its key become before anything else sees them."""
+"""JSON topics with personal data: documents and keys are redacted before anything else reads them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PAYLOAD_SCHEMA: Final = {
 class JsonPrivacy:
     """The decisions about one topic; ``schema`` is a JSON Schema of all its documents.
 
-    Raises ConfigurationError for decisions that need keys where there are none.
+    Raises ConfigurationError if a decision needs keys and there are none.
     """
 
     def __init__(self, settings: TopicSettings, pseudonyms: Pseudonyms | None, schema: Any = None) -> None:
@@ -48,7 +48,7 @@ class JsonPrivacy:
         self._redactor.declare(declared(schema))
 
     def declare(self, schema: Any) -> None:
-        """Know the fields of a JSON Schema. What it tags is decided about."""
+        """Add the fields of a JSON Schema, whose tags are all decided."""
         self._redactor.declare(declared(schema))
 
     def redacted(self, document: object) -> Any:
@@ -56,13 +56,13 @@ class JsonPrivacy:
         return self._redactor(document)
 
     def refusal(self, error: UndecidedField | ValueError) -> bytes:
-        """In the place of a document that cannot be redacted."""
+        """Replaces a document that cannot be redacted."""
         if isinstance(error, UndecidedField):
             return framed(self.messages.id_of(f"pii says nothing about {error.place}"))
         return rejected(Reason.REPEATED_KEY if isinstance(error, RepeatedKey) else Reason.OUT_OF_RANGE)
 
     def without_keys(self, chunk: Chunk) -> Chunk:
-        """A chunk whose keys and headers may be staged."""
+        """A chunk whose keys and headers are safe to stage."""
         return without_keys(chunk, self.decisions, self._pseudonyms)
 
 
@@ -82,7 +82,7 @@ class PersonalPayloads:
         return RegisteredSchema(schema_id, json.dumps(_PAYLOAD_SCHEMA))
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
-        """What an id means that is no schema's."""
+        """The rejection that an id stands for; None if the id is a schema's."""
         return self._privacy.messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
@@ -103,19 +103,19 @@ class PersonalPayloads:
 
 
 def refuse_missing_keys(decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> None:
-    """Raise ConfigurationError where pseudonyms are wanted and there is no key for them."""
+    """Raise ConfigurationError if pseudonyms are needed and there is no key for them."""
     if pseudonyms is None and any(decision.action == "pseudonym" for decision in decisions):
         raise ConfigurationError(
-            "fields are to be pseudonyms, and there is no key", next_step="set KBQ_PII_KEYS, on every worker"
+            "fields must become pseudonyms, and there is no key", next_step="set KBQ_PII_KEYS on every worker"
         )
 
 
 def without_keys(chunk: Chunk, decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> Chunk:
-    """A chunk with keys as it is decided, and no headers that nobody asked for."""
+    """A chunk with keys as decided, and without headers that no option asks for."""
     keys = chunk.keys
     decision = next((each for each in decisions if each.path == KEY), None)
     if keys is not None and decision is not None and decision.action == "pseudonym":
-        assert pseudonyms is not None  # asked for when the unit began
+        assert pseudonyms is not None  # checked when the unit began
         found = [keys.get(row) for row in range(len(keys))]
         keys = Spans.of([None if k is None else pseudonyms.of(decision.context, k).encode() for k in found])
     return dataclasses.replace(chunk, keys=keys, late_headers=None)

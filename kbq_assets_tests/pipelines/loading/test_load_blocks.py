@@ -186,7 +186,7 @@ def test_a_commit_older_than_its_table_holds_its_topic() -> None:
     bench.store.swap(COMMIT, backup, bench.store.get(COMMIT).generation)
     found = LoadBlocks()(read_view(StateCache(bench.store)))
     assert found[TOPIC].check == CONTIGUOUS
-    assert "d.A has rows of shop.events[0] up to 3 in epoch 1, the commit stands at 1" in found[TOPIC].message
+    assert "d.A has rows of shop.events[0] up to 3 in epoch 1, the commit is at 1" in found[TOPIC].message
 
 
 def test_an_option_of_the_source_list_lets_a_held_topic_go_on() -> None:
