@@ -24,9 +24,8 @@ NO_HEADERS = b"\x00"
 
 NO_TIMESTAMP = -1
 END_OF_TIME = 253_402_300_800_000
-"""10000-01-01 in milliseconds: calendars of warehouses end before it. A producer that confuses milliseconds
-and microseconds gets past it, and one such record would fail a whole load job: it counts as having no
-timestamp."""
+"""10000-01-01 in milliseconds: warehouses' calendars end before it. Producers that confuse milliseconds with
+microseconds exceed it. One such record would fail a whole load job, so its timestamp counts as missing."""
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Longs: TypeAlias = NDArray[np.int64]
@@ -83,10 +82,10 @@ class Chunk:
     """Records of one topic-partition in offset order.
 
     ``buffer[starts[i]:ends[i]]`` is the value of record ``i`` (``-1, -1``: null), ``timestamps`` are
-    milliseconds since 1970 (-1: none). ``keys`` and ``headers`` are there only if the reader was asked for
-    them; each header span is an Avro array (:func:`encode_headers`), a null span means no headers. A reader
-    that was not asked may tell single records' headers by ``late_headers``, until it is asked for its next
-    chunk: error rows are few, and fetching everyone's headers takes as long as validating.
+    milliseconds since 1970 (-1: none). ``keys`` and ``headers`` are None unless the caller requested them from the
+    reader; each header span is an Avro array (:func:`encode_headers`), a null span means no headers. A reader without
+    headers may offer ``late_headers``, which fetches those of one record until the next chunk is read: error rows are
+    few, and fetching the headers of all records takes as long as validating.
     """
 
     buffer: Bytes
@@ -114,11 +113,11 @@ class Chunk:
         return None if start < 0 else self.buffer[start:end].tobytes()
 
     def key(self, index: int) -> bytes | None:
-        """A copy of one key; None if it is null or keys were not asked for."""
+        """A copy of one key; None if it is null or the chunk has no keys."""
         return None if self.keys is None else self.keys.get(index)
 
     def header_bytes(self, index: int) -> bytes | None:
-        """A copy of one record's encoded headers; None if it has none or they cannot be had."""
+        """A copy of one record's encoded headers; None if it has no headers or they are not available."""
         if self.headers is not None:
             return self.headers.get(index)
         return None if self.late_headers is None else self.late_headers(index)
@@ -141,7 +140,7 @@ class Chunk:
     def from_messages(
         cls, messages: Iterable[RawRecord], *, keys: bool = False, headers: bool = False
     ) -> Chunk:
-        """A chunk with copies of the messages' bytes; keys and headers only if asked for."""
+        """A chunk with copies of the messages' bytes; keys and headers only if requested."""
         rows = list(messages)
         values = Spans.of([row.value for row in rows])
         return cls(
@@ -191,7 +190,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
-    """The inverse of :func:`encode_headers`, for people who look at one record."""
+    """The inverse of :func:`encode_headers`, for showing one record."""
     count, position = decode_long(encoded, 0)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
@@ -205,7 +204,7 @@ def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
 
 
 def decode_long(encoded: bytes, position: int) -> tuple[int, int]:
-    """The inverse of :func:`encode_long`, at a position; and the position after it."""
+    """The long at a position, and the position after it. Raises IndexError past the end."""
     raw = shift = 0
     while True:
         byte = encoded[position]
@@ -221,7 +220,7 @@ def _decode_bytes(encoded: bytes, position: int) -> tuple[bytes, int]:
 
 
 def _check_buffer(buffer: Bytes, ends: Longs) -> None:
-    # A read-only array is another type to numba: it would compile every kernel a second time, for seconds.
+    # Numba has another type for read-only arrays: it would compile every kernel a second time, for seconds.
     if buffer.dtype != np.uint8 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
         raise EncoderMisuse("a chunk's buffer must be a writeable, contiguous array of uint8")
     if len(ends) and int(ends.max()) + PADDING > len(buffer):

@@ -40,7 +40,7 @@ _AVRO, _JSON = _KINDS[BodyKind.AVRO], _KINDS[BodyKind.JSON]
 
 @dataclass(frozen=True, slots=True)
 class RecordOrigin:
-    """What the records of one window have in common."""
+    """The topic-partition and epoch of one window's records."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class RecordOrigin:
 
 
 class Suffix:
-    """What is appended to the bodies of one file: constants encoded once, and which columns vary."""
+    """Appends the metadata columns to the bodies of one file: constant columns are encoded once."""
 
     def __init__(self, origin: RecordOrigin, schema: StagedSchema) -> None:
         self.schema = schema
@@ -74,9 +74,9 @@ class Suffix:
     ) -> tuple[int, int]:
         """Append records from ``rows[first]`` on until ``block`` has ``until`` bytes or no room for the next.
 
-        ``times`` are their business times; without any they are Kafka's timestamps.
+        ``times`` are their business times; if empty, Kafka's timestamps.
 
-        The result is the index of the first row that is not in the block, and the bytes then used.
+        Returns the index of the first row that is not in the block, and the bytes then used.
         """
         sizes = np.array([used], np.int64)
         target = (block, len(block), until, sizes, np.zeros(1, np.int64))
@@ -94,8 +94,8 @@ class Suffix:
         times: Longs,
         first: int,
     ) -> int:
-        """Append records from ``rows[first]`` on, each to the block of its slot, until a block is full. The result is
-        the index of the first row that is in none."""
+        """Append records from ``rows[first]`` on, each to the block of its slot, until a block is full. Returns the
+        index of the first row that is in no block."""
         target = (blocks.pool, blocks.room, blocks.block_bytes, blocks.used, blocks.rows)
         return self._append(target, chunk, prefix, (rows, slots, times, self._event_time, first))
 
@@ -110,7 +110,7 @@ class Suffix:
         )
 
     def room_for(self, chunk: Chunk, row: int) -> int:
-        """At most how many bytes the record takes."""
+        """An upper bound of the record's bytes."""
         size = self.most_bytes + int(chunk.ends[row] - chunk.starts[row])
         for wanted, spans in ((self._metadata.key, chunk.keys), (self._metadata.headers, chunk.headers)):
             if wanted and spans is not None:
@@ -121,7 +121,7 @@ class Suffix:
         if not wanted:
             return False, _NO_BYTES, _NO_LONGS, _NO_LONGS
         if spans is None:
-            raise EncoderMisuse(f"the staged schema has a column for {what}, but the chunk brings none")
+            raise EncoderMisuse(f"the staged schema has a column for {what}, but the chunk has no {what}")
         return True, spans.buffer, spans.starts, spans.ends
 
 

@@ -1,4 +1,4 @@
-"""Blocks of many files in one array: the records of a chunk are laid into all of them in one pass over it."""
+"""Blocks of many files in one array: one pass over a chunk lays its records into all of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kbq_assets.wire.chunk import Bytes, Longs
 
 
 def room_of(block_bytes: int) -> int:
-    """The size of a block that is written once it has so many bytes."""
+    """The bytes to allocate for a block that is written once it has ``block_bytes``."""
     return block_bytes + max(4096, block_bytes // 8)
 
 
 class SharedBlocks:
-    """So many blocks, by slot. ``used`` and ``rows`` are those of a pass: bytes of a block, and rows laid into it."""
+    """Blocks by slot. During a pass ``used`` has the bytes of each block, ``rows`` the rows laid into it."""
 
     def __init__(self, slots: int, block_bytes: int) -> None:
         self.block_bytes = block_bytes
@@ -24,7 +24,7 @@ class SharedBlocks:
         self._free = list(range(slots))
 
     def take(self) -> int:
-        """A slot, -1 where none is left."""
+        """A free slot, -1 if all are taken."""
         return self._free.pop() if self._free else -1
 
     def give(self, slot: int) -> None:

@@ -1,4 +1,4 @@
-"""The tables that a window's records choose by their content: asked for once per distinct input."""
+"""The tables that a window's records choose by their content: one question per distinct input."""
 
 from __future__ import annotations
 

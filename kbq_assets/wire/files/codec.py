@@ -18,9 +18,9 @@ with suppress(ImportError):  # 5 to 7 times as fast as zlib
 
 Codec: TypeAlias = Literal["snappy", "deflate", "null"]
 Compress: TypeAlias = Callable[[Any], bytes]
-"""From a block's bytes (any contiguous buffer) to what stands in the file."""
+"""From a block's bytes (any contiguous buffer) to its bytes in the file."""
 
-_RAW_DEFLATE = -15  # window bits: Avro wants a deflate stream without zlib's header
+_RAW_DEFLATE = -15  # window bits: Avro's deflate stream has no zlib header
 
 
 def compressor(codec: Codec) -> Compress:
@@ -34,7 +34,7 @@ def _snappy() -> Compress:
     compress = Snappy()
 
     def with_checksum(block: Any) -> bytes:
-        # Avro appends the CRC of what was compressed.
+        # Avro appends the CRC of the uncompressed bytes.
         return b"".join((compress(block), _crc32(block).to_bytes(4)))
 
     return with_checksum

@@ -25,11 +25,11 @@ BLOCK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How container files are written. Only one window's files share a sync marker."""
+    """How container files are written. Only files of one window share a sync marker."""
 
     sync_marker: bytes
     codec: Codec = "snappy"
-    #: Bytes of a block, before compression, from which on it is written.
+    #: Uncompressed bytes at which a block is written.
     block_bytes: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class FileFormat:
 
 
 class Sink(Protocol):
-    """Where a file's bytes go. The writer never closes it: who opened it does."""
+    """Takes a file's bytes. The writer never closes it: its opener does."""
 
     def write(self, data: bytes, /) -> object:
         """Take all of ``data``, or raise."""
@@ -46,7 +46,7 @@ class Sink(Protocol):
 
 
 class ContainerWriter:
-    """One container file: the header at once, then blocks. Counts and checksums what it writes."""
+    """One container file: the header at once, then blocks. Counts and checksums the bytes that it writes."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from kbq_assets.wire.records.schema import BodyKind, StagedSchema
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.records.verdicts import Captures, RecordLimits, Validation
 
-__all__ = [  # all that a worker needs, in one place
+__all__ = [  # everything that a worker needs, in one place
     "MOST_TABLES",
     "NO_SCHEMA_ID",
     "EncodedFile",
@@ -81,7 +81,7 @@ class WindowEncoder:
         return self._files.bytes_written
 
     def add(self, chunk: Chunk) -> Rejects:
-        """Append the good records of ``chunk`` to their files; the result is all others."""
+        """Append the good records of ``chunk`` to their files; returns all others."""
         rejected = Rejections(chunk)
         groups = (
             self._json_groups(chunk)
@@ -96,7 +96,7 @@ class WindowEncoder:
         return rejected.sorted()
 
     def rotate(self, *, max_bytes: int) -> tuple[EncodedFile, ...]:
-        """Finish the files that have at least so many bytes; their next record opens a new file."""
+        """Finish the files with at least ``max_bytes``; their next record opens a new file."""
         files = self._files.files.items()
         return self._files.finish([key for key, file in files if file.bytes_written >= max_bytes])
 
@@ -108,7 +108,7 @@ class WindowEncoder:
         return _grouped(split_prefix(chunk))
 
     def _json_groups(self, chunk: Chunk) -> Iterator[tuple[int, Longs]]:
-        # With a table for tombstones they are payloads like others, and keep their place among them.
+        # If tombstones have a table, they are payloads like others and keep their place among them.
         if self._context.tombstones is not None:
             return _grouped(np.zeros(len(chunk), np.int64))
         return _grouped(np.where(chunk.starts < 0, NULL, JSON_SCHEMA_ID).astype(np.int64))
@@ -185,7 +185,7 @@ _UNREADABLE = {NULL: Reason.NULL_VALUE, BAD_MAGIC: Reason.WRONG_MAGIC, SHORT: Re
 
 
 def _grouped(keys: Longs) -> Iterator[tuple[int, Longs]]:
-    """The row indexes of each distinct key, ascending; without a sort where there is one key."""
+    """The row indexes of each distinct key, ascending; no sort if there is only one key."""
     if not len(keys):
         return
     if (keys == keys[0]).all():

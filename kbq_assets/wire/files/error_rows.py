@@ -25,7 +25,7 @@ from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields, schema_fingerprint
 
 ERROR_SCHEMA_ID = 0
-"""Error rows have no schema of the registry."""
+"""Error rows have no schema in the registry."""
 
 _DAY_MILLIS = 86_400_000
 
@@ -82,7 +82,7 @@ class ErrorRows:
         return self._writer.bytes_written if self._writer else 0
 
     def add(self, chunk: Chunk, rejects: Rejects) -> None:
-        """Make every reject a row, with its raw value and, if the chunk has them, key and headers."""
+        """Append a row per reject: its raw value and, if the chunk has them, key and headers."""
         self._hours.add_kafka(chunk.timestamps[rejects.rows])
         for index, row in enumerate(rejects.rows.tolist()):
             self._open(int(chunk.offsets[row]))
@@ -94,7 +94,7 @@ class ErrorRows:
                 self._flush()
 
     def finish(self) -> EncodedFile | None:
-        """Write the last block; None if there was no row. The sink's owner closes it."""
+        """Write the last block; None if there are no rows. The sink's owner closes it."""
         if self._writer is None:
             return None
         self._flush()
@@ -109,7 +109,7 @@ class ErrorRows:
             self._last_offset,
             self._hours.days,
             self._hours.hours,
-            0,  # a bad record tells no business time, and Kafka's may be far from it
+            0,  # a bad record has no business time, and Kafka's may be far from it
             0,
             self._writer.crc32c,
         )

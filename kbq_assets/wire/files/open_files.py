@@ -19,7 +19,7 @@ from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.verdicts import Captures
 
 _MANY_FILES, _SMALL_BLOCK = 32, 64 * 1024
-"""With so many open files, further ones have blocks of such size; snappy does not compress larger ones better."""
+"""Beyond this many open files, blocks of further ones have this size; snappy does not compress larger ones better."""
 
 FileKey: TypeAlias = tuple[str, int, str]
 """Table, schema id and fingerprint."""
@@ -103,7 +103,7 @@ class OpenFiles:
         for file, picked in parts:
             slots[picked] = file.slot
             blocks.used[file.slot], blocks.rows[file.slot] = file.bytes_buffered, 0
-            if fallbacks:  # the pass over all rows does not tell which of them they are
+            if fallbacks:  # the pass over all rows counts them only
                 found = event_times(chunk, rows[picked], captures.take(picked), unit)
             else:
                 found = EventTimes(times[picked] if len(times) else times)

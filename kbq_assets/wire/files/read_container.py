@@ -1,6 +1,6 @@
 """Avro object container files, read: the header, then blocks as they are stored.
 
-Strict: a file that is cut short is never taken for a short file.
+Strict: a file that is cut short is an error, not a short file.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from kbq_assets.core.errors import EncodingError
 from kbq_assets.wire.chunk import decode_long
 from kbq_assets.wire.files.container import MAGIC, SYNC_SIZE
 
-#: A larger block, or header entry, is taken for a corrupt length. Ours are some 256 KiB.
+#: A larger block or header entry means a corrupt length. Blocks of staged files have some 256 KiB.
 _MAX_BLOCK: Final = 1 << 30
 _LONGEST: Final = 10
 
 
 class DamagedFile(EncodingError):
-    """Bytes that are no Avro container file."""
+    """The bytes are not an intact Avro container file."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Snappy's raw format, written faster than its library does: repetitions of eight bytes or more are looked for, not of
-four, and at every third position first. Records take a third to half of the time, and files are 9 % larger (of prose,
-half as large again).
+"""Snappy's raw format, written faster than its library does. The search is for repetitions of eight bytes or more, not
+of four, and tries every third position first. Records take a third to half of the time, and files are 9 % larger
+(files of prose are half as large again).
 
 https://github.com/google/snappy/blob/main/format_description.txt
 """
@@ -24,10 +24,10 @@ from kbq_assets.wire.jit import (
 )
 
 _FRAGMENT = 65_536
-"""Repetitions are looked for within so many bytes: their distance then fits into two."""
+"""The search for repetitions ends after this many bytes: their distance then fits into two."""
 
 _LARGE = 512 * 1024
-"""Bytes of room beyond which a block is larger than usual ones."""
+"""Bytes of room beyond which a block is larger than usual."""
 
 _SLOTS = 16_384
 _HASH = np.uint64(0x9E3779B185EBCA87)
@@ -38,11 +38,11 @@ _FIRST_STEP = 96
 """In 32nds of a byte; grows by one with every position that repeats nothing, as in the library (which begins at 32)."""
 
 _MARGIN = 16
-"""The last bytes of a fragment begin no repetition: whole words are read up to its end, and never behind it."""
+"""No repetition begins in the last bytes of a fragment: whole words are read up to its end, never past it."""
 
 
 class Snappy:
-    """A compressor with memory of its own: one for each file, used by one thread at a time."""
+    """A compressor with its own memory: one per file, for one thread at a time."""
 
     def __init__(self) -> None:
         self._table = np.zeros(_SLOTS, np.uint16)
@@ -55,7 +55,7 @@ class Snappy:
         return room.data[: _compress(source, room, self._table)]
 
     def _room_for(self, most: int) -> Bytes:
-        """Room for a block; that of a huge one is not kept."""
+        """Room for a block; the room of a huge one is not kept."""
         if most > _LARGE:
             return np.empty(most, np.uint8)
         if len(self._room) < most:
@@ -107,7 +107,7 @@ def _slot(word: Any) -> int:
 
 @inlined
 def _end_of_match(source: Any, earlier: int, position: int, end: int) -> int:
-    """Behind the bytes from ``position`` on that are those from ``earlier`` on; the first eight are known to be."""
+    """The end of the bytes from ``position`` on that repeat those from ``earlier`` on; the first eight are known to."""
     distance = position - earlier
     position += 8
     while position < end - 8:
@@ -151,7 +151,7 @@ def _put_literal(out: Any, used: int, source: Any, start: int, end: int) -> int:
 
 @inlined
 def _put_copy(out: Any, used: int, distance: int, size: int) -> int:
-    """Copies of at most 64 bytes, of which none may be left with less than 4."""
+    """Copies of at most 64 and at least 4 bytes."""
     while size >= 68:
         used = _put_long_copy(out, used, distance, 64)
         size -= 64

@@ -1,4 +1,4 @@
-"""One staged file as it is written: blocks that fill, and what the commit needs to know."""
+"""One staged file while it is written: a block that fills, and the numbers that the commit records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kbq_assets.wire.records.verdicts import Captures
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """What the name of a file about to be written needs. ``first_offset`` is its first record's."""
+    """The parts of a new file's name. ``first_offset`` is its first record's."""
 
     table: str
     schema_id: int
@@ -29,13 +29,12 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """A finished file. Offsets are those of its first and last record; event dates are days since 1970.
+    """A finished file. Offsets are those of its first and last record.
 
-    There are none of a file with rows of more than `MOST_DATES` (core/protocol/commits.py).
-
-    ``event_hours`` are rows per hour since 1970, ``newest_event_ms`` is the highest business time that a record told
-    (core/protocol/commits.py: StagedFile); ``event_time_fallbacks`` rows have the Kafka time though their topic
-    has a business time.
+    ``event_dates`` are days since 1970, empty if there are more than `MOST_DATES` (core/protocol/commits.py).
+    ``event_hours`` are rows per hour since 1970; ``newest_event_ms`` is the highest business time of a record
+    (core/protocol/commits.py: StagedFile). ``event_time_fallbacks`` counts rows with the Kafka time although their
+    topic has a business time.
     """
 
     table: str
@@ -57,7 +56,7 @@ OpenSink: TypeAlias = Callable[[NewFile], Sink]
 
 
 class FileEncoder:
-    """One open file: a block that fills, and what the commit needs to know."""
+    """One open file. It counts what the commit records of it."""
 
     def __init__(
         self,
@@ -88,17 +87,17 @@ class FileEncoder:
 
     @property
     def table(self) -> str:
-        """Where its rows go."""
+        """The table of its rows."""
         return self._file.table
 
     @property
     def schema_id(self) -> int:
-        """Its records' schema id."""
+        """The schema id of its records."""
         return self._file.schema_id
 
     @property
     def bytes_written(self) -> int:
-        """Bytes in the sink; the block that fills comes on top (``bytes_buffered``, before compression)."""
+        """Bytes in the sink, without the open block (``bytes_buffered``, before compression)."""
         return self._writer.bytes_written
 
     def append(self, chunk: Chunk, rows: Longs, captures: Captures, prefix: int) -> None:
@@ -110,7 +109,7 @@ class FileEncoder:
         self.lay(chunk, rows, found.times, prefix)
 
     def note(self, chunk: Chunk, rows: Longs, found: EventTimes) -> None:
-        """Take note of the times of rows that are appended, and of the last one's offset."""
+        """Count appended rows by their times, and keep the last one's offset."""
         if len(found.times):
             self._hours.add(found.times, found.newest if found.fallbacks else None)
         else:
@@ -120,13 +119,13 @@ class FileEncoder:
         self._last_offset = int(chunk.offsets[rows[-1]])
 
     def lay(self, chunk: Chunk, rows: Longs, times: Longs, prefix: int) -> None:
-        """Lay records into blocks, and write those that are full."""
+        """Lay records into blocks, and write the full ones."""
         done = 0
         while done < len(rows):
             done = self._fill_block(chunk, rows, times, done, prefix)
 
     def settle(self, rows: int, used: int) -> None:
-        """So many rows were laid into the shared block, which now has so many bytes."""
+        """Count ``rows`` that were laid into the shared block, which now has ``used`` bytes."""
         self.rows += rows
         self._rows_in_block += rows
         self.bytes_buffered = used
@@ -152,7 +151,7 @@ class FileEncoder:
 
     @property
     def _newest_ms(self) -> int:
-        """The newest business time that a record told. Tombstones of a topic that has one tell none."""
+        """The newest business time of a record. Tombstones have none."""
         is_mute = self._schema.event_time and self._schema.body is BodyKind.EMPTY
         return 0 if is_mute else self._hours.newest_ms
 
@@ -172,7 +171,7 @@ class FileEncoder:
         return until
 
     def flush(self) -> None:
-        """Write the block, if there is something in it."""
+        """Write the block unless it is empty."""
         if not self._rows_in_block:
             return
         self._writer.write_block(self._block[: self.bytes_buffered], self._rows_in_block)

@@ -10,7 +10,7 @@ from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.jit import kernel, load_byte
 
 NULL, BAD_MAGIC, SHORT = -2, -1, -3
-"""What :func:`split_prefix` gives instead of a schema id."""
+"""What :func:`split_prefix` returns instead of a schema id."""
 
 PREFIX = 5
 """Bytes of the Confluent prefix: magic byte 0 and a big-endian schema id."""

@@ -2,8 +2,8 @@
 
 Generating machine code per schema takes LLVM seconds; interpreting a compact program runs at memory-like
 speed and compiles once for all schemas. Records cost nothing: their fields follow one another. Records used
-more than once are subroutines, so that a schema which names a type often does not grow exponentially, and a
-recursive one terminates.
+more than once are subroutines: a program does not grow exponentially if its schema uses a type often, and
+ends if the schema is recursive.
 
 An instruction is :data:`WIDTH` int32: the operation, and up to two operands.
 """
@@ -47,7 +47,7 @@ class Op(IntEnum):
 
 
 class CaptureKind(IntEnum):
-    """How a captured field's bytes are to be read."""
+    """How to read a captured field's bytes."""
 
     NONE = 0  # null, or no such field in this branch
     DATE = 1
@@ -59,12 +59,12 @@ class CaptureKind(IntEnum):
 
 
 ROUTED = 64
-"""Kinds from here on are of fields that tables' names are made of: the rest is an index into `Program.routed`."""
+"""Kinds from here on belong to fields that are parts of tables' names: the rest is an index into `Program.routed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedType:
-    """The type of a field that a table's name may be made of: string, boolean, int, long, or enum with symbols."""
+    """The type of a field that can be part of a table's name: string, boolean, int, long, or enum with symbols."""
 
     kind: str
     symbols: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class RoutedType:
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Arrays for the validator's kernel. ``places[i]`` names the field of instruction ``i``. Of the ``captures`` slots
-    the last ``routes`` are of fields that decide about the table."""
+    the last ``routes`` belong to fields that choose the table."""
 
     code: NDArray[np.int32]
     jumps: NDArray[np.int32]
@@ -86,6 +86,6 @@ class Program:
 
     @property
     def filled(self) -> frozenset[int]:
-        """The capture slots whose field the schema has."""
+        """The capture slots whose field exists in the schema."""
         instructions = self.code.reshape(-1, WIDTH)
         return frozenset(instructions[instructions[:, 0] == Op.MARK, 1].tolist())

@@ -1,4 +1,4 @@
-"""Why a record is not a row: the reason codes that validation gives and the error table shows.
+"""Why a record is not a row: reason codes of validation, shown in the error table.
 
 No numba here: the driver, the command line and the worker's policies read reasons too.
 """
@@ -41,7 +41,7 @@ class Reason(IntEnum):
 
     @property
     def message(self) -> str:
-        """One sentence for people: what is wrong with the record."""
+        """One sentence for people: the record's problem."""
         return _MESSAGES[self]
 
 
@@ -68,7 +68,7 @@ _MESSAGES = {
     Reason.TOO_MANY_ITEMS: "arrays and maps hold more items than the limit",
     Reason.INVALID_JSON: "the value is not one JSON document",
     Reason.INVALID_PROTOBUF: "the value is not a message of its schema",
-    Reason.REPEATED_KEY: "an object has a key twice: which of its values is personal cannot be told",
+    Reason.REPEATED_KEY: "an object has a key twice: which of its values is personal is unknown",
     Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
     Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
     Reason.ROUTE_FAILED: "the function that says the record's table failed",

@@ -1,4 +1,4 @@
-"""Records that are not rows, and why: what the encoder gives back of a chunk."""
+"""Records that are not rows, and why: the encoder's result for a chunk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rejects:
         return len(self.rows)
 
     def take(self, selection: NDArray[np.bool_] | Sequence[int] | Longs) -> Rejects:
-        """Those of a mask, or of ascending indexes into these rejects."""
+        """The rejects under a mask, or at ascending indexes."""
         chosen = np.asarray(selection)
         indexes = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64)
         return Rejects(
@@ -40,7 +40,7 @@ class Rejects:
         )
 
     def counts(self) -> dict[Reason, int]:
-        """How many there are of each reason."""
+        """The number of rejects by reason."""
         reasons, counts = np.unique(self.reasons, return_counts=True)
         return {
             Reason(reason): count for reason, count in zip(reasons.tolist(), counts.tolist(), strict=True)
@@ -67,13 +67,13 @@ class Rejections:
         self._extend(rows, codes, NO_SCHEMA_ID, [Reason(code).message for code in codes])
 
     def invalid(self, schema: StagedSchema, validation: Validation, rows: Longs, schema_id: int) -> None:
-        """Reject those of the rows that are not valid."""
+        """Reject the invalid rows."""
         bad = np.flatnonzero(validation.reasons)
         messages = [describe(schema.program, validation, index) for index in bad.tolist()]
         self._extend(rows[bad], validation.reasons[bad].tolist(), schema_id, messages)
 
     def sorted(self) -> Rejects:
-        """All that was rejected, in the order of the chunk."""
+        """All rejects, in the order of the chunk."""
         order = np.argsort(np.array(self._rows, np.int64), kind="stable")
         return Rejects(
             np.array(self._rows, np.int64)[order],

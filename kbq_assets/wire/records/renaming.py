@@ -29,7 +29,7 @@ def renamed(schema: StagedSchema, names: Mapping[Path, str]) -> StagedSchema:
 
 
 def renamed_json(schema: str, names: Mapping[Path, str]) -> str:
-    """The same of a schema's text."""
+    """The same for a schema's text."""
     return json.dumps(_written(schema, lambda path: names.get(path, path[-1])), separators=(",", ":"))
 
 

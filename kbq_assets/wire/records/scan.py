@@ -30,8 +30,8 @@ _M5 = np.uint64(0x0FFFFFFF00000000)
 
 
 def _utf8_transitions() -> NDArray[np.uint64]:
-    """A table-driven automaton in which a state is a shift (Per Vognsen's construction): one load, one shift
-    a byte.
+    """A table-driven automaton whose states are shifts (Per Vognsen's construction): one load and one shift
+    per byte.
 
     Entry ``byte`` holds, at the bits of each state, the next state. Overlong forms, surrogates and code
     points above U+10FFFF have no way through (Unicode standard, table 3-7).

@@ -1,7 +1,7 @@
 """Staged schemas: the writer's record with the metadata columns appended.
 
 The fields are appended at the *end*, so a staged record is the original body followed by the encoded
-metadata: nothing is decoded. No numba here: the driver asks for schemas and fingerprints too.
+metadata: nothing is decoded. No numba here: the driver needs schemas and fingerprints too.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kbq_assets.wire.records.compile import compile_program
 from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program
 
 FINGERPRINT_LENGTH = 16
-"""Hex digits: 64 bits tell the staged schemas of one table apart."""
+"""Hex digits: 64 bits distinguish the staged schemas of one table."""
 
 _HEADER_TYPE = "KafkaHeader"
 
 EVENT_TIME = "_event_time"
-"""The column of the business time in full, where a topic has one."""
+"""The column of the full business time, if the topic has one."""
 
 _MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 
 
 class BodyKind(StrEnum):
-    """What a staged record's body is made of."""
+    """The content of a staged record's body."""
 
     AVRO = "avro"
     """The value after the Confluent prefix, as it is."""
@@ -44,7 +44,7 @@ class BodyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataColumns:
-    """Which columns are appended, and where the event date comes from.
+    """The appended columns, and the source of the event date.
 
     ``business_time`` is the topic's option. If it is None, or a record has no time, the event
     time is the Kafka timestamp; the event date is its day (UTC).
@@ -57,10 +57,10 @@ class MetadataColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedSchema:
-    """What a staged file's header says, and how its records are validated. Can be pickled.
+    """The schema in a staged file's header, and the program that validates its records. Can be pickled.
 
-    ``event_field`` is where the business time comes from, "" for the Kafka timestamp; plain numbers in it are in
-    ``event_unit``. ``event_time`` says whether the time in full is appended.
+    ``event_field`` is the path of the business time, "" for the Kafka timestamp; plain numbers in it are in
+    ``event_unit``. If ``event_time`` is set, the full time is appended.
     """
 
     json: str
@@ -79,7 +79,7 @@ def metadata_fields(
     metadata: MetadataColumns, header_type: str = _HEADER_TYPE, *, event_time: str = ""
 ) -> list[dict[str, Any]]:
     """The appended fields, in the order in which the encoder writes them. ``event_time`` describes the column of
-    the business time, "" where there is none."""
+    the business time, "" if there is no such column."""
     return [
         {"name": "_kafka_topic", "type": "string"},
         {"name": "_kafka_partition", "type": "int"},
@@ -96,11 +96,11 @@ def metadata_fields(
 def staged_schema(
     writer_schema: str | Mapping[str, Any], metadata: MetadataColumns, routes: Sequence[str] = ()
 ) -> StagedSchema:
-    """The staged schema of a topic's writer schema. ``routes`` are the fields that decide about a record's table.
+    """The staged schema of a topic's writer schema. ``routes`` are the fields that choose a record's table.
 
-    Raises UnstageableSchema if the writer schema is not valid, is no record, contains itself, has a column
-    that a metadata column needs (names ignore case, as in warehouses), or has an event date field of a type
-    that gives none.
+    Raises UnstageableSchema if the writer schema is not valid, is not a record, contains itself, has a field
+    with the name of a metadata column (names ignore case, as in warehouses), or if the type of its event date
+    field cannot hold a date.
     """
     source = avro.load_schema(writer_schema)
     while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
@@ -117,7 +117,7 @@ def staged_schema(
 
 def json_staged_schema(metadata: MetadataColumns, *, name: str = "Json") -> StagedSchema:
     """The staged schema of a JSON topic: the document (null for a tombstone) and the metadata."""
-    document = {"type": "string", "sqlType": "JSON"}  # how BigQuery's Avro loader is told of a JSON column
+    document = {"type": "string", "sqlType": "JSON"}  # marks a JSON column for BigQuery's Avro loader
     schema = {"type": "record", "name": name, "fields": [{"name": "payload", "type": ["null", document]}]}
     return _staged(schema, _record(schema), metadata, BodyKind.JSON)
 
@@ -144,7 +144,7 @@ def _staged(
     # Only a value's own fields can be captured: JSON documents and tombstones use the Kafka timestamp.
     business = metadata.business_time if body is not BodyKind.JSON else None
     chosen = choose_field(record, business) if business is not None and body is BodyKind.AVRO else None
-    # A record's own field of this name stays: its topic was here before the column was.
+    # A record's own field of this name stays: its topic may be older than the column.
     event_time = business is not None and EVENT_TIME not in (name.lower() for name in record.fields)
     fields = metadata_fields(
         metadata, _unused_name(record), event_time=_described(chosen) if event_time else ""

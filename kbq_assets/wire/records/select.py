@@ -1,8 +1,8 @@
-"""Which table each record goes to, where its content decides: records with the same inputs are found in place, and
-asked about once.
+"""The table that each record chooses by its content: records with the same inputs are grouped in place, and one
+question answers for the group.
 
-An input is a captured field, the key, or a header: a span of bytes of each record. Records are grouped by the bytes of
-all their inputs without a Python loop; what stands in them is decoded once per group.
+An input is a captured field, the key, or a header: a span of bytes of each record. Grouping compares the bytes of all
+inputs without a Python loop; they are decoded once per group.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from kbq_assets.wire.records.scan import read_long
 from kbq_assets.wire.records.verdicts import Captures
 
 Value: TypeAlias = str | int | bool | bytes | None
-"""What a record says: a field is decoded, key and headers are bytes; None is null, missing, or not in the schema."""
+"""An input of a record: a field is decoded, key and headers are bytes; None is null, missing, or not in the schema."""
 
 T = TypeVar("T")
 
 _MOST_KNOWN = 10_000
-"""Distinct inputs that are remembered: of keys there may be as many as records."""
+"""Distinct inputs to remember: there may be as many keys as records."""
 
 _MOST_BYTES = 1_000
-"""Of inputs that are remembered: longer ones make no name."""
+"""Of inputs to remember: longer ones are no names of tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser(Generic[T]):
-    """Says where records with the same inputs go. An input is ``key``, ``header.<name>`` or ``field.<path>``; fields
-    are in the order in which the schema's program captures them."""
+    """Chooses the table of records with the same inputs: ``key``, ``header.<name>`` or ``field.<path>``. Fields are in
+    the order in which the schema's program captures them."""
 
     inputs: tuple[str, ...]
     choose: Callable[[tuple[Value, ...]], T]
@@ -57,7 +57,7 @@ class _Input:
 
 
 class Selector(Generic[T]):
-    """Splits records of one schema by what their chooser says. It remembers: one per window and schema."""
+    """Splits records of one schema by their choices. It remembers them: use one per window and schema."""
 
     def __init__(self, chooser: Chooser[T], program: Program) -> None:
         self._chooser = chooser
@@ -65,7 +65,7 @@ class Selector(Generic[T]):
         self._chosen: dict[tuple[tuple[int, bytes], ...], T] = {}
 
     def split(self, chunk: Chunk, rows: Longs, captures: Captures) -> Iterator[tuple[T, Longs]]:
-        """What is chosen, and for which of ``rows``: ascending indexes into these. Raises what the chooser raises."""
+        """Each choice, with ascending indexes into ``rows``. Errors of the chooser propagate."""
         if not len(rows):
             return
         inputs = self._inputs(chunk, rows, captures)
@@ -113,7 +113,7 @@ class Selector(Generic[T]):
 def _spans(chunk: Chunk, source: str, rows: Longs, name: str) -> Spans:
     found = chunk.keys if source == "key" else chunk.headers
     if found is None:
-        raise EncoderMisuse(f"tables are chosen by {source}, but the chunk brings none")
+        raise EncoderMisuse(f"tables are chosen by {source}, but the chunk has none")
     if source == "key":
         return Spans(found.buffer, found.starts[rows], found.ends[rows])
     starts, ends = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -145,7 +145,7 @@ def _decoded(types: tuple[RoutedType, ...], kind: int, data: bytes) -> Value:
 
 
 def _grouped(inputs: Sequence[_Input], count: int) -> tuple[Longs, list[int]]:
-    """The group of each record, in the order of their first records; and these."""
+    """The group number of each record, and the first record of each group, in their order."""
     hashes = np.zeros(count, np.uint64)
     for each in inputs:
         _mix(each.buffer, each.kinds, each.starts, each.ends, hashes)
@@ -156,7 +156,7 @@ def _grouped(inputs: Sequence[_Input], count: int) -> tuple[Longs, list[int]]:
 
 
 def _grouped_slowly(inputs: Sequence[_Input], count: int) -> tuple[Longs, list[int]]:
-    """The same where hashes of different inputs are equal: by chance never, but a producer might seek it."""
+    """The same if different inputs have equal hashes: never by chance, but a producer might try."""
     seen: dict[tuple[tuple[int, bytes], ...], int] = {}
     firsts: list[int] = []
     groups = np.empty(count, np.int64)
@@ -261,7 +261,7 @@ def _is_name(buffer: Any, position: int, size: int, name: Any) -> bool:
 def _find_headers(
     buffer: Any, starts: Any, ends: Any, rows: Any, name: Any, found_starts: Any, found_ends: Any
 ) -> None:
-    """The value of each record's last header of a name, -1 where there is none or it is null. Headers are an Avro array
+    """The value of each record's last header of a name, -1 if it is missing or null. Headers are an Avro array
     that a reader encoded."""
     for k in range(len(rows)):
         found_starts[k] = found_ends[k] = -1

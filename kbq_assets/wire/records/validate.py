@@ -2,7 +2,7 @@
 scanner.
 
 One bad record would fail a whole load job, so every record is read to its end, strictly; nothing is decoded.
-Bounds on bytes, depth and items hold whatever the data says. The kernels run without the GIL and without a
+Bounds on bytes, depth and items hold for any data. The kernels run without the GIL and without a
 Python loop per record.
 """
 
@@ -54,7 +54,7 @@ def validate_avro(
 def validate_json(chunk: Chunk, rows: Longs | None, limits: RecordLimits) -> Validation:
     """Check that each value is one JSON document in UTF-8 (RFC 8259; no NaN, no lone surrogate escapes).
 
-    OUT_OF_RANGE is of one that is good but for a number that no double holds: no JSON column takes it.
+    OUT_OF_RANGE is a valid document with a number that no double can hold: JSON columns refuse it.
     """
     rows = np.arange(len(chunk), dtype=np.int64) if rows is None else rows
     result = blank_validation(len(rows), 0)
@@ -94,8 +94,8 @@ _OUT_OF_RANGE, _TOO_DEEP, _TOO_MANY = (
 )
 
 _FRAME = 2
-"""Numbers per stack frame. Of a loop: items left in the block, and its stated end or -1; of a call: where
-to go on."""
+"""Numbers per stack frame. A loop's: items left in the block, and its stated end or -1; a call's: the address
+to return to."""
 
 _LEAST_LONG = -(2**63)
 

@@ -13,7 +13,7 @@ from kbq_assets.wire.records.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """Bounds that hold for any record; what exceeds them is a reason, never a crash or an endless loop."""
+    """Bounds for any record: exceeding one is a reason, never a crash or an endless loop."""
 
     max_bytes: int = 10 * 1024 * 1024
     """Of a value, prefix included."""
@@ -29,25 +29,25 @@ class RecordLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captures:
-    """Where the captured fields are: per slot and validated record a kind (0: null or absent) and a span."""
+    """The places of captured fields: per slot and validated record a kind (0: null or absent) and a span."""
 
     kinds: NDArray[np.uint8]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
     def take(self, records: NDArray[np.bool_] | NDArray[np.int64]) -> Captures:
-        """Those of some records, by mask or indexes."""
+        """The captures of some records, by mask or indexes."""
         chosen = np.flatnonzero(records) if records.dtype == np.bool_ else records
         return Captures(self.kinds.take(chosen, 1), self.starts.take(chosen, 1), self.ends.take(chosen, 1))
 
     def first(self, slots: int) -> Captures:
-        """Those of the first slots."""
+        """The captures of the first slots."""
         return Captures(self.kinds[:slots], self.starts[:slots], self.ends[:slots])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validation:
-    """A verdict per validated row: its reason and, if bad, where in the value and at which instruction."""
+    """A verdict per validated row: its reason and, if bad, the position in the value and the instruction."""
 
     reasons: NDArray[np.uint8]
     positions: NDArray[np.int64]
@@ -68,7 +68,7 @@ def blank_validation(count: int, slots: int) -> Validation:
 
 
 def describe(program: Program, validation: Validation, index: int) -> str:
-    """What is wrong with a record, where: for the error table."""
+    """A record's problem and its place, for the error table."""
     reason = Reason(int(validation.reasons[index]))
     if reason <= Reason.TOO_LARGE:  # found before the first instruction
         return reason.message

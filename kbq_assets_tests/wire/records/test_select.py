@@ -204,7 +204,7 @@ def test_a_chunk_without_the_keys_that_decide_is_a_mistake() -> None:
     route = Route("", STAGED, Chooser(("key",), lambda values: Route("t", STAGED)))
     encoder = window(Sinks(), {}, resolve=lambda schema_id: route)
     value = framed(avro_body(SCHEMA, {"at": None, "mixed": "", "inner": None, "same": {"n": 1}, "list": []}))
-    with pytest.raises(EncoderMisuse, match="the chunk brings none"):
+    with pytest.raises(EncoderMisuse, match="the chunk has none"):
         encoder.add(chunk_of(value))
 
 
