@@ -38,13 +38,13 @@ from kbq_assets.worker.routes import Routes
 from kbq_assets.worker.translate import ValueTranslator
 
 _TOMBSTONES = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
-#: What has no table goes to the error table, whatever becomes of bad records.
+#: Records without a table go to the error table, whatever the policy for bad records.
 _PLACELESS = (int(Reason.UNKNOWN_TABLE), int(Reason.TOO_MANY_TABLES))
 _SCHEMA_PROBLEMS = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA))
 
 
 class StopWindow(Exception):
-    """Raised inside a window that must not be committed (PROTOCOL E10)."""
+    """The window must not be committed (PROTOCOL E10)."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.message)
@@ -65,7 +65,7 @@ class _Tally:
 
 @dataclass(frozen=True)
 class Staging:
-    """What the windows of one unit are written with. ``attempt`` is part of their files' names."""
+    """Everything that the windows of one unit share. ``attempt`` is part of their files' names."""
 
     unit: Unit
     attempt: str
@@ -121,7 +121,7 @@ class WindowWriter:
         return self._encoder.bytes_written + self._errors.bytes_written
 
     def add(self, batch: RecordBatch) -> None:
-        """Stage a batch. Raises StopWindow; what the registry and the store raise propagates."""
+        """Stage a batch. Raises StopWindow; errors of the registry and the store propagate."""
         chunk, tally = batch.chunk, self._tally
         if len(chunk):
             tally.records += len(chunk)
@@ -134,7 +134,7 @@ class WindowWriter:
         self.position = batch.position
 
     def close(self) -> Window:
-        """Make the window's files visible. Raises StopWindow when too many records were bad."""
+        """Make the window's files visible. Raises StopWindow if too many records are bad."""
         self._check_error_share()
         self._finished.extend(self._encoder.finish())
         errors = self._errors.finish()
@@ -154,7 +154,7 @@ class WindowWriter:
         )
 
     def abort(self) -> None:
-        """Give the window up: nothing of it becomes visible."""
+        """Abandon the window: nothing of it becomes visible."""
         for writer in self._writers.values():
             writer.abort()
 
@@ -162,7 +162,7 @@ class WindowWriter:
         if self._translator is None:
             return self._encoder.add(chunk)
         rejects = self._encoder.add(self._translator.translate(chunk))
-        # Error rows show what was produced: no schema id.
+        # Error rows show the produced value, which has no schema id.
         return dataclasses.replace(rejects, schema_ids=np.full(len(rejects), NO_SCHEMA_ID, np.int64))
 
     def _judge(self, chunk: Chunk, rejects: Rejects, position: int) -> None:
@@ -186,7 +186,7 @@ class WindowWriter:
         self._add_errors(chunk, rejects.take(to_errors), personal[to_errors])
 
     def _add_errors(self, chunk: Chunk, rejects: Rejects, personal: np.ndarray) -> None:
-        """Make rows of rejects, in their order; ``personal`` says of which nothing may be shown."""
+        """Append rejects as rows, in their order; rows of ``personal`` ones show nothing of the record."""
         shown = chunk
         if self._error_copies is not None and personal.any():
             rows = rejects.rows[personal]
@@ -196,7 +196,7 @@ class WindowWriter:
             self._errors.add(shown if personal[run].any() else chunk, rejects.take(run))
 
     def _refuse(self, chunk: Chunk, rejects: Rejects, null: np.ndarray, position: int) -> None:
-        """Stop for what no policy may turn into error rows."""
+        """Stop for records that no policy may turn into error rows."""
         of_schema = np.isin(rejects.reasons, _SCHEMA_PROBLEMS)
         own = null | np.isin(rejects.reasons, _PLACELESS)
         fatal = of_schema if self._unit.settings.records.errors != "fail" else ~own
@@ -277,7 +277,7 @@ class WindowWriter:
         )
 
     def _until(self, file: EncodedFile) -> int:
-        """The first offset of the file that follows by rotation, or the window's end."""
+        """The first offset of the next file after rotation, or the window's end."""
         key = (file.table, file.schema_id)
         following = [f.first_offset for f in self._finished if (f.table, f.schema_id) == key]
         return min((first for first in following if first > file.first_offset), default=self.position)
@@ -289,4 +289,4 @@ class WindowWriter:
         try:
             self._store.create(schema_path(fingerprint), schema.encode())
         except PreconditionFailed:
-            return  # content-addressed: what is there is the same
+            return  # content-addressed: the existing object is the same

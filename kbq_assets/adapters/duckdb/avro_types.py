@@ -2,8 +2,8 @@
 
 The writer schema is replaced by one with the *same encoding* but other names: logical types are dropped
 (numbers become times in Arrow, a column at a time), a map is an array of records (key, value), and each
-branch of a union of several types is a record with the one field ``<type>_value``. What is decoded then has
-the shape of the columns, and says which branch it was.
+branch of a union of several types is a record with the one field ``<type>_value``. Decoded values then have
+the structure of the columns, and name their branch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def value_of(node: avro.AvroType) -> Value:
 
 
 class _Values(SchemaVisitor[Value]):
-    """Each use of a named type is a type of its own: fastavro wants other names for them."""
+    """Each use of a named type becomes its own type: fastavro requires different names for them."""
 
     once = False
 

@@ -1,4 +1,4 @@
-"""The blocks of an Avro container file, decompressed. What is wrong with a file is the load job's error."""
+"""The blocks of an Avro container file, decompressed. A damaged file is the load job's error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Flat records to Arrow arrays, by a compiled kernel: a tenth of fastavro's time.
 
-What it accepts it reads exactly; whatever looks wrong to it is left to fastavro, which accepts it or says why
-not.
+The kernel reads what it accepts exactly. It leaves everything else to fastavro, which accepts it or reports
+the problem.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WITH_LENGTH: Final = (Kind.BYTES, Kind.STRING, Kind.FIXED)
 
 
 def read_flat(blocks: Sequence[Block], fields: Sequence[FlatField]) -> Mapping[str, pa.Array] | None:
-    """The raw values of each field, None when the kernel does not accept the blocks."""
+    """The raw values of each field, None if the kernel does not accept the blocks."""
     data = np.frombuffer(b"".join((*(block.data for block in blocks), bytes(PADDING))), np.uint8)
     ends = np.cumsum([len(block.data) for block in blocks], dtype=np.int64)
     counts = np.array([block.count for block in blocks], np.int64)
@@ -125,7 +125,7 @@ def _read(
     lengths: Numbers,
     valid: Bytes,
 ) -> bool:
-    """Decode all records: numbers, bits of floats, starts of bytes. False when anything is not right.
+    """Decode all records: numbers, bits of floats, starts of bytes. False if anything is wrong.
 
     ``program`` is kind, branch of null, and size of each field.
     """

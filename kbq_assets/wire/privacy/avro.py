@@ -30,13 +30,13 @@ from kbq_assets.wire.privacy.tags import is_personal
 from kbq_assets.wire.privacy.values import Replace, generalise, impossible, text_of, truncate
 from kbq_assets.wire.records.skip import skip_of
 
-#: Named types of a rewritten schema, which has one for each use. A table has 10,000 columns.
+#: Named types of a rewritten schema, one for each use. A table has at most 10,000 columns.
 _MOST_TYPES: Final = 10_000
 
 
 @dataclass(frozen=True)
 class Rewriter:
-    """``schema`` is that of the rewritten records, as JSON values."""
+    """Rewrites records of one writer schema. ``schema`` is the rewritten records', as JSON values."""
 
     schema: Any
     _rewrite: Rewrite
@@ -49,12 +49,12 @@ class Rewriter:
 
 
 def rewriter(schema: Any, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None) -> Rewriter:
-    """The rewriter of a writer schema. A decision about a field that is not there is nothing to do. Raises
-    UnstageableSchema for a field to whose type an action cannot be done."""
+    """The rewriter of a writer schema. Decisions about missing fields have no effect. Raises UnstageableSchema if a
+    decision's action does not fit its field's type."""
     root = avro.parse(schema)
     if not isinstance(root, avro.RecordType) or recursive_record(root):
         raise UnstageableSchema(
-            "personal data is decided about in records that do not contain themselves",
+            "decisions about personal data need a record that does not contain itself",
             next_step="change the schema",
         )
     targets: dict[str, Any] = {}
@@ -79,7 +79,7 @@ class _Maker:
         self._forms = _Forms()
 
     def record(self, node: avro.RecordType, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
-        """A record, some of whose fields are decided about."""
+        """A record with decisions about some of its fields."""
         name = self._forms.free_name(node.name)
         fields, steps = [], []
         for key, field in node.fields.items():
@@ -103,7 +103,7 @@ class _Maker:
         return self._through(node, target, place)
 
     def _through(self, node: avro.AvroType, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
-        """A type on the way to a decided field."""
+        """A type on the way to a field with a decision."""
         if isinstance(node, avro.RecordType):
             return self.record(node, targets, place)
         if isinstance(node, avro.Array):
@@ -160,18 +160,18 @@ class _Maker:
         pseudonyms, context = self._pseudonyms, decision.context
         if pseudonyms is None:
             raise UnstageableSchema(
-                f"field {place!r} is to be a pseudonym, and there is no key", next_step="set KBQ_PII_KEYS"
+                f"field {place!r} becomes a pseudonym, and there is no key", next_step="set KBQ_PII_KEYS"
             )
         return lambda data: encode_bytes(pseudonyms.of(context, text(data)).encode())
 
     def _form(self, node: avro.AvroType) -> Any:
-        """The schema of a type that stays."""
+        """The schema of an unchanged type."""
         return visit(node, self._forms)
 
 
 class _Forms(SchemaVisitor[Any]):
-    """Schemas of types that stay. A type with several uses is written for each, under a name of its own: only one of
-    them may have a decision."""
+    """Schemas of unchanged types. Each use of a type is written out under its own name: only one of them may have a
+    decision."""
 
     once = False
 
@@ -206,14 +206,14 @@ class _Forms(SchemaVisitor[Any]):
         return {"type": "record", "name": self._open.pop(), "fields": list(fields)}
 
     def field(self, field: avro.Field, result: Any) -> Any:
-        """A field keeps what its schema says: its description, and the tag by which its column is protected."""
+        """A field keeps its description, and the tag that protects its column."""
         said = {key: field.attributes[key] for key in ("doc", "pii") if key in field.attributes}
         if is_personal(field.type):
-            said["pii"] = "HIGH"  # its type is written anew, without tags
+            said["pii"] = "HIGH"  # the tag of its type, which is written without
         return {"name": field.name, "type": result, **said}
 
     def free_name(self, name: str) -> str:
-        """A name that no type has yet. Raises UnstageableSchema for more types than a table can have columns."""
+        """An unused name of a type. Raises UnstageableSchema for more types than a table can have columns."""
         if len(self._names) > _MOST_TYPES:
             raise UnstageableSchema(
                 f"the schema uses its types more than {_MOST_TYPES} times", next_step="change the schema"

@@ -1,7 +1,7 @@
-"""JSON documents without their personal data: decided fields replaced, fields that nobody knows by the topic's policy.
+"""JSON documents without their personal data: fields with a decision are replaced, unknown fields follow the policy.
 
-A producer may send anything: a value of another type than its action expects becomes null, and so does what stands
-where a decided field's object should be. Lists are walked through; a key `a.b` is the field that `a.b` decides about.
+A producer may send anything: if a value's type does not fit its action, it becomes null; so does any value in the place
+of an object with decisions. Decisions apply to each item of a list; the key `a.b` is the same as the field `b` of `a`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
 from kbq_assets.wire.json.rows import unique
 from kbq_assets.wire.privacy.values import network
 
-#: A key that is none of these may be a value itself: an address in a map of addresses. Messages do not show it.
+#: Other keys may be values themselves (an address in a map of addresses): messages do not show them.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class UndecidedField(Exception):
-    """A document has a field about which nothing is decided, and which no schema declares."""
+    """A document has a field without a decision that no schema declares."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -34,7 +34,7 @@ class UndecidedField(Exception):
 
 @dataclass
 class _Place:
-    """What is known of a field. ``decided``: whether something is decided about it, or within it."""
+    """A known field. ``decided``: whether it, or a field in it, has a decision."""
 
     decision: Decision | None = None
     fields: dict[str, _Place] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class _Place:
 
 
 class JsonRedactor:
-    """Rewrites the documents of one topic. ``others``: stop, drop or keep, for fields that nobody knows."""
+    """Rewrites the documents of one topic. ``others``: stop, drop or keep unknown fields."""
 
     def __init__(self, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None, others: str) -> None:
         self._others = others
@@ -71,11 +71,11 @@ class JsonRedactor:
         place.decision = decision
 
     def declare(self, seen: Seen) -> None:
-        """Fields that a schema declares are known: without a decision they stay."""
+        """Add a schema's fields to the known ones: without a decision they stay."""
         _declare(self._root, seen)
 
     def __call__(self, document: object) -> Any:
-        """A document without its personal data. Raises UndecidedField where the policy is to stop."""
+        """A document without its personal data. Raises UndecidedField if the policy is to stop."""
         if not isinstance(document, dict | list) and self._others == "stop":
             raise UndecidedField("the whole document")
         return self._value(document, self._root, "")
@@ -138,7 +138,7 @@ def _shown(path: str, key: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """What a pseudonym is of; None for objects."""
+    """The text that a pseudonym hides; None for objects."""
     if isinstance(value, Number):
         return repr(float(value)) if set(value) & set(".eE") else str(value)
     if isinstance(value, str):
@@ -182,7 +182,7 @@ def _first_day(day: date, unit: str) -> str:
 
 
 def parse_exact(text: str) -> Any:
-    """A document that is known to be valid, its fractions as they are written. Raises RepeatedKey, ValueError for a
+    """The values of a valid document, its fractions as they are written. Raises RepeatedKey, ValueError for a
     number of thousands of digits."""
     return _DECODER.decode(text)
 

@@ -35,7 +35,7 @@ def constant(skip: Skip, value: bytes) -> Rewrite:
 
 
 def replaced(skip: Skip, replace: Replace) -> Rewrite:
-    """Values become what ``replace`` makes of their bytes."""
+    """Values become the result of ``replace`` for their bytes."""
 
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         end = skip(data, position)
@@ -73,7 +73,7 @@ def blocks(item: Rewrite) -> Rewrite:
     def rewrite(data: bytes, position: int, out: list[bytes]) -> int:
         while True:
             count, position = decode_long(data, position)
-            if count < 0:  # its size in bytes follows, which would be another one now
+            if count < 0:  # the block's size in bytes follows, and changes
                 count = -count
                 _, position = decode_long(data, position)
             out.append(encode_long(count))

@@ -1,7 +1,7 @@
 """Error rows of topics with personal data, sealed: value, key and headers as one sealed value.
 
-What is sealed are three Avro values one after another: value and key, each ``["null", "bytes"]``, and the headers as
-the error table has them. The context is the record's place, so that a row cannot be passed off as another's.
+The sealed bytes are three Avro values in a row: value and key, each ``["null", "bytes"]``, and the headers in the error
+table's form. The context is the record's place: nobody can pass a row off as another record's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def open_row(sealed: bytes, keys: OpeningKeys, topic: str, partition: int, offse
         key, position = _nullable(data, position)
         return OpenedRow(value, key, decode_headers(data[position:]))
     except IndexError:
-        raise EncodingError("it opens, and is no error row") from None
+        raise EncodingError("it opens, but is not an error row") from None
 
 
 def _context(topic: str, partition: int, offset: int) -> bytes:

@@ -6,7 +6,7 @@
     32 bytes  enc, the encapsulated key
     rest      the ciphertext, with its tag of 16 bytes
 
-A context says where the bytes belong: what was sealed under one opens under no other. It is HPKE's `info`; the
+A context names the place of the bytes: bytes sealed under one context open under no other. It is HPKE's `info`; the
 single-shot interface of `cryptography` has no other associated data. 80 microseconds a seal.
 """
 
@@ -32,7 +32,7 @@ _LONGEST_ID: Final = 255
 
 @dataclass(frozen=True)
 class SealKey:
-    """A public key: whoever has it can seal, and not open."""
+    """A public key: its holder can seal, but not open."""
 
     id: str
     public: X25519PublicKey = field(repr=False)
@@ -51,7 +51,7 @@ class OpeningKeys:
     keys: Mapping[str, X25519PrivateKey] = field(repr=False)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """What was sealed. Raises EncodingError for what is not sealed, was sealed for another key, or elsewhere."""
+        """The bytes before sealing. Raises EncodingError if they are not sealed, or for another key or place."""
         name = key_id(sealed)
         private = self.keys.get(name)
         if private is None:
@@ -68,7 +68,7 @@ class OpeningKeys:
 
 
 def is_sealed(data: bytes | None) -> bool:
-    """Whether bytes begin as sealed ones do."""
+    """Whether bytes begin like sealed ones."""
     return data is not None and data.startswith(SEALED + _SUITE_ID)
 
 

@@ -10,7 +10,7 @@ from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
 
-#: A schema that uses its records often may have 2**100 fields. A table has 10,000 columns.
+#: A schema that uses its records often may have 2**100 fields. A table has at most 10,000 columns.
 _MOST_FIELDS: Final = 100_000
 
 
@@ -26,7 +26,7 @@ def refuse_undecided(tagged: Iterable[str], decisions: Iterable[Decision]) -> No
     missing = undecided(tagged, decisions)
     if missing:
         raise UnstageableSchema(
-            f"nothing is decided about fields that are tagged as personal data: {', '.join(missing)}",
+            f"no decision about fields that are tagged as personal data: {', '.join(missing)}",
             next_step="decide about each with the option pii: drop, null, pseudonym, truncate, generalise or keep",
         )
 
@@ -60,12 +60,12 @@ def _leads(node: avro.AvroType, names: Sequence[str]) -> bool:
 
 
 def is_personal(node: avro.AvroType) -> bool:
-    """Whether the type of a field is tagged, or a type at the same place inside it; fields inside it do not count."""
+    """Whether the type of a field is tagged, or its items, values or branches; fields inside it do not count."""
     return any(map(_is_high, node.values_of("pii"))) or any(map(is_personal, _parts(node)))
 
 
 def _parts(node: avro.AvroType) -> tuple[avro.AvroType, ...]:
-    """The types inside a type that are at its own place."""
+    """The items, values or branches of a type: they have no place of their own."""
     match node:
         case avro.Array():
             return (node.items,)
@@ -77,7 +77,7 @@ def _parts(node: avro.AvroType) -> tuple[avro.AvroType, ...]:
 
 
 def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
-    """The records that values of a type are, or hold."""
+    """The records among a type and its items, values and branches."""
     if isinstance(node, avro.RecordType):
         yield node
     for part in _parts(node):
@@ -89,7 +89,7 @@ def _is_high(level: Any) -> bool:
 
 
 class _HasTags(SchemaVisitor[bool]):
-    """Whether a type or field inside a type is tagged. ``records`` are those that have tags."""
+    """Whether a type, or a type or field inside it, is tagged. ``records`` are the names of such records."""
 
     def __init__(self) -> None:
         self.records: set[str] = set()
@@ -110,7 +110,7 @@ class _HasTags(SchemaVisitor[bool]):
         return result or _is_high(field.attributes.get("pii"))
 
     def inside_itself(self, node: avro.RecordType) -> bool:
-        return True  # not known yet: a walk too many is better than a tag too few
+        return True  # not known yet: one walk too many is better than one tag too few
 
 
 class _Tagged:

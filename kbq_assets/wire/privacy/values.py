@@ -1,4 +1,4 @@
-"""What becomes of single values: their bytes, as Avro encodes them, to those that take their place."""
+"""Replacements of single values: from their bytes, as Avro encodes them, to other bytes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
 
-#: From a value's bytes, as they are encoded, to those that take their place.
+#: From a value's encoded bytes to its replacement's.
 Replace: TypeAlias = Callable[[bytes], bytes]
 
 
 def impossible(place: str, why: str) -> UnstageableSchema:
-    """A field to which an action cannot be done."""
+    """An action does not fit its field."""
     return UnstageableSchema(f"pii: field {place!r} {why}", next_step="decide otherwise about it: drop, null")
 
 
 def text_of(node: avro.AvroType, place: str) -> Callable[[bytes], bytes]:
-    """What a pseudonym is of: the bytes of texts, and the usual text of everything else. Raises UnstageableSchema."""
+    """The text that a pseudonym hides: the bytes of texts, other values as written. Raises UnstageableSchema."""
     if isinstance(node, avro.Enum):
         symbols = [symbol.encode() for symbol in node.symbols]
         return lambda data: symbols[decode_long(data, 0)[0]]
@@ -49,7 +49,7 @@ _TEXTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
 
 
 def truncate(node: avro.AvroType, count: int, place: str) -> Replace:
-    """The first characters of texts, or bytes. Raises UnstageableSchema."""
+    """Keeps the first characters of texts, or the first bytes. Raises UnstageableSchema."""
     if not isinstance(node, avro.Primitive) or node.kind not in ("string", "bytes") or node.logical:
         raise impossible(place, "is no text")
     if node.kind == "bytes":
@@ -58,7 +58,7 @@ def truncate(node: avro.AvroType, count: int, place: str) -> Replace:
 
 
 def generalise(node: avro.AvroType, argument: str, place: str) -> Replace:
-    """Times at the start of their year, month, day or hour, numbers in steps, addresses as networks. Raises
+    """Rounds times down to their year, month, day or hour, numbers to steps, addresses to networks. Raises
     UnstageableSchema."""
     kind = node.kind if isinstance(node, avro.Primitive) else ""
     logical = str(node.attribute("logicalType") or "")
@@ -83,7 +83,7 @@ _PER_SECOND: Final[Mapping[str, int]] = {
     "timestamp-micros": 10**6,
     "timestamp-nanos": 10**9,
 }
-#: Going down must not leave the type.
+#: Rounding down must not leave the type.
 _LEAST: Final[Mapping[str, int]] = {"int": -(2**31), "long": -(2**63)}
 _UNITS: Final = ("year", "month", "day", "hour")
 _EPOCH: Final = date(1970, 1, 1)
@@ -106,7 +106,7 @@ def _floored(value: int, unit: str, per_second: int) -> int:
 
 
 def network(text: str) -> str:
-    """The network of an address: /24, or /48 of IPv6; "" for what is none."""
+    """The network of an address: /24, or /48 of IPv6; "" if the text is no address."""
     try:
         address = ipaddress.ip_address(text.strip())
     except ValueError:

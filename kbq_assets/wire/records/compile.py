@@ -59,7 +59,7 @@ _SIMPLE = {
     "bytes": Op.BYTES,
     "string": Op.STRING,
 }
-_MAX_PRECISION = 1000  # digits; beyond, a decimal is only bytes to every warehouse
+_MAX_PRECISION = 1000  # digits; no warehouse reads longer decimals as numbers
 
 
 def compile_program(root: avro.AvroType, captures: Sequence[str] = (), routes: Sequence[str] = ()) -> Program:
@@ -67,7 +67,7 @@ def compile_program(root: avro.AvroType, captures: Sequence[str] = (), routes: S
     each.
 
     A path leads through records and unions to a date, a timestamp, a long or a string; a path the schema does
-    not have captures nothing. Those of ``routes`` lead to strings, enums, booleans and plain integers. Raises
+    not have captures nothing. ``routes`` lead to strings, enums, booleans and plain integers. Raises
     UnstageableSchema if a captured field is of another type.
     """
     targets = tuple((tuple(path.split(".")), slot) for slot, path in enumerate((*captures, *routes)))
@@ -299,7 +299,7 @@ def _capture_kind(node: avro.AvroType) -> CaptureKind:
 
 
 def _routed_type(node: avro.AvroType) -> RoutedType | None:
-    """How a field's bytes become part of a name; None for types that have too many values, or no short text."""
+    """How a field's bytes become part of a name; None for types with too many values, or without a short text."""
     if isinstance(node, avro.Enum):
         return RoutedType("enum", node.symbols)
     if not isinstance(node, avro.Primitive) or node.kind not in ("string", "boolean", "int", "long"):
@@ -308,19 +308,19 @@ def _routed_type(node: avro.AvroType) -> RoutedType | None:
     return None if is_number and node.attribute("logicalType") else RoutedType(node.kind)
 
 
-#: A kind is one byte.
+#: A kind has one byte.
 _MOST_ROUTED = 255 - ROUTED
 
 
 def _unroutable(place: str) -> UnstageableSchema:
     return UnstageableSchema(
-        f"a table's name cannot be made of field {place!r}: it is no string, enum, boolean or plain integer",
+        f"a table's name cannot be made of field {place!r}: it is not a string, enum, boolean or plain integer",
         next_step="name another field in table=, dataset= or the route's inputs",
     )
 
 
 def _precision(node: avro.Primitive | avro.Fixed) -> int:
-    """Digits of a decimal; 0 if the type is none, or an invalid one, which readers take for plain bytes."""
+    """Digits of a decimal; 0 for other types, and for invalid decimals, which readers treat as plain bytes."""
     precision, scale = node.attribute("precision"), node.attribute("scale") or 0
     valid = (
         isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= _MAX_PRECISION

@@ -1,6 +1,6 @@
 """Business times of records in microseconds since 1970: kernels over captured bytes, and a file's rows per hour.
 
-What a value says is told by core/topics/business_time.py, which tests compare this with; both change together.
+core/topics/business_time.py defines the meaning of values. Tests compare the two modules: change both together.
 """
 
 # ruff: noqa: PLR1714
@@ -22,9 +22,9 @@ HOUR_MICROS = 3_600_000_000
 DAY_MICROS = 24 * HOUR_MICROS
 _HOURS_A_DAY = 24
 _HOUR_MILLIS = 3_600_000
-#: Hours between the first and the last time of a chunk, up to which rows are counted in an array.
+#: If a chunk's times span at most this many hours, an array counts its rows.
 _DENSE_HOURS = 4_096
-#: Hours that a file in the making counts rows of, those with most rows so far: it has that many, or twice as many.
+#: Hours with a row count while a file is written: the ones with most rows; up to twice as many at times.
 _COUNTED_HOURS = 4 * MOST_HOURS
 
 # Numba turns module constants into literals; enum members it would look up as objects.
@@ -43,8 +43,8 @@ NO_TIMES: Longs = np.empty(0, np.int64)
 
 
 class EventTimes(NamedTuple):
-    """Business times of rows, in their order; of ``fallbacks`` rows they are the Kafka timestamps. ``newest`` is the
-    highest that a row told itself."""
+    """Business times of rows, in their order; ``fallbacks`` counts rows with the Kafka timestamp instead. ``newest`` is
+    the highest own time of a row."""
 
     times: Longs = NO_TIMES
     fallbacks: int = 0
@@ -54,8 +54,8 @@ class EventTimes(NamedTuple):
 def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED) -> EventTimes:
     """The business time of each row, from capture 0 or else from the Kafka timestamp; plain numbers are in ``unit``.
 
-    The Kafka timestamp stands in for a captured field that is null, absent, or no time. A record that has no
-    Kafka timestamp either gets 0. Without a capture there are no times: `kafka_times` are them.
+    If the captured field is null, absent, or not a time, the record has its Kafka timestamp; without one, 0.
+    Without a capture the times are empty: use `kafka_times`.
     """
     if not len(captures.kinds):
         return EventTimes()
@@ -67,7 +67,7 @@ def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDG
 
 
 class HourCounter:
-    """Rows of one file per hour, its days, and its newest time. Its memory has a bound, whatever the times."""
+    """Rows of one file per hour, its days, and its newest time. Its memory is bounded for any times."""
 
     def __init__(self) -> None:
         self._days: set[int] = set()
@@ -76,8 +76,8 @@ class HourCounter:
         self._newest = _NONE
 
     def add(self, times: Longs, newest: int | None = None) -> None:
-        """Count rows by their times, of which ``newest`` is the highest that counts, all of them without it. Most
-        chunks lie in one hour: then nothing is done per row."""
+        """Count rows by their times. ``newest`` is the highest time that counts as new; None counts all. Most chunks
+        lie in one hour, and need no work per row."""
         if not len(times):
             return
         highest = int(times.max())
@@ -115,7 +115,7 @@ class HourCounter:
 
     @property
     def days(self) -> frozenset[int]:
-        """The days since 1970 that have rows; none where they are more than `MOST_DATES`."""
+        """The days since 1970 with rows; empty if there are more than `MOST_DATES`."""
         return frozenset() if self._is_scattered else frozenset(self._days)
 
     @property
@@ -125,7 +125,7 @@ class HourCounter:
 
     @property
     def newest_ms(self) -> int:
-        """The newest time in milliseconds, 0 for none."""
+        """The newest time in milliseconds, 0 if there is none."""
         return 0 if self._newest == _NONE else self._newest // 1000
 
     def _count(self, hour: int, rows: int) -> None:
@@ -133,7 +133,7 @@ class HourCounter:
         self._days.add(hour // _HOURS_A_DAY)
 
     def _forget(self) -> None:
-        """Times all over the centuries: the days are any, and hours with few rows are counted no longer."""
+        """Stop listing days, and counting hours with few rows: the times span centuries."""
         if self._is_scattered or len(self._days) > MOST_DATES:
             self._is_scattered = True
             self._days.clear()
@@ -142,7 +142,7 @@ class HourCounter:
 
 
 def kafka_times(timestamps: Longs) -> Longs:
-    """Kafka's timestamps as times; 0 for those that are none."""
+    """Kafka's timestamps as times; 0 for missing ones."""
     known = (timestamps >= 0) & (timestamps < END_OF_TIME)
     return np.where(known, timestamps * 1000, 0).astype(np.int64)
 
@@ -155,7 +155,7 @@ def _largest(hours: dict[int, int], most: int) -> dict[int, int]:
 
 @inlined
 def _of_number(value: int, unit: int) -> int:
-    """Microseconds of a number in its unit, or judged by its size."""
+    """Microseconds of a number in its unit, or in the unit that its size suggests."""
     if unit == _JUDGED and value >= _LEAST_SECONDS:
         if value < _LEAST_MILLIS:
             unit = _S
@@ -178,7 +178,7 @@ def _of_number(value: int, unit: int) -> int:
 
 @inlined
 def _of_long(kind: int, value: int, unit: int) -> int:
-    """Microseconds of a captured number: its type says the unit, or else the topic."""
+    """Microseconds of a captured number: in the unit of its type, or else of the topic."""
     if kind == _DATE:
         return value * DAY_MICROS if _FIRST_DAY <= value < _END_DAY else _NONE
     if kind == _MILLIS:
@@ -226,7 +226,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 @inlined
 def _zone(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """The offset of a zone in seconds and the position behind it; without one 0. A position of -1 is a mistake."""
+    """The offset of a zone in seconds (0 without a zone), and the position after it; -1 for a mistake."""
     sign = _byte(buffer, position, end)
     if sign == 90 or sign == 122:  # Z, z
         return 0, position + 1
@@ -248,7 +248,7 @@ def _zone(buffer: Any, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _clock(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """Microseconds of ``hh:mm[:ss[.fraction]]``, colons or none, and the position behind; -1: a mistake."""
+    """Microseconds of ``hh:mm[:ss[.fraction]]``, colons or none, and the position after it; -1 for a mistake."""
     hour = _digits(buffer, position, 2, end)
     gap = 1 if _byte(buffer, position + 2, end) == 58 else 0
     minute = _digits(buffer, position + 2 + gap, 2, end)

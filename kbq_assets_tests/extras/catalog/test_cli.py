@@ -229,7 +229,7 @@ def test_the_chosen_business_time_is_shown_with_the_reason(
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ("", "nothing is decided about fields that are tagged as personal data: a"),
+        ("", "no decision about fields that are tagged as personal data: a"),
         ("fields: {a: pseudonym}", ""),
         ("fields: {a: 'generalise:year'}", "cannot be generalised to year"),
         ("fields: {a: drop, b: drop}", "the field 'b', which the schema does not have"),

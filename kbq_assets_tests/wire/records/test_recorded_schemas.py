@@ -33,7 +33,7 @@ def digest(made: Callable[[], Any]) -> str:
     try:
         text = repr(made())
     except KbqError as error:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error.message.rpartition(': ')[2]}"  # wording may change
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
