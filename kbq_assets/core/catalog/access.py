@@ -93,12 +93,12 @@ class Refusal:
     message: str
 
 
-def parse_access(said: Mapping[str, Any] | None) -> AccessRules | None:
+def parse_access(section: Mapping[str, Any] | None) -> AccessRules | None:
     """The section `access` of `catalog.yaml`, None if there is none."""
-    if said is None:
+    if section is None:
         return None
-    principals = {str(name): str(value) for name, value in (said.get("principals") or {}).items()}
-    return AccessRules(str(said.get("principal") or ""), principals, str(said.get("groups") or ""))
+    principals = {str(name): str(value) for name, value in (section.get("principals") or {}).items()}
+    return AccessRules(str(section.get("principal") or ""), principals, str(section.get("groups") or ""))
 
 
 def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
@@ -110,12 +110,12 @@ def check_access(root: DocumentNode) -> Iterator[CatalogProblem]:
             yield CatalogProblem(
                 node.path, node.line, f"access.{key}", f"{node.value!r} is not a template", hint
             )
-    said = [("access.principal", root.find("access.principal"))]
+    places = [("access.principal", root.find("access.principal"))]
     section = root.find("access.principals")
-    said += [
+    places += [
         (f"access.principals.{name}", node) for name, node in (section.fields if section else {}).items()
     ]
-    for where, node in said:
+    for where, node in places:
         if node is not None and node.value is not None and not _PRINCIPAL.fullmatch(str(node.value)):
             yield CatalogProblem(
                 node.path, node.line, where, f"{node.value!r} is not a principal", "User:name"

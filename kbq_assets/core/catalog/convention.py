@@ -85,8 +85,8 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
     problems = list(check_fields(root, ROOT))
     if problems:
         return Convention(), problems
-    said = root.plain() or {}
-    names, rules = said.get("names", {}), said.get("rules", {})
+    document = root.plain() or {}
+    names, rules = document.get("names", {}), document.get("rules", {})
     for key, template in names.items():
         problems += _check_template(root, f"names.{key}", str(template))
     for key in ("part", "time_fields"):
@@ -104,10 +104,10 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
             part=rules.get("part", blank.part),
             mandatory=tuple(rules.get("mandatory", ())),
             time_fields=rules.get("time_fields", ""),
-            envs=tuple(said.get("envs", ())),
-            policy_tags=said.get("policy_tags", {}),
-            ignore=tuple(said.get("ignore", ())),
-            access=parse_access(said.get("access")),
+            envs=tuple(document.get("envs", ())),
+            policy_tags=document.get("policy_tags", {}),
+            ignore=tuple(document.get("ignore", ())),
+            access=parse_access(document.get("access")),
         ),
         [],
     )

@@ -72,7 +72,7 @@ class Dataset:
     @property
     def words(self) -> str:
         """The text that a search matches, in lower case."""
-        said = (
+        texts = (
             self.target,
             self.description,
             self.cost_center,
@@ -92,28 +92,28 @@ class Dataset:
         )
         labels = [f"{key} {value}" for key, value in self.labels.items()]
         columns = [f"{column.name} {column.description} {column.pii}" for column in self.columns]
-        return " ".join([*said, *(word for words in lists for word in words), *labels, *columns]).lower()
+        return " ".join([*texts, *(word for words in lists for word in words), *labels, *columns]).lower()
 
 
 def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
     """The dataset of an entry. ``schema`` is the Avro schema of its values, "" if there is none."""
-    said, settings, place = entry.document, entry.settings, entry.place
-    ownership = said.get("ownership", {})
+    document, settings, place = entry.document, entry.settings, entry.place
+    ownership = document.get("ownership", {})
     return replace(
         dataset_of_source(entry.source),
         table=_table(entry.source) if entry.archived else None,
         target=settings.destination.target(entry.topic) if entry.archived else "",
-        description=str(said.get("description", "")),
+        description=str(document.get("description", "")),
         emails=_one(ownership.get("email")),
         slack=_one(ownership.get("slack")),
         company=place.company,
         domain=place.domain,
-        typology=str(said.get("typology", "")),
-        scope=str(said.get("scope", "")),
-        pii=str(said.get("pii", {}).get("level", "")),
-        producers=tuple(said.get("producers", ())),
-        consumers=tuple(said.get("consumers", ())),
-        labels={str(key): str(value) for key, value in said.get("labels", {}).items()},
+        typology=str(document.get("typology", "")),
+        scope=str(document.get("scope", "")),
+        pii=str(document.get("pii", {}).get("level", "")),
+        producers=tuple(document.get("producers", ())),
+        consumers=tuple(document.get("consumers", ())),
+        labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
         columns=tuple(_columns(entry, schema)),
         entries=(place.path,),
     )
@@ -219,10 +219,10 @@ class _Personal:
     """Levels of fields and decisions about them, from an entry."""
 
     def __init__(self, entry: CatalogEntry) -> None:
-        said = entry.document.get("pii", {})
-        decisions, tags = entry.settings.privacy.decisions, said.get("tags", {})
+        pii = entry.document.get("pii", {})
+        decisions, tags = entry.settings.privacy.decisions, pii.get("tags", {})
         self._paths = sorted({*(decision.path for decision in decisions), *tags})
-        self._level = str(said.get("level", ""))
+        self._level = str(pii.get("level", ""))
         self._tags: Mapping[str, Any] = {_column_path(path): level for path, level in tags.items()}
         self._decisions = {_column_path(decision.path): decision for decision in decisions}
 

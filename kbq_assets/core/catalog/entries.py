@@ -240,8 +240,8 @@ def _check_target(settings: TopicSettings, topic: str) -> None:
 
 
 def _format(plain: Mapping[str, Any]) -> str:
-    said = str(plain.get("encoding", "avro"))
-    found = _FORMATS.get(said, said)
+    encoding = str(plain.get("encoding", "avro"))
+    found = _FORMATS.get(encoding, encoding)
     return "json_columns" if found == "json" and plain.get("records", {}).get("json") == "columns" else found
 
 
@@ -250,13 +250,13 @@ def _option_value(option: str, value: Any) -> object:
 
 
 def _kafka(document: DocumentNode, plain: Mapping[str, Any]) -> KafkaTopic:
-    said = plain.get("kafka", {})
-    config = {str(key): _config_text(value) for key, value in said.get("config", {}).items()}
-    if "retention" in said:
-        config["retention.ms"] = str(_retention_ms(document, str(said["retention"])))
+    section = plain.get("kafka", {})
+    config = {str(key): _config_text(value) for key, value in section.get("config", {}).items()}
+    if "retention" in section:
+        config["retention.ms"] = str(_retention_ms(document, str(section["retention"])))
     if "compaction" in plain:
         config.setdefault("cleanup.policy", "compact" if plain["compaction"] else "delete")
-    return KafkaTopic(said.get("partitions"), said.get("replication"), config)
+    return KafkaTopic(section.get("partitions"), section.get("replication"), config)
 
 
 def _config_text(value: object) -> str:
@@ -278,14 +278,14 @@ def _retention_ms(document: DocumentNode, text: str) -> int:
 
 def _refuse_personal(entry: CatalogEntry, document: DocumentNode) -> None:
     """Raise Mistake for an archived topic with HIGH personal data and no decision about it."""
-    said = entry.document.get("pii", {})
-    tags: Mapping[str, object] = said.get("tags", {})
+    pii = entry.document.get("pii", {})
+    tags: Mapping[str, object] = pii.get("tags", {})
     for path, level in tags.items():
         if level not in PII_LEVELS:
             raise _fail(document, "pii.tags", _bad_level(path, level))
     if not entry.archived:
         return
-    if said.get("level") == "HIGH" and not entry.settings.privacy.decisions:
+    if pii.get("level") == "HIGH" and not entry.settings.privacy.decisions:
         error = ConfigurationError("HIGH personal data without a decision", next_step=_DECIDE)
         raise _fail(document, "pii.level", error)
     high = [path for path, level in tags.items() if level == "HIGH"]

@@ -21,14 +21,14 @@ def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
     inferred = InferredSchema().grown_by(declared(schema))
     made = avro_schema(inferred, event_time=False)
     high = tagged(schema)
-    _Words(schema, high).tell(made, inferred.root, [schema], "")
+    _Notes(schema, high).write(made, inferred.root, [schema], "")
     # A value that does not fit its column goes to the last column, the side column.
     if undecided(high, [decision for decision in decisions if decision.action != "keep"]):
         made["fields"][-1]["pii"] = "HIGH"
     return json.dumps(made)
 
 
-class _Words:
+class _Notes:
     """Descriptions and tags of a schema's properties: behind references, in alternatives, under keys that are not
     column names."""
 
@@ -36,29 +36,31 @@ class _Words:
         self._root = root
         self._high = tuple(high)
 
-    def tell(self, made: Any, inferred: InferredType, schemas: Iterable[Any], place: str) -> None:
+    def write(self, made: Any, inferred: InferredType, schemas: Iterable[Any], place: str) -> None:
         """Write descriptions and tags from ``schemas`` into the fields of a type."""
-        said = self._parts(schemas)
+        known = self._parts(schemas)
         if inferred.kind == "LIST" and inferred.item is not None:
-            self.tell(made["items"], inferred.item, [part.get("items") for part in said], place)
+            self.write(made["items"], inferred.item, [part.get("items") for part in known], place)
         if inferred.kind != "RECORD":
             return
         for field, column in zip(made["fields"], inferred.fields, strict=False):  # KBQ's own come last
             path = f"{place}.{column.key}".lstrip(".")
-            inner = [properties.get(column.key) for properties in map(_properties, said)]
-            field.update(self._told(column.inferred, self._parts(inner), path))
+            inner = [properties.get(column.key) for properties in map(_properties, known)]
+            field.update(self._attributes(column.inferred, self._parts(inner), path))
             type_ = field["type"]
-            self.tell(type_[1] if isinstance(type_, list) else type_, column.inferred, inner, path)
+            self.write(type_[1] if isinstance(type_, list) else type_, column.inferred, inner, path)
 
     def _parts(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
         return [part for schema in schemas for part in parts(schema, self._root)]
 
-    def _told(self, inferred: InferredType, said: Iterable[Mapping[str, Any]], path: str) -> dict[str, str]:
-        texts = [str(part["description"]) for part in said if part.get("description")]
-        levels = [str(part["pii"]).upper() for part in said if part.get("pii")]
+    def _attributes(
+        self, inferred: InferredType, schemas: Iterable[Mapping[str, Any]], path: str
+    ) -> dict[str, str]:
+        texts = [str(part["description"]) for part in schemas if part.get("description")]
+        levels = [str(part["pii"]).upper() for part in schemas if part.get("pii")]
         levels += ["HIGH"] if self._is_high(inferred, path) else []
-        told = {"doc": texts[0]} if texts else {}
-        return told | ({"pii": max(levels, key=_rank)} if levels else {})
+        doc = {"doc": texts[0]} if texts else {}
+        return doc | ({"pii": max(levels, key=_rank)} if levels else {})
 
     def _is_high(self, inferred: InferredType, path: str) -> bool:
         """Whether a field is tagged; tags below a field without columns count for the field."""

@@ -31,7 +31,7 @@ class Variable:
     help: str
     default: Any
     parse: Parser
-    #: The default in words, where the value itself would not tell.
+    #: The default in words, if the value itself is not clear.
     shown_default: str = ""
     #: The default where the warehouse is BigQuery; None: the same one.
     on_bigquery: Any = None

@@ -65,8 +65,8 @@ class BusinessTime:
         if not isinstance(document, dict):
             return None
         paths = ((key,) for key in candidate_keys(document)) if self.is_automatic else self._paths
-        told = (epoch_micros(_value_at(document, path), self.format) for path in paths)
-        return next((micros for micros in told if micros is not None), None)
+        times = (epoch_micros(_value_at(document, path), self.format) for path in paths)
+        return next((micros for micros in times if micros is not None), None)
 
     @cached_property
     def _paths(self) -> tuple[tuple[str, ...], ...]:
@@ -100,11 +100,11 @@ def parse_business_time(option: str) -> BusinessTime | None:
     return BusinessTime(() if candidates == (AUTO,) else candidates, format_)
 
 
-def option_text(said: Mapping[str, Any]) -> str:
+def option_text(section: Mapping[str, Any]) -> str:
     """The option from a catalog's keys: ``field``, then ``candidates``, and ``format``."""
-    paths = [said["field"]] if "field" in said else []
-    text = "|".join([*paths, *said.get("candidates", ())]) or AUTO
-    return f"{text}:{said['format']}" if "format" in said else text
+    paths = [section["field"]] if "field" in section else []
+    text = "|".join([*paths, *section.get("candidates", ())]) or AUTO
+    return f"{text}:{section['format']}" if "format" in section else text
 
 
 def choose_field(schema: avro.AvroType, business: BusinessTime) -> Chosen | None:

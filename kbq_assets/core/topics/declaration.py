@@ -26,7 +26,7 @@ class Option:
     help: str
     default: str
     type: OptionType
-    #: The default in words, where the text alone would not tell.
+    #: The default in words, if the text alone is not clear.
     shown_default: str = ""
     #: The dotted path of its key in a catalog entry; "" if the catalog derives it from something else.
     place: str = ""

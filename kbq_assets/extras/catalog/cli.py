@@ -79,7 +79,7 @@ def show(
 ) -> None:
     """List the entries of an environment, or show everything about one topic, defaults included."""
     from kbq_assets.extras.catalog.site import site_topics
-    from kbq_assets.pipelines.catalog.reader import told_time
+    from kbq_assets.pipelines.catalog.reader import time_source
 
     entries = commands.entries(env)
     if commands.reader.catalog().problems:
@@ -93,7 +93,7 @@ def show(
             columns = [dataclasses.asdict(column) for column in described.dataset.columns]
             echo_json(entry_json(entry) | {"columns": columns, "query": described.query})
         else:
-            click.echo(_whole(entry, told_time(entry, files)), nl=False)
+            click.echo(_whole(entry, time_source(entry, files)), nl=False)
             click.echo(
                 "".join(f"# {line}".rstrip() + "\n" for line in _columns_and_query(described)), nl=False
             )

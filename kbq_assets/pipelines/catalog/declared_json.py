@@ -66,8 +66,8 @@ def _problems(
     decisions = entry.settings.privacy.decisions
     missing = undecided(tagged(schema), decisions)
     if entry.archived and missing:
-        said = f"no decision about fields with the tag HIGH: {', '.join(missing)}"
-        yield CatalogProblem(path, 1, "", said, _DECIDE)
+        message = f"no decision about fields with the tag HIGH: {', '.join(missing)}"
+        yield CatalogProblem(path, 1, "", message, _DECIDE)
     if (
         entry.archived
         and tags_any_name(schema)
@@ -77,9 +77,9 @@ def _problems(
             path, 1, "", "tags fields of any name, and they would be kept", "pii: {others: drop, …}"
         )
     for field in undeclared(schema, fields_of(own)):
-        said = f"pii decides about the field {field!r}, which it does not declare"
+        message = f"pii decides about the field {field!r}, which it does not declare"
         yield CatalogProblem(
-            path, 1, "", said, "fix it; a defaults.yaml decides about fields of other schemas"
+            path, 1, "", message, "fix it; a defaults.yaml decides about fields of other schemas"
         )
     if entry.encoding == "json" and not declared(schema).fields:
         yield CatalogProblem(path, 1, "", "declares no field", "an object with properties")

@@ -94,12 +94,12 @@ def refuse_mistakes(catalog: Catalog, origin: str = "") -> None:
 
 
 def refuse_problems(
-    said: str, problems: Sequence[CatalogProblem], command: str = "kbq catalog validate"
+    message: str, problems: Sequence[CatalogProblem], command: str = "kbq catalog validate"
 ) -> NoReturn:
     """Raises ConfigurationError with the first problems; ``command`` shows all."""
     shown = "\n".join(f"  {problem}" for problem in problems[:_SHOWN])
     more = f"\n  …and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    raise ConfigurationError(f"{said}:\n{shown}{more}", next_step=f"fix them: {command}")
+    raise ConfigurationError(f"{message}:\n{shown}{more}", next_step=f"fix them: {command}")
 
 
 def uncatalogued(catalog: Catalog, env: str, origin: str, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -123,9 +123,9 @@ def environment(catalog: Catalog, env: str) -> str:
         return env
     if not env and len(catalog.envs) == 1:
         return catalog.envs[0]
-    said = f"no environment {env!r}" if env else "several environments"
+    found = f"no environment {env!r}" if env else "several environments"
     raise ConfigurationError(
-        f"the catalog has {said}", next_step=f"set KBQ_ENV to one of {', '.join(catalog.envs)}"
+        f"the catalog has {found}", next_step=f"set KBQ_ENV to one of {', '.join(catalog.envs)}"
     )
 
 
@@ -200,11 +200,11 @@ def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogP
                 continue
             near = difflib.get_close_matches(column.name, there, 1)
             hint = f"did you mean {near[0]!r}?" if near else ""
-            said = f"is not a column of {schema.path}"
-            yield CatalogProblem(entry.place.path, 1, f"columns.{column.name}", said, hint)
+            message = f"is not a column of {schema.path}"
+            yield CatalogProblem(entry.place.path, 1, f"columns.{column.name}", message, hint)
 
 
-def told_time(entry: CatalogEntry, files: CatalogFiles) -> str:
+def time_source(entry: CatalogEntry, files: CatalogFiles) -> str:
     """The source of an entry's business time by its Avro schema, for people; "" if it has none."""
     business = entry.settings.records.event_date
     if business is None:

@@ -165,8 +165,8 @@ def _made_of(schema: Mapping[str, Any], root: Any, tests: bool) -> Iterable[Any]
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
-    said = schema.get("type")
-    names = [said] if isinstance(said, str) else _sequence(said)
+    type_ = schema.get("type")
+    names = [type_] if isinstance(type_, str) else _sequence(type_)
     if not names and isinstance(schema.get("properties"), Mapping):
         names = ["object"]
     return {_KINDS[name] for name in names if name in _KINDS}
