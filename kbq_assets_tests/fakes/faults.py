@@ -13,9 +13,9 @@ class Outcome(Enum):
     UNAVAILABLE = auto()  # not applied; the caller is told so
     CRASH_BEFORE = auto()  # the process dies; not applied
     CRASH_AFTER = auto()  # the process dies; applied
-    CRASH_LATE = auto()  # the process dies with the call on its way: it lands later, or never
+    CRASH_LATE = auto()  # the process dies with the call on its way: it applies later, or never
     LOST_REPLY = auto()  # applied; the caller gets UnknownOutcome
-    LATE = auto()  # the caller gets UnknownOutcome; the call lands later, or never
+    LATE = auto()  # the caller gets UnknownOutcome; the call applies later, or never
     OWN_RETRY = (
         auto()
     )  # applied, then sent again by the client library: the caller sees a conflict with itself

@@ -326,5 +326,5 @@ class KafkaView:
 def _out_of_range(range_: OffsetRange, position: int, log: FakePartition) -> OffsetOutOfRange:
     return OffsetOutOfRange(
         f"{range_}: position {position} is not in the log [{log.start}, {log.end})",
-        next_step="kbq plan names the commands that go on",
+        next_step="kbq plan shows the commands that fix it",
     )

@@ -18,7 +18,7 @@ from kbq_assets.core.loading import batches, completeness, table_state
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.pipelines.extraction import publisher
-from kbq_assets.pipelines.loading import completeness as judging
+from kbq_assets.pipelines.loading import completeness as loading_completeness
 from kbq_assets.pipelines.loading import job_settling
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
@@ -26,7 +26,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.files.error_rows import ErrorRows
 from kbq_assets.wire.files.staged_file import FileEncoder
 from kbq_assets.wire.records.event_time import HourCounter
-from kbq_assets.worker import unit as worker_unit
+from kbq_assets.worker import unit
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant("a swap without precondition", "E4, L2", ((state, "swap", _blind_swap), (publisher, "swap", _blind_swap))),
     Mutant("windows published wherever the partition stands", "E4",
            ((commits, "_with_window", _publish_without_next(commits._with_window)),
-            (worker_unit, "_is_superseded", lambda unit, store: False))),
+            (unit, "_is_superseded", lambda unit, store: False))),
     Mutant("an unknown swap is made again without looking", "E4", ((publisher, "_rebase", _publish_listed_as_lost),)),
     Mutant("a reset keeps the epoch", "E9", ((commits, "reset", _reset_without_epoch(commits.reset)),)),
     Mutant("marks without schema id", "L1", ((table_state, "mark_key", _mark_without_schema),)),
@@ -196,7 +196,8 @@ MUTANTS = (
            seed=357),
     Mutant("one job id for all of a table's jobs", "L2", ((table_state, "_under_new_id", _same_sequence),)),
     Mutant("newest windows first", "L1", ((batches, "_windows_by_partition", _newest_first),)),
-    Mutant("hours of quarantined rows are complete", "L5, L10", ((judging, "_refused", lambda current: []),)),
+    Mutant("hours of quarantined rows are complete", "L5, L10", ((loading_completeness, "_refused", lambda current:
+    []),)),
 )  # fmt: skip
 
 

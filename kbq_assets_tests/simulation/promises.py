@@ -79,7 +79,7 @@ def _quarantined(world: World) -> dict[tuple[int, TopicPartition], set[int]]:
 
 
 def check_progress(world: World) -> None:
-    """Nothing is left to do: positions at the end, no pending file, flight, backlog, orphan."""
+    """Nothing is left to do: positions at the end, no pending file, job in flight, backlog or orphan."""
     problems = []
     for commit in world.commits():
         for partition, position in commit.partitions.items():

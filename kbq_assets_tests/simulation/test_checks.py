@@ -31,7 +31,7 @@ def _checked(world: World) -> CheckReport:
     return run_checks(ports, broker=False)
 
 
-def test_no_schedule_makes_a_check_fail_or_holds_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schedule_makes_a_check_fail_or_blocks_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked: list[object] = []
     judge = LoadBlocks.__call__
 

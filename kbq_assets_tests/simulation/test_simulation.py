@@ -79,7 +79,7 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
 
 
 @pytest.mark.slow
-def test_schemas_that_contradict_their_table_keep_the_promises_beside_each_other() -> None:
+def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:
     settings = Recipe().settings.with_options(on_incompatible=VARIANT_COLUMN)
     recipe, copies = Recipe("1122443gpt", settings=settings), 0
     for seed in range(VARIED_SCHEDULES):
@@ -108,7 +108,7 @@ def test_a_replay_notices_what_tells_of_another_time(mutant: Mutant) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_told_of_an_hour_is_true_though_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_reported_of_an_hour_is_true_though_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "KEPT_HOURS", 3)
     dropped = 0
     for seed in range(60):

@@ -26,7 +26,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
-from kbq_assets.pipelines.operate import clean as cleaning
+from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import (
     Proposal,
     propose_accept_gap,
@@ -240,8 +240,8 @@ class World:
         return self._told[TopicPartition(row.topic, row.partition), row.offset] // HOUR_MS
 
     def _note_late(self, rows: Iterable[tuple[TableReference, Row]]) -> None:
-        """Rows that become visible of an hour that is complete. A flight holds its hours until it has landed, so it is
-        all the same when it does."""
+        """Rows that become visible of an hour that is complete. A job in flight holds back its hours until it is
+        recorded, so it is all the same when it does."""
         states = state.read_table_states(self.store, state.table_registry(self.store))
         for table, row in rows:
             if self.hour_of(row) < states[table].value.hours.until:
@@ -366,7 +366,7 @@ class World:
 
     def clean(self, name: str) -> None:
         """One clean-up."""
-        cleaning.clean(self.store.view(name))
+        clean(self.store.view(name))
 
     def operate(self, name: str) -> None:
         """An operator looks at what is stopped or parked and does one thing about it; sometimes resets."""

@@ -57,7 +57,7 @@ def values(bench: Bench, table: TableReference = T) -> list[tuple[Any, Any]]:
     return [(row.get("x"), row.get("x__string")) for row in rows]
 
 
-def test_a_column_of_another_type_is_filled_beside_the_one_there_is() -> None:
+def test_a_column_of_another_type_fills_a_variant_of_the_one_there_is() -> None:
     bench = bench_of("variant_column")
     bench.produce(LONG, TEXT, LONG, TEXT)
     evolved = bench.extract().evolved
@@ -101,7 +101,7 @@ def test_without_a_policy_the_table_is_parked_and_no_placement_is_read_or_writte
     assert [path for path in asked if path.startswith("placements/")] == []
 
 
-def test_payloads_never_change_so_nothing_is_placed() -> None:
+def test_payloads_never_change_so_there_are_no_variants() -> None:
     bench = bench_of("variant_column", format="json")
     bench.kafka.produce(TP, b"{}", key=b"k", timestamp=1000)
     finish(bench)
@@ -116,7 +116,7 @@ def test_null_values_are_rows_of_the_first_version() -> None:
     assert values(bench) == [(1, None), (None, None)]
 
 
-def test_tables_by_record_name_are_placed_each_for_itself() -> None:
+def test_tables_by_record_name_get_variants_of_their_own() -> None:
     bench = Bench(TopicSettings.of(dataset="d", route="record_name", on_incompatible="new_table_version"))
     bench.produce(LONG, 3, TEXT)
     finish(bench)
@@ -124,7 +124,7 @@ def test_tables_by_record_name_are_placed_each_for_itself() -> None:
     assert [len(bench.offsets(TableReference("d", name))) for name in ("A", "A__v2", "B")] == [1, 1, 1]
 
 
-def test_tables_that_records_choose_are_placed_each_for_itself() -> None:
+def test_tables_that_records_choose_get_variants_of_their_own() -> None:
     bench = Bench(TopicSettings.of(dataset="d", table="t_{key}", on_incompatible="variant_column"))
     bench.warehouse.keep_records = True
     for schema_id, key in ((LONG, b"a"), (TEXT, b"a"), (TEXT, b"b"), (LONG, b"a")):
@@ -163,7 +163,7 @@ BESIDE = [(1, None), (None, "x"), (None, "x")]
 
 
 @pytest.mark.parametrize("policy", ["variant_column", "new_table_version"])
-def test_what_waits_for_a_parked_table_goes_beside_once_there_is_a_policy(policy: str) -> None:
+def test_what_waits_for_a_parked_table_gets_a_variant_once_there_is_a_policy(policy: str) -> None:
     bench = parked(policy)
     finish(bench)
     assert values(bench) == BESIDE
@@ -209,7 +209,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("policy", ["variant_column", "new_table_version"])
 @pytest.mark.parametrize("outcome", FAULTS)
-def test_whatever_happens_to_a_placement_everything_lands_once(policy: str, outcome: Outcome) -> None:
+def test_whatever_happens_to_stored_variants_everything_is_loaded_once(policy: str, outcome: Outcome) -> None:
     for number in itertools.count():
         bench, calls = bench_of(policy), list[Call]()
 
@@ -235,7 +235,7 @@ def test_whatever_happens_to_a_placement_everything_lands_once(policy: str, outc
 
 
 @pytest.mark.parametrize("outcome", FAULTS)
-def test_whatever_happens_while_files_are_staged_again_they_land_once(outcome: Outcome) -> None:
+def test_whatever_happens_while_files_are_staged_again_they_are_loaded_once(outcome: Outcome) -> None:
     for number in itertools.count():
         bench, calls = parked("variant_column"), list[Call]()
 

@@ -44,7 +44,7 @@ def _stops(plan: ExtractionPlan) -> list[str]:
     return [stop.reason for stop in plan.stops]
 
 
-def test_a_known_partition_goes_on_at_its_next_position() -> None:
+def test_a_known_partition_continues_at_its_next_position() -> None:
     [unit] = _plan(KNOWN, (0, 25)).units
     assert (unit.range, unit.epoch, unit.leader_epoch) == (OffsetRange(T0, 10, 25), 3, 4)
 

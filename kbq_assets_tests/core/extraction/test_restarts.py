@@ -44,7 +44,7 @@ def test_two_clocks_that_nearly_agree_keep_the_pause() -> None:
         ("bad_record", "auto", False),
     ],
 )
-def test_only_what_the_registry_can_mend_is_tried_again(reason: str, restart: str, tried: bool) -> None:
+def test_only_what_the_registry_can_fix_is_tried_again(reason: str, restart: str, tried: bool) -> None:
     stop = Stop(reason, "x", 0, 5, last_ms=NOW)
     assert restarts.restarts_now(stop, TopicSettings.of(restart=restart), NOW + MINUTE) is tried
 
@@ -62,7 +62,7 @@ def test_a_parking_that_only_a_person_can_judge_stays(reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", ["load_failed", "incompatible_schema"])
-def test_a_parking_that_the_warehouse_can_mend_is_tried_again(reason: str) -> None:
+def test_a_parking_that_the_warehouse_can_fix_is_tried_again(reason: str) -> None:
     parked = Parked(reason, "x", last_ms=NOW)
     assert [restarts.parking_restarts(parked, lambda t=t: t) for t in (NOW, NOW + MINUTE)] == [False, True]  # type: ignore[misc]
 
@@ -76,7 +76,7 @@ def test_a_stop_where_one_stood_is_a_failed_try_and_the_same_stop_is_none() -> N
     assert [c.partitions[0].stop and c.partitions[0].stop.tries for c in (stopped, again)] == [0, 1]
 
 
-def test_a_tried_table_keeps_its_tries_until_a_job_lands_or_an_operator_resumes_it() -> None:
+def test_a_tried_table_keeps_its_tries_until_a_job_succeeds_or_an_operator_resumes_it() -> None:
     parked = table_state.park(TableState("u", failures=3), "load_failed", "x", NOW)
     tried = table_state.restart(parked)
     assert (tried.parked, tried.restarting, tried.failures) == (None, parked.parked, 3)
@@ -101,5 +101,5 @@ def test_state_of_an_older_version_parses_and_is_due_at_once(
     assert "next run" in restarts.retry_in_words(0, restarts.next_try_ms(0, old.last_ms))
 
 
-def test_the_time_of_the_next_try_is_told_with_the_failed_ones() -> None:
+def test_the_time_of_the_next_try_is_reported_with_the_failed_ones() -> None:
     assert restarts.retry_in_words(2, NOW) == "is tried again after 2023-11-14 22:13:20 UTC; 2 tries failed"

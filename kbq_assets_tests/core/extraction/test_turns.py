@@ -96,7 +96,7 @@ def test_a_partition_is_split_only_where_it_pays_and_so_far_ahead(
     assert len(tasks) == parts
 
 
-def test_what_is_read_ahead_is_held_until_all_below_it_is_released() -> None:
+def test_what_is_read_ahead_is_kept_until_all_below_it_is_released() -> None:
     turns = Turns([unit(0, 24)], LIMITS)
     [a], [b], [c] = (turns.next_task(idle) for idle in (3, 2, 1))
     assert turns.take(outcome(c)) == []
@@ -137,7 +137,7 @@ def test_no_task_starts_for_a_topic_whose_seconds_are_used_up() -> None:
     assert (turns.next_task(1), turns.unfinished) == ((), 1)
 
 
-def test_a_slice_is_told_what_is_left_of_the_runs_time_and_its_topics() -> None:
+def test_a_slice_gets_what_is_left_of_the_runs_time_and_its_topics() -> None:
     turns = Turns([unit(0, 50, topic="dear", max_seconds=10), unit(1, 5)], LIMITS)
     [first] = turns.next_task(1, 7.0)
     assert first.seconds == 7.0

@@ -58,7 +58,7 @@ def test_a_producer_whose_clock_is_ahead_completes_nothing(
     assert Watermark().with_window(found, asked_ms).event_ms == highest
 
 
-def test_a_window_of_which_no_record_told_its_time_moves_nothing_but_the_first_patience() -> None:
+def test_a_window_without_a_record_that_has_its_time_moves_nothing_but_the_first_patience() -> None:
     found = dataclasses.replace(window(0, 1, _file(newest_ms=0, h9=1)), newest_ms=9999)
     assert Watermark(700, 900, 950).with_window(found, 960) == Watermark(700, 900, 950)
     assert Watermark(0, 0, 950).with_window(found, 960) == Watermark(0, 960, 950)
@@ -85,7 +85,7 @@ def test_a_partition_without_new_rows_is_judged_by_its_log_end(mark: Watermark, 
     assert mark.passed_ms(patience_ms=10_000, not_after_ms=90_000) == passed
 
 
-def test_only_partitions_that_are_at_the_end_the_broker_told_are_marked() -> None:
+def test_only_partitions_that_are_at_the_end_the_broker_reported_are_marked() -> None:
     stop = Stop("bad_record", "", 7, 9)
     states = {
         0: PartitionCommit(7), 1: PartitionCommit(7), 2: PartitionCommit(7, stop=stop), 3: PartitionCommit(7),

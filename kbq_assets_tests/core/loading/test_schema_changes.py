@@ -30,7 +30,7 @@ def test_a_table_that_is_created_is_news_with_its_schema() -> None:
     assert str(state.changes[0]) == "2 columns; schema id 7"
 
 
-def test_columns_are_told_with_their_types_nested_ones_too() -> None:
+def test_columns_are_reported_with_their_types_nested_ones_too() -> None:
     inner = {"type": "record", "name": "A", "fields": [{"name": "zip", "type": "string"}]}
     tags = {"type": "array", "items": "string"}
     [change] = altered(schema(("a", inner), ("tags", tags)), (X, Column("a", "STRUCT"))).changes

@@ -99,7 +99,7 @@ def test_levels_of_personal_data_protect_leaves_and_the_catalogue_s_prevail() ->
     assert tags(noted(chosen, STAGED, notes)) == {"email": "theirs", "home.street": TAG}
 
 
-def test_a_column_beside_is_as_personal_as_its_field() -> None:
+def test_a_variant_column_is_as_personal_as_its_field() -> None:
     beside = (
         replace(STAGED[0], name="email__int64", pii=""),
         replace(STAGED[1], name="home__struct", pii=""),

@@ -143,8 +143,8 @@ def test_every_intent_has_an_id_that_was_never_used() -> None:
     second = table_state.retry(first)
     third = table_state.isolate(second, [QuarantinedFile(batch.files[0], "broken")])
     fourth = table_state.begin_job(table_state.record_success(third, 4), batch.files, "p", "l")
-    flights = [s.in_flight.job_id for s in (first, second, third, fourth) if s.in_flight]
-    assert flights == [f"kbq-u-{n}" for n in (1, 2, 3, 4)]
+    job_ids = [s.in_flight.job_id for s in (first, second, third, fourth) if s.in_flight]
+    assert job_ids == [f"kbq-u-{n}" for n in (1, 2, 3, 4)]
 
 
 def test_a_bad_file_moves_the_mark_only_together_with_the_rest_of_its_batch() -> None:
@@ -158,7 +158,7 @@ def test_a_bad_file_moves_the_mark_only_together_with_the_rest_of_its_batch() ->
     assert sum(loaded.rows.values()) == good.rows
 
 
-def test_a_batch_of_bad_files_alone_lands_at_once() -> None:
+def test_a_batch_of_bad_files_alone_is_recorded_at_once() -> None:
     bad = staged_file(0, 5)
     submitted = table_state.begin_job(FRESH, (bad,), "p", "l")
     loaded = table_state.isolate(submitted, [QuarantinedFile(bad, "broken")])

@@ -240,7 +240,7 @@ def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:
     assert blocked.line == "t: a hole; its files are not loaded until this passes; next: `kbq status`"
 
 
-def test_the_first_failed_check_that_blocks_holds_the_topic() -> None:
+def test_the_first_failed_check_that_may_block_blocks_the_topic() -> None:
     found = [CheckResult(ERRORS_FEW, "t", "e", False), CheckResult(CONTIGUOUS, "t", "c", False)]
     both = TopicSettings.of(blocking=f"{CONTIGUOUS},{ERRORS_FEW}")
     assert str(checks.block_of(found, both, "t")) == "t is blocked by error_share_is_low: e"

@@ -100,7 +100,7 @@ def test_values_with_checks_of_their_own_are_not_built_without_them() -> None:
         codec.decode(OffsetRange, {})
 
 
-def test_the_search_for_cycles_goes_on_after_reading_and_after_failing_to() -> None:
+def test_the_search_for_cycles_continues_after_reading_and_after_failing_to() -> None:
     codec.loads(TableState, b'{"format":1,"uuid":"u"}', "p")
     with pytest.raises(CorruptState):
         codec.loads(TableState, b"{}", "p")

@@ -83,7 +83,7 @@ def test_a_reset_begins_a_new_epoch_for_the_named_partitions() -> None:
     assert commit.partitions[1] == EMPTY.partitions[1]
 
 
-def test_a_reset_refuses_while_windows_are_pending_unless_told_to_give_them_up() -> None:
+def test_a_reset_refuses_while_windows_are_pending_unless_an_option_gives_them_up() -> None:
     commit = _published(window(10, 15, staged_file(10, 15)))
     with pytest.raises(Refused, match="1 windows"):
         commits.reset(commit, {1: 0}, cluster_id="c", topic_id="id")

@@ -140,7 +140,7 @@ def test_a_change_of_policy_keeps_what_there_is() -> None:
     assert (back.version, back.renames) == (1, {("x",): "x__bytes"})
 
 
-def test_what_contradictions_led_to_can_be_told() -> None:
+def test_what_contradictions_led_to_can_be_listed() -> None:
     known = variant(TableVariants(), VARIANT_COLUMN, x=record("I", a="long")).variants
     known = variant(known, VARIANT_COLUMN, ("x", "a"), x=record("I", a="string")).variants
     known = variant(known, NEW_TABLE_VERSION, x="long").variants

@@ -85,7 +85,7 @@ def test_date_column_hours_and_counts_agree_with_the_reference(values: list[str 
     assert {micros(row["_kafka_timestamp"]) for row in rows} == {KAFKA_MS * 1000}
 
 
-def test_each_table_of_a_topic_has_the_newest_time_that_its_own_records_told() -> None:
+def test_each_table_of_a_topic_has_the_newest_time_that_its_own_records_have() -> None:
     bench = bench_of("at", ("land", "string"), ("at", ["null", MILLIS]))
     bench.settings = bench.settings.with_options(table="t_{field.land}")
     for land, at in (("fr", 5), ("de", None), ("fr", None), ("de", None), ("fr", 3), ("it", 9)):

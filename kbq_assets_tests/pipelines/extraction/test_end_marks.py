@@ -67,7 +67,7 @@ def marked(store: FaultyMemoryStore, topics: int) -> list[int]:
     return [number for number in range(topics) if end_ms(number) == NOW_MS]
 
 
-def test_what_cannot_be_marked_in_time_is_left_to_the_next_look_and_the_oldest_go_first() -> None:
+def test_what_cannot_be_marked_in_time_is_left_to_the_next_poll_and_the_oldest_go_first() -> None:
     clock = FakeClock()
     store = SlowStore(clock)
     ends = idle(store, 10)

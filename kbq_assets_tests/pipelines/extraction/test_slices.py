@@ -40,7 +40,7 @@ def test_slices_are_published_in_order_however_they_end(choose: object) -> None:
     assert bench.offsets(A) == list(range(8))
 
 
-def test_a_held_slice_is_not_taken_for_an_orphan() -> None:
+def test_a_waiting_slice_is_not_taken_for_an_orphan() -> None:
     bench = eight()
 
     def sweep() -> None:

@@ -78,7 +78,7 @@ def test_a_limit_of_the_run_is_shared_and_the_next_runs_read_the_rest() -> None:
     assert bench.extract(limits).partitions == ()
 
 
-def test_a_topic_whose_seconds_are_used_up_goes_on_in_the_next_run() -> None:
+def test_a_topic_whose_seconds_are_used_up_continues_in_the_next_run() -> None:
     bench = Bench(settings=SETTINGS.with_options(max_seconds=5))
     bench.produce(*[1] * 9)
 

@@ -374,7 +374,7 @@ def test_every_crash_leaves_hours_that_count_each_row_once() -> None:
 
 
 def _schedule(seed: int) -> Counter[str]:
-    """Random runs with faults; asserts at every landing what may be known only there. Returns what happened."""
+    """Random runs with faults; asserts after every recorded job what may be known only there. Returns what happened."""
     chance, seen = random.Random(seed), Counter[str]()
     bench = Times(partitions=2, auto_run=chance.random() < 0.5)
     minutes, until, loaded = 0, 0, 0
@@ -405,9 +405,9 @@ def _schedule(seed: int) -> Counter[str]:
             continue
         hours = bench.hours()
         assert hours.until >= until
-        landed = sum(hours.rows.values()) + hours.older_rows
-        assert landed == sum(state.read(bench.store, TableState, table_state_path(A)).value.rows.values())
-        until, loaded = hours.until, landed
+        counted = sum(hours.rows.values()) + hours.older_rows
+        assert counted == sum(state.read(bench.store, TableState, table_state_path(A)).value.rows.values())
+        until, loaded = hours.until, counted
         seen["complete"] += until > 0
     rows = Counter[int]()
     for row in bench.warehouse.rows(A):

@@ -173,7 +173,7 @@ def test_a_table_whose_errors_no_file_explains_is_parked_and_resumes() -> None:
     assert bench.offsets(A) == [0]
 
 
-def test_a_parked_tables_files_wait_in_its_backlog_and_other_tables_go_on() -> None:
+def test_a_parked_tables_files_wait_in_its_backlog_and_other_tables_continue() -> None:
     bench = _staged(1, 3)
     bench.load()
     operate.propose_park_table(bench.store, A).apply()
@@ -265,7 +265,7 @@ def test_a_job_id_that_loads_other_files_parks_the_table() -> None:
     assert (report.state, "other files" in report.message) == ("parked", True)
 
 
-def test_a_flight_too_old_to_be_told_is_parked_and_not_submitted() -> None:
+def test_a_job_too_old_to_be_known_is_parked_and_not_submitted() -> None:
     bench = _staged(1)
     bench.faults = Script("insert_job", outcome=Outcome.CRASH_BEFORE)
     with pytest.raises(Crash):

@@ -65,7 +65,7 @@ def _load_with(bench: Bench, settings: TopicSettings) -> LoadReport:
     return load(ports, LoadOptions(poll_seconds=0.0, blocks=_options(settings)))
 
 
-def test_files_of_a_held_topic_are_neither_planned_nor_loaded_and_the_report_says_why() -> None:
+def test_files_of_a_blocked_topic_are_neither_planned_nor_loaded_and_the_report_says_why() -> None:
     bench = _damaged(1, 3)
     assert plan(bench.store) == []
     report = bench.load()
@@ -136,7 +136,7 @@ def test_other_topics_rows_go_into_the_same_tables_meanwhile() -> None:
     assert sum(state.read(bench.store, TableState, table_state_path(A)).value.rows.values()) == 2
 
 
-def test_files_of_a_held_topic_stay_in_the_backlog_of_a_table_that_was_parked() -> None:
+def test_files_of_a_blocked_topic_stay_in_the_backlog_of_a_table_that_was_parked() -> None:
     bench = Bench()
     bench.produce(1)
     bench.extract()
@@ -175,7 +175,7 @@ def test_a_table_can_be_parked_during_a_hold_so_that_the_commit_stays_small() ->
     assert bench.offsets(A) == [0, 1]
 
 
-def test_a_commit_older_than_its_table_holds_its_topic() -> None:
+def test_a_commit_older_than_its_table_blocks_its_topic() -> None:
     bench = Bench()
     bench.produce(1)
     bench.extract()
@@ -189,7 +189,7 @@ def test_a_commit_older_than_its_table_holds_its_topic() -> None:
     assert "d.A has rows of shop.events[0] up to 3 in epoch 1, the commit is at 1" in found[TOPIC].message
 
 
-def test_an_option_of_the_source_list_lets_a_held_topic_go_on() -> None:
+def test_an_option_of_the_source_list_lets_a_blocked_topic_continue() -> None:
     bench = _damaged(1)
     report = _load_with(bench, TopicSettings.of(blocking="none"))
     assert (_states(report), bench.offsets(A)) == ({A: "idle"}, [0])
@@ -211,7 +211,7 @@ def test_too_many_bad_records_hold_a_topic_until_better_ones_arrive() -> None:
     assert (bench.offsets(A), bench.offsets(ERRORS)) == ([0, 3], [1, 2])
 
 
-def test_a_job_with_other_row_counts_holds_its_topics_until_an_operator_has_seen_it() -> None:
+def test_a_job_with_other_row_counts_blocks_its_topics_until_an_operator_has_seen_it() -> None:
     settings = SETTINGS.with_options(blocking=ROWS_MATCH)
     bench = Bench(settings=settings, auto_run=False)
     bench.produce(1)

@@ -89,7 +89,7 @@ def test_a_table_with_nothing_to_do_costs_no_call_of_its_own() -> None:
     assert calls.total() == 3 + len(bench.paths("tables/")) + len(bench.paths("commits/"))
 
 
-def test_a_second_look_reads_nothing_that_has_not_changed() -> None:
+def test_a_second_view_reads_nothing_that_has_not_changed() -> None:
     bench = _staged(1, 3)
     bench.load()
     bench.produce(1, 3)
@@ -102,7 +102,7 @@ def test_a_second_look_reads_nothing_that_has_not_changed() -> None:
     assert {call.operation for call in script.calls} == {"list"}
 
 
-def test_a_look_after_a_change_sees_it() -> None:
+def test_a_view_after_a_change_sees_it() -> None:
     bench = _staged(1, 3)
     cache = StateCache(bench.store)
     assert len(plan(bench.store, cache=cache)) == 2

@@ -212,7 +212,7 @@ def test_what_was_not_loaded_is_still_there(case: Case) -> None:
         bench.store.get(path.replace("staging/", "quarantine/") if path in quarantined else path)
 
 
-def test_a_table_parked_for_its_errors_goes_on_when_they_are_mended() -> None:
+def test_a_table_parked_for_its_errors_continues_when_they_are_fixed() -> None:
     bench = _world(next(c for c in CASES if c.name == "permanent error"))
     bench.load()
     bench.warehouse.job_errors = None

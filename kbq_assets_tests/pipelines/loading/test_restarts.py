@@ -51,7 +51,7 @@ def _table(bench: Bench) -> TableState:
     return state.read(bench.store, TableState, table_state_path(A)).value
 
 
-def test_a_mended_registry_lets_the_partition_go_on_without_a_command() -> None:
+def test_a_fixed_registry_lets_the_partition_continue_without_a_command() -> None:
     bench = _stopped(1, 1)
     _mend_registry(bench)
     bench.extract()
@@ -182,7 +182,7 @@ def _jobs(bench: Bench) -> int:
     return len(bench.warehouse.jobs)
 
 
-def test_a_mended_table_is_loaded_without_a_command() -> None:
+def test_a_fixed_table_is_loaded_without_a_command() -> None:
     bench = _parked()
     bench.extract()  # its file goes to the backlog
     assert len(bench.paths("backlog/")) == 1
@@ -212,7 +212,7 @@ def test_a_try_that_fails_costs_one_job_and_parks_the_table_again() -> None:
     assert (load.plan(bench.store), _jobs(bench)) == ([], jobs + 3)
 
 
-def test_a_type_that_was_mended_by_hand_lets_the_table_go_on() -> None:
+def test_a_type_that_was_fixed_by_hand_lets_the_table_continue() -> None:
     bench = Bench()
     bench.produce(1)
     bench.extract()
@@ -280,7 +280,7 @@ def test_a_try_with_nothing_left_to_load_ends() -> None:
     assert (table.parked, table.restarting, bench.offsets(A)) == (None, None, [])
 
 
-def test_a_table_being_tried_is_told_by_the_status_until_a_job_lands() -> None:
+def test_a_table_being_tried_is_reported_by_the_status_until_a_job_succeeds() -> None:
     bench = _parked()
     assert "is tried again after" in status.read_tables(StateCache(bench.store))[0].message
     bench.warehouse.job_errors = None

@@ -58,7 +58,7 @@ def test_a_look_ends_at_the_first_page_with_work_and_begins_there_again() -> Non
     assert asked == [frozenset("a"), frozenset("b")]
 
 
-def test_a_look_that_runs_out_of_time_goes_on_where_it_ended() -> None:
+def test_a_look_that_runs_out_of_time_continues_where_it_ended() -> None:
     late = pending.POLL_SECONDS + 1
     found = pending.poll_pages([("a",), ("b",), ("c",)], lambda page: 0, bool, seconds(0, 0, late))
     assert found == pending.Poll((0, 0), "c", False)

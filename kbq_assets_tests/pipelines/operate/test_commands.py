@@ -82,7 +82,7 @@ def test_a_reset_reads_a_topic_again_under_a_new_epoch() -> None:
     assert bench.reconcile().accounted
 
 
-def test_a_reset_refuses_while_rows_are_pending_unless_told_to_give_them_up() -> None:
+def test_a_reset_refuses_while_rows_are_pending_unless_an_option_gives_them_up() -> None:
     bench = Bench()
     bench.produce(1, 1)
     bench.extract()
@@ -96,7 +96,7 @@ def test_a_reset_refuses_while_rows_are_pending_unless_told_to_give_them_up() ->
     assert (bench.load().rows, _next(bench)) == (0, 2)
 
 
-def test_a_recreated_topic_stops_and_goes_on_after_a_reset() -> None:
+def test_a_recreated_topic_stops_and_continues_after_a_reset() -> None:
     bench = Bench()
     bench.produce(1, 1)
     bench.extract()
@@ -139,7 +139,7 @@ def test_a_bootstrap_refuses_an_offset_the_broker_does_not_have() -> None:
         operate.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest")
 
 
-def test_done_files_say_where_each_partition_goes_on() -> None:
+def test_done_files_say_where_each_partition_continues() -> None:
     bench = Bench(partitions=3)
     for partition in range(3):
         bench.produce(1, 1, 1, partition=partition)
@@ -167,7 +167,7 @@ def test_a_bootstrap_waits_for_the_old_loader_to_drain() -> None:
         operate.propose_bootstrap_from_done_files(bench.store, bench.kafka)
 
 
-def test_a_stopped_partition_resumes_after_the_cause_is_mended() -> None:
+def test_a_stopped_partition_resumes_after_the_cause_is_fixed() -> None:
     bench = Bench()
     bench.produce(1, 99)
     bench.extract()
