@@ -54,6 +54,16 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
     return {**declared, **parsed(text)}
 
 
+def test_alertmanager_routes_every_severity_and_silences_by_alerts_that_exist() -> None:
+    config = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yaml").read_text(encoding="utf-8"))
+    route, receivers = config["route"], {receiver["name"] for receiver in config["receivers"]}
+    assert {route["receiver"], *(r["receiver"] for r in route["routes"])} == receivers
+    assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
+    matched = re.findall(r'alertname!?="(\w+)"', str(config["inhibit_rules"]))
+    assert set(matched) <= {rule["alert"] for rule in RULES}
+    assert matched
+
+
 def test_every_metric_that_is_asked_for_exists(scraped: Scrape) -> None:
     asked = set().union(*map(names, expressions()))
     assert len(asked) > 30
