@@ -20,6 +20,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "adapters/java.py": "JAVA_HOME and PATH",
     "adapters/kafka/options.py": "env:NAME, resolved where the secret is used",
     "adapters/secrets.py": "env:NAME, resolved where the secret is used",
+    "defs/instance/database.py": "written for Dagster's configuration, which names a variable",
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",
 }
 

@@ -1,4 +1,4 @@
-"""Dagster: translation only. What is pending, what to do and what happened is the pipelines' to say."""
+"""KBQ in Dagster. This layer only translates: the pipelines find pending work, decide, and report."""
 
 from __future__ import annotations
 

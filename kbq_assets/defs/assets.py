@@ -1,4 +1,4 @@
-"""The assets: staged files, warehouse tables and error tables. Materialising them means "bring these up to date"."""
+"""The assets: staged files, warehouse tables and error tables. Materializing one brings it up to date."""
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
@@ -21,13 +21,13 @@ from kbq_assets.ports.engine import ExtractionEngine
 Read = TypeVar("Read")
 _LOGGER: Final = logging.getLogger("kbq.dagster")
 
-#: Pools hold one slot each (dagster.yaml): one extraction and one load at a time, however they were started.
+#: Each pool has one slot (dagster.yaml): one extraction and one load at a time, however they were started.
 EXTRACT_POOL = "kbq_extract"
 LOAD_POOL = "kbq_load"
 
 
 def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Topics and tables (external), staged files, and what materialises tables.
+    """Topics and tables (external), staged files, and the assets that materialize tables.
 
     If the catalog cannot be read, topics and tables have no pages, and every run names what is wrong: Dagster still
     loads the code location, with its jobs, history and sensors.
@@ -35,7 +35,7 @@ def build_assets(steps: Steps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     sources: tuple[SourceEntry, ...] = _readable(steps.deployment.sources.read, ())
     topics = steps.translator.topic_specs(sources)
     with warnings.catch_warnings():
-        # A single run for any selection is what the design stands on; its API is called beta.
+        # KBQ needs a single run for any selection; Dagster calls that API beta.
         warnings.simplefilter("ignore", dg.BetaWarning)
         translator, settings = steps.translator, steps.deployment.settings
         return [

@@ -1,4 +1,4 @@
-"""Many events of one run, written in batches: one by one, ten thousand take minutes of a database's connections."""
+"""Writes many events of one run in batches (ADR 14)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import dagster as dg
 from dagster._core.events import DagsterEventBatchMetadata
 
-#: Dagster's variable for how many events it writes at once, and what `definitions` sets it to where nobody did.
+#: Dagster's variable for the size of a batch of events, and the value that `definitions` sets if there is none.
 BATCH_VARIABLE: Final = "DAGSTER_EVENT_BATCH_SIZE"
 BATCH_SIZE: Final = "500"
 
@@ -20,10 +20,10 @@ StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 def in_batches(
     context: StepContext, materialisations: Iterable[dg.AssetMaterialization]
 ) -> Iterator[dg.DagsterEvent]:
-    """The events of materialisations, logged and to be yielded.
+    """Events of materializations for the step to yield.
 
-    A yielded `AssetMaterialization` would be written at once, in transactions of its own. Postgres writes a batch by
-    one statement, SQLite still one by one.
+    Dagster writes a yielded `AssetMaterialization` immediately, in its own transactions. Postgres writes a batch in one
+    statement; SQLite still writes one by one.
     """
     step = context.get_step_execution_context()
     batch = uuid.uuid4().hex

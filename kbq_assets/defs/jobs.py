@@ -1,7 +1,7 @@
-"""The jobs that automation and `kbq demo` run: op jobs, because a job of assets would ask for partitions.
+"""The jobs that automation and `kbq demo` run: op jobs, because an asset job would require partitions.
 
-They write the assets' materialisations themselves (see `runs`). Every job runs in its worker's own process: a
-killed worker then takes its work with it, instead of leaving an orphan beside the next run.
+They report the assets' materializations themselves (see `runs`). A job runs in its worker's own process: a killed
+worker takes its work with it, instead of leaving an orphan beside the next run.
 """
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
@@ -18,10 +18,10 @@ from kbq_assets.defs.extraction.reprocess import reprocess_op
 from kbq_assets.defs.runs import StepEvent, Steps
 from kbq_assets.ports.engine import ExtractionEngine
 
-#: Run tags that `dagster.yaml` limits to one run each.
+#: Run tags; `dagster.yaml` allows one run of each.
 EXTRACT_TAG = "kbq/extract"
 LOAD_TAG = "kbq/load"
-#: A run whose worker and code server died together is noticed by this alone.
+#: The only bound on a run whose worker and code server died together.
 _MAX_RUNTIME_TAG = "dagster/max_runtime"
 _BOTH = (EXTRACT_TAG, LOAD_TAG)
 
@@ -43,7 +43,7 @@ def build_jobs(steps: Steps) -> Jobs:
     """The jobs of a deployment."""
     run = steps.deployment.settings.run
     extract, load, clean = _extract_op(steps), _load_op(steps), _clean_op(steps)
-    # Beyond its own bound a run finishes what is in flight.
+    # After its time limit a run still finishes the work in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
     @bounded_job(
@@ -69,7 +69,7 @@ def build_jobs(steps: Steps) -> Jobs:
 
 def _reprocess_job(steps: Steps) -> dg.JobDefinition:
     reprocess = reprocess_op(steps)
-    shown = "Read a range of a topic again, in a new epoch. Shows what it would do, unless told to `apply`."
+    shown = "Read a range of a topic again, in a new epoch. Shows the effect; with `apply` it does it."
 
     @bounded_job(shown, 1800, EXTRACT_TAG)
     def reprocess_job() -> None:
@@ -81,7 +81,7 @@ def _reprocess_job(steps: Steps) -> dg.JobDefinition:
 def bounded_job(
     description: str, seconds: int, *tags: str
 ) -> Callable[[Callable[[], None]], dg.JobDefinition]:
-    """A job in its worker's own process, of at most so many seconds, one at a time with others of its tags."""
+    """A job in its worker's own process, ended after ``seconds``; one run at a time per tag."""
     limits = {**dict.fromkeys(tags, "1"), _MAX_RUNTIME_TAG: str(seconds)}
     return dg.job(description=description, executor_def=dg.in_process_executor, tags=limits)
 

@@ -1,4 +1,4 @@
-"""Links to the pages that the platform's bucket and tables have in Google Cloud's console. Local servers have none."""
+"""Links to the bucket and the tables in Google Cloud's console. Local servers have none."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def _link(page: str) -> dg.MetadataValue:
 
 
 def _is_googles(endpoint: str) -> bool:
-    """Private endpoints are Google's too."""
+    """Whether an endpoint is Google's; private endpoints are."""
     return not endpoint or (urlsplit(endpoint).hostname or "").endswith(".googleapis.com")

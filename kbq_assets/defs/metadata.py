@@ -1,4 +1,4 @@
-"""Loads and checks as Dagster metadata. Pure functions; lists are capped; numbers stay numbers, to be plotted."""
+"""Loads and checks as Dagster metadata: lists are capped, and numbers stay numbers so that Dagster plots them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from kbq_assets.defs.translator import column_schema
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.observation.status import TableStatus
 
-#: Rows of a table in metadata: each event is read whole by the UI.
+#: Most entries of a list and rows of a table in metadata: the UI reads each event whole.
 SHOWN_FILES: Final = 20
 SHOWN_LINES: Final = 50
-#: Older records were given their time by their producers, for what happened long ago: it says nothing of delays, and
-#: would dwarf all else in a plot.
+#: Above this age a record's time is its producer's, of an event long ago. It is no delay and would dwarf a plot.
 MAX_AGE_SECONDS: Final = 30 * 24 * 3600.0
 
 Metadata = dict[str, dg.MetadataValue | dg.TableSchema | int | float | str]
 
 
 def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int) -> Metadata:
-    """Metadata of one table's materialisation. ``now_ms`` is when its rows were seen to be there."""
+    """Metadata of one table's materialization. ``now_ms`` is the time at which its rows were visible."""
     metadata: Metadata = {"rows": report.rows, "files": report.files, "bytes": report.bytes}
     if status is not None:
         metadata["dagster/partition_row_count"] = status.loaded_rows
@@ -46,13 +45,13 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
 
 
 def age(name: str, then_ms: int, now_ms: int) -> Metadata:
-    """Seconds since a Kafka timestamp; {} where it is none, or a producer's own idea of time."""
+    """Seconds since a Kafka timestamp; {} without one, or if it is older than MAX_AGE_SECONDS."""
     seconds = (now_ms - then_ms) / 1000
     return {name: round(max(0.0, seconds), 1)} if then_ms > 0 and seconds < MAX_AGE_SECONDS else {}
 
 
 def load_metadata(report: LoadReport) -> Metadata:
-    """Metadata of one load as a whole: numbers of other names than partitions have, or plots would mix them."""
+    """Metadata of a whole load. Its names differ from those of partitions, or plots would mix them."""
     return {
         "summary": dg.MetadataValue.md(load_summary(report)),
         "run_rows": report.rows,
@@ -67,13 +66,13 @@ def load_metadata(report: LoadReport) -> Metadata:
 
 
 def load_headline(report: LoadReport) -> str:
-    """A load in one line."""
+    """One line about a load."""
     tables = sum(t.rows > 0 for t in report.tables)
     return f"{report.rows:,} rows into {tables} tables in {report.seconds:.1f} s"
 
 
 def load_summary(report: LoadReport) -> str:
-    """A load in Markdown."""
+    """A Markdown report of a load, failed tables first."""
     changed = [t for t in report.tables if t.rows or t.state != "idle"]
     changed.sort(key=lambda t: (t.state not in ("failed", "parked"), -t.rows))
     lines = [load_headline(report)]
@@ -82,7 +81,7 @@ def load_summary(report: LoadReport) -> str:
 
 
 def stop_line(stop: PartitionStop) -> str:
-    """A stopped partition, and the commands that go on."""
+    """One line about a stopped partition, with the commands that resume it."""
     tp = stop.topic_partition
     name = tp.topic if tp.partition < 0 else str(tp)
     return f"{name}: {stop.reason}: {stop.message}; next: " + " or ".join(f"`{c}`" for c in stop.commands)
@@ -91,7 +90,7 @@ def stop_line(stop: PartitionStop) -> str:
 def markdown_table(
     header: Sequence[str], rows: Sequence[Sequence[object]], most: int = SHOWN_LINES
 ) -> list[str]:
-    """Lines of a table, capped."""
+    """Lines of a Markdown table, at most ``most`` rows."""
     if not rows:
         return []
     lines = ["", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]

@@ -1,8 +1,7 @@
-"""What a Dagster step does: one call of the platform, and what came of it as events.
+"""The steps of Dagster's jobs and assets: each calls the spine once and yields the result as events.
 
-Automated runs report only what changed: a materialisation per changed partition, no event that was only
-planned. Partitions that a person chose are reported even when they were up to date already. Events are yielded, not
-logged: what was yielded before a failure is kept.
+Automated runs report only changes: one materialization per changed partition, and no planned events. Partitions that
+a person chose are reported even if they were up to date. Dagster keeps the events that a step yields before it fails.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 StepEvent = dg.DagsterEvent | dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 StepEvents = Iterator[StepEvent]
 Parsed = TypeVar("Parsed")
-Told = TypeVar("Told")
+Read = TypeVar("Read")
 
 
 @dataclass
 class ProgressLog:
-    """Log lines of a running extraction, at most one every few seconds."""
+    """Logs a running extraction's progress, at most once per ``every_seconds``."""
 
     write: Callable[[str], object]
     monotonic: Callable[[], float] = time.monotonic
@@ -60,7 +59,7 @@ class ProgressLog:
     _next: float = field(default=0.0, init=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Show how far the run is."""
+        """Log the run's progress."""
         now = self.monotonic()
         if now < self._next or not progress.positions:
             return
@@ -95,13 +94,13 @@ class Steps:
     ) -> StepEvents:
         """Bring topics up to date. ``chosen`` are partition keys of `staged_files`; None means everything.
 
-        Raises dagster.Failure when nothing could be read for errors that pass, or nothing chosen is a partition.
+        Raises dagster.Failure if nothing could be read because of transient errors, or no chosen key is a partition.
         """
         keys = None if chosen is None else _parsed(context, chosen, StagedKey.parse)
         topics = None if keys is None else frozenset(key.topic_partition.topic for key in keys.values())
         report = self.extractor.extract(engine, only=topics, on_progress=ProgressLog(context.log.info))
         for tp, message in report.failures.items():
-            context.log.warning(f"{tp}: {message}; the next run goes on there")
+            context.log.warning(f"{tp}: {message}; the next run continues there")
         yield from self._extraction_events(context, report, keys)
         if report.failures and not report.partitions:
             raise dg.Failure(
@@ -114,7 +113,7 @@ class Steps:
         key, now_ms = self.translator.staged_files, self.deployment.clock.now_ms()
         slices = extraction_metadata.staged_slices(report, coarse=self._has_coarse_keys)
         self._register_staged(context, slices)
-        if chosen:  # keys of the other form may be chosen too, from before the setting was changed
+        if chosen:  # a person may choose keys from before the setting was changed
             others = extraction_metadata.staged_slices(report, coarse=not self._has_coarse_keys)
             slices |= {k: others[k] for k in chosen if k in others}
         changed = {k: extraction_metadata.staged_metadata(s, now_ms) for k, s in slices.items()}
@@ -131,7 +130,7 @@ class Steps:
         if chosen is None:
             yield check_events.stops_check(key, report.stops)
             yield from self._state_checks(context, Role.EXTRACT)
-        else:  # what is stopped elsewhere, the run has not looked at
+        else:  # the run did not check other topics for stops
             yield from self._state_checks(context, Role.EXTRACT, PARTITIONS_RUN)
         context.log.info(extraction_metadata.extraction_headline(report))
 
@@ -140,7 +139,7 @@ class Steps:
         return self.deployment.settings.run.partition_keys == "topic_table"
 
     def _register_staged(self, context: StepContext, keys: Iterable[str]) -> None:
-        """Make keys known; forget those of the other form, if KBQ_PARTITION_KEYS was changed: nothing renews them."""
+        """Register keys, and forget keys of the other form: after KBQ_PARTITION_KEYS changes nothing updates them."""
         definition, coarse = self.translator.staged_partitions, self._has_coarse_keys
         _register(context, definition, keys)
         for key in context.instance.get_dynamic_partitions(definition.name or ""):
@@ -150,9 +149,9 @@ class Steps:
     def _topic_events(
         self, context: StepContext, report: ExtractionReport, now_ms: int
     ) -> Iterator[dg.AssetObservation]:
-        """An observation per line of the source list that the run read something of, or left something."""
+        """An observation per line of the source list with topics that the run read or left behind."""
         reports = extraction_metadata.topic_reports(report)
-        assets = self.translator.topic_assets(_told(context, self.deployment.sources.read, ()), reports)
+        assets = self.translator.topic_assets(_or_else(context, self.deployment.sources.read, ()), reports)
         for key, topics in extraction_metadata.by_asset(reports, assets):
             yield dg.AssetObservation(key, metadata=extraction_metadata.topic_metadata(topics, now_ms))
 
@@ -164,8 +163,8 @@ class Steps:
     ) -> StepEvents:
         """Load what is committed. ``chosen`` are tables, partition keys of ``asset``; None means everything.
 
-        Raises dagster.Failure when a table could not be loaded for an error that passes, or nothing chosen is a table.
-        A parked table is a failed check, not a failed run.
+        Raises dagster.Failure if a table was not loaded because of a transient error, or no chosen key is a table. A
+        parked table is a failed check, not a failed run.
         """
         keys = None if chosen is None else _parsed(context, chosen, TableReference.parse)
         only = None if keys is None else frozenset(keys.values())
@@ -180,8 +179,8 @@ class Steps:
 
     def _load_events(self, context: StepContext, report: LoadReport, chosen: Iterable[str]) -> StepEvents:
         key = self.translator.warehouse_tables
-        tables: tuple[TableStatus, ...] = _told(context, self.observer.tables, ())
-        pages = _told(context, self.deployment.sources.datasets, Datasets({})).tables
+        tables: tuple[TableStatus, ...] = _or_else(context, self.observer.tables, ())
+        pages = _or_else(context, self.deployment.sources.datasets, Datasets({})).tables
         self._register_tables(context, (t.table for t in report.tables))
         table_events = self._table_events(report, tables, frozenset(chosen))
         dataset_events = self._dataset_events(report, tables, pages)
@@ -195,7 +194,7 @@ class Steps:
     ) -> list[dg.AssetCheckEvaluation]:
         """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
         The run is over: none of them fails it."""
-        report = _told(context, lambda: self.observer.state_checks(side, broker=bool(of_broker)), None)
+        report = _or_else(context, lambda: self.observer.state_checks(side, broker=bool(of_broker)), None)
         names = (*of_broker, *check_events.OF_RUNS[side])
         return [] if report is None else check_events.evaluations(self.translator, report, names)
 
@@ -241,7 +240,7 @@ class Steps:
     def _unknown_tables(
         self, report: LoadReport, chosen: Iterable[str], asset: dg.AssetKey
     ) -> Iterator[dg.AssetMaterialization]:
-        """Keys of tables that nothing is known of any more are up to date, or their backfill would never succeed."""
+        """Report partitions of forgotten tables as up to date; otherwise their backfill never completes."""
         known = {str(t.table) for t in report.tables}
         for key in chosen:
             if key not in known:
@@ -249,7 +248,7 @@ class Steps:
                 yield dg.AssetMaterialization(asset, partition=key, metadata=entries)
 
     def clean(self, context: StepContext) -> None:
-        """Delete what no commit, backlog or flight needs."""
+        """Delete the files that no commit, backlog or load job in flight needs."""
         report = self.operator.clean()
         context.log.info(
             f"deleted {report.orphans} orphans, {report.done_files} superseded done files, "
@@ -259,26 +258,25 @@ class Steps:
             context.log.warning(f"not deleted: {failure}")
 
 
-def _told(context: StepContext, read: Callable[[], Told], otherwise: Told) -> Told:
-    """What is told beside what a run did. Records and rows are where they belong by then: nothing here fails the run,
-    whose events would be lost for good."""
+def _or_else(context: StepContext, read: Callable[[], Read], otherwise: Read) -> Read:
+    """A value for reports. The work is committed: a failure is logged, as a failed run would lose its events."""
     try:
         return read()
     except KbqError as error:
-        context.log.warning(f"not told: {error.message}")
+        context.log.warning(f"not reported: {error.message}")
         return otherwise
 
 
 def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:
-    """Which partition, or what else, holds the next hour back."""
+    """The partition, or other reason, that keeps the next hour from being complete."""
     verdict = report.verdicts.get(table)
     return {"held_back_by": verdict.why} if verdict and verdict.why else {}
 
 
 def _parsed(context: StepContext, chosen: Iterable[str], parse: Callable[[str], Parsed]) -> dict[str, Parsed]:
-    """What the chosen keys stand for. People may add keys in the UI: what is none is left out, with a warning.
+    """The chosen keys, parsed. People may add keys in the UI: a wrong one is skipped with a warning.
 
-    Raises dagster.Failure when nothing else was chosen.
+    Raises dagster.Failure if all are wrong.
     """
     found, wrong = {}, []
     for key in chosen:
@@ -294,7 +292,7 @@ def _parsed(context: StepContext, chosen: Iterable[str], parse: Callable[[str], 
 
 
 def _is_of_topic(key: str) -> bool | None:
-    """Whether a known key is of a whole topic; None for one that somebody made up, which harms nothing."""
+    """Whether a known key stands for a whole topic; None for a key that somebody made up."""
     try:
         return StagedKey.parse(key).is_of_topic
     except InvalidName:
@@ -302,7 +300,7 @@ def _is_of_topic(key: str) -> bool | None:
 
 
 def _register(context: StepContext, definition: dg.DynamicPartitionsDefinition, keys: Iterable[str]) -> None:
-    """Make partition keys known to Dagster, in one call."""
+    """Register partition keys with Dagster, in one call."""
     assert definition.name is not None
     if wanted := sorted(keys):
         context.instance.add_dynamic_partitions(definition.name, wanted)

@@ -149,7 +149,7 @@ def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
 
 
 def find_run(instance: dg.DagsterInstance, tag: str, asset: dg.AssetKey) -> str:
-    """A queued or running run that carries the tag or materialises the asset, in words; "" if none does."""
+    """Text about a queued or running run that has the tag or materializes the asset; "" if there is none."""
     for run in instance.get_runs(dg.RunsFilter(statuses=list(_IN_PROGRESS))):
         if tag in run.tags or asset in (run.asset_selection or ()):
             return f"run {run.run_id[:8]} is {run.status.value.lower()}"
@@ -158,8 +158,8 @@ def find_run(instance: dg.DagsterInstance, tag: str, asset: dg.AssetKey) -> str:
 
 @dataclass(frozen=True)
 class Tries:
-    """Runs that were requested for the same files: how many lately, the last one's id ("" for none), and the
-    seconds until the next may be."""
+    """Runs for the same pending files: how many lately, the last one's id ("" for none), and the seconds until the next
+    may start."""
 
     count: int
     last: str
@@ -167,7 +167,7 @@ class Tries:
 
 
 def find_tries(instance: dg.DagsterInstance, digest: str, now: float) -> Tries:
-    """Runs for exactly these files. Old runs may have been deleted: only the last, and those of an hour, count."""
+    """Runs for exactly these files. Old runs may have been deleted: only the last one and those of an hour count."""
     tags = {PENDING_TAG: digest}
     newest = instance.get_run_records(dg.RunsFilter(tags=tags), limit=1)
     if not newest:

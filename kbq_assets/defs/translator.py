@@ -1,8 +1,8 @@
-"""How KBQ's things are called and described in Dagster: keys, groups, kinds, owners.
+"""Names and descriptions of KBQ's assets in Dagster: keys, groups, kinds, owners.
 
-Partition keys are stable things, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
+Partition keys are stable, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
 KBQ_PARTITION_KEYS a topic and a table, `nyc.flights.v1/nyc.flights`), or a table alone (`nyc.flights`). Subclass
-`AssetTranslator` to change names, and hand it to `build_definitions`.
+`AssetTranslator` to change names, and pass it to `build_definitions`.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _ESCAPED: Final = "..%2E"
 
 #: Kafka's numbers of partitions have 31 bits.
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
-#: The partition of a key that stands for all of a topic's.
+#: Partition number of a key that stands for the whole topic.
 _WHOLE_TOPIC: Final = -1
-#: What keys of topics begin with.
+#: First part of topics' asset keys.
 _TOPICS: Final = "kafka"
 
 
 @dataclass(frozen=True, order=True)
 class StagedKey:
-    """What one partition of `staged_files` stands for. Kafka partition -1 are all of the topic's."""
+    """A partition of `staged_files`. Kafka partition -1 stands for the whole topic."""
 
     topic_partition: TopicPartition
     table: TableReference
 
     @property
     def is_of_topic(self) -> bool:
-        """Whether it stands for all Kafka partitions of the topic."""
+        """Whether the key stands for all Kafka partitions of the topic."""
         return self.topic_partition.partition == _WHOLE_TOPIC
 
     @property
     def of_topic(self) -> StagedKey:
-        """The coarser key, of topic and table."""
+        """The coarser key of topic and table."""
         return StagedKey(TopicPartition(self.topic_partition.topic, _WHOLE_TOPIC), self.table)
 
     def format(self) -> str:
@@ -99,7 +99,7 @@ class AssetTranslator:
         return self.error_tables if table.table == ERROR_TABLE else self.warehouse_tables
 
     def dataset_key(self, table: TableReference) -> dg.AssetKey:
-        """A table's own page: `sales/orders`. Tables of a dataset called kafka would meet topics there."""
+        """Key of a table's own page: `sales/orders`. A dataset named kafka gets a prefix, as topics have that name."""
         above = ["warehouse"] if table.dataset == _TOPICS else []
         return dg.AssetKey([*above, table.dataset, table.table])
 
@@ -132,7 +132,7 @@ class AssetTranslator:
         return dg.AssetKey([_TOPICS, re.sub(r"[^A-Za-z0-9._-]", "_", pattern.replace("*", "any"))])
 
     def topic_assets(self, entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, dg.AssetKey]:
-        """The external asset of each topic: that of the first line that speaks of it."""
+        """The external asset of each topic: that of the first line that matches it."""
         entries = tuple(entries)
         found = {topic: next((e for e in entries if e.matches(topic)), None) for topic in topics}
         return {topic: self.topic_key(entry.pattern) for topic, entry in found.items() if entry is not None}
@@ -173,9 +173,9 @@ class AssetTranslator:
             deps=[spec.key for spec in topics],
             description=(
                 "Records of a topic-partition, with `_kafka_*` columns, as committed Avro files per table. "
-                "Materialising partitions brings their topics up to date; whatever the selection, each "
-                "record is read once, and what is up to date already is left alone. By itself `extraction_sensor` "
-                "does so; partitions appear with the first extraction (job `extract_and_load`)."
+                "Materializing partitions brings their topics up to date; whatever the selection, each "
+                "record is read once, and nothing happens to topics that are up to date. `extraction_sensor` does so "
+                "automatically; partitions appear with the first extraction (job `extract_and_load`)."
             ),
             group_name="staging",
             kinds={"kafka", "spark", "avro"},
@@ -190,9 +190,9 @@ class AssetTranslator:
         return self._warehouse_spec(
             settings,
             self.warehouse_tables,
-            "Tables of the warehouse, one partition each. Materialising partitions loads what is committed and not yet "
-            "loaded, every row exactly once. By itself `done_file_sensor` does so; partitions appear with the first "
-            "load (job `extract_and_load`).",
+            "Tables of the warehouse, one partition each. Materializing partitions loads the committed files "
+            "that are not loaded yet, every row exactly once. `done_file_sensor` does so automatically; partitions "
+            "appear with the first load (job `extract_and_load`).",
         )
 
     def errors_spec(self, settings: Settings) -> dg.AssetSpec:
@@ -209,7 +209,7 @@ class AssetTranslator:
     def _warehouse_spec(self, settings: Settings, key: dg.AssetKey, description: str) -> dg.AssetSpec:
         return dg.AssetSpec(
             key,
-            # Without a mapping Dagster takes keys of the same name for each other, finds none, and refuses backfills.
+            # Without a mapping Dagster matches keys by name, finds none, and refuses backfills.
             deps=[dg.AssetDep(self.staged_files, partition_mapping=dg.AllPartitionMapping())],
             description=description,
             group_name="warehouse",
@@ -222,9 +222,9 @@ class AssetTranslator:
 
 
 def dagster_owner(owner: str) -> str:
-    """An owner as Dagster takes it: what it takes for one as it is, anything else as a team; "" where nothing is left.
+    """An owner that Dagster accepts: unchanged if it does, else as a team; "" for an empty one.
 
-    Dagster refuses many a good address (`ops@example.solutions`, `o'brien@example.com`), and with it the whole code
+    Dagster refuses some valid addresses (`ops@example.solutions`, `o'brien@example.com`), and with them the whole code
     location.
     """
     owner = " ".join(owner.split())
@@ -248,7 +248,7 @@ def tag_value(text: str) -> str:
 
 
 def column_schema(columns: Iterable[Column], levels: Mapping[str, str] | None = None) -> dg.TableSchema:
-    """A table's columns as Dagster shows them; fields of records by their path. ``levels`` are of personal data."""
+    """A table's columns for Dagster; fields of records by their path. ``levels`` are levels of personal data."""
     return dg.TableSchema(columns=list(_flat(columns, "", levels or {})))
 
 

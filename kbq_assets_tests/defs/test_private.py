@@ -38,7 +38,7 @@ def test_private_names_of_dagster_are_still_there(file: str, module: str, name: 
 
 def test_private_names_are_used_in_few_places() -> None:
     files = {file for file, _, _ in private_imports()}
-    assert files <= {"orchestrator.py", "database.py", "events.py", "reports.py"}
+    assert files <= {"orchestrator.py", "events.py", "reports.py"}
 
 
 def test_dagster_is_pinned_to_the_release_that_has_them() -> None:

@@ -1,1 +1,1 @@
-"""Spark, through PySpark: the session, and units of extraction as tasks."""
+"""Spark through PySpark: its context, and units of extraction as tasks."""

@@ -1,8 +1,8 @@
-"""An archive of the classes that Spark's driver JVM loads, mapped into memory instead of read at every start.
+"""An archive of the classes that Spark's driver loads: Java maps it instead of reading the jars at every start.
 
-Java's class data sharing (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html). An archive holds for
-one Java and one set of jars; its name tells them, and Java checks again: where it does not fit, Java goes on
-without it. It is written by the install step, ``python -m kbq_assets.worker.warm``.
+Java's class data sharing (https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html). An archive fits
+one Java and one set of jars. Its name identifies both, and Java checks again: if the archive does not fit, Java starts
+without it. The install step writes it: ``python -m kbq_assets.worker.warm``. ADR 13 has the gain.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _SECONDS = 180.0
 
 
 def archive_options(java: JavaRuntime) -> list[str]:
-    """Options of the JVM that use the archive; none where there is none."""
+    """JVM options that use the archive; empty if there is no archive."""
     name = archive_name(java)
     found = [folder / name for folder in _folders() if _is_trusted(folder / name)]
     return [f"-XX:SharedArchiveFile={found[0]}", "-Xshare:auto"] if found else []
 
 
 def archive_name(java: JavaRuntime) -> str:
-    """A name for what the archive depends on: the Java runtime, and PySpark's jars."""
+    """File name of the archive, a digest of the Java runtime and PySpark's version and place."""
     release = java.home / "release"
     parts = [str(java.version), pyspark.__version__, str(Path(pyspark.__file__).parent)]
     parts += [release.read_text()] if release.is_file() else []
@@ -39,9 +39,9 @@ def archive_name(java: JavaRuntime) -> str:
 
 
 def write_archive(java: JavaRuntime) -> Path | None:
-    """Write the archive, 120 MB, by a session that does what every run does; 20 s. None where Java cannot.
+    """Write the archive (120 MB, 20 s) from a session that does what every run does; None if Java cannot.
 
-    It appears under its name only when Java has ended well: of a file that was cut off Java dies.
+    It gets its name only after Java has succeeded: Java crashes on a truncated archive.
     """
     for folder in _folders():
         with suppress(OSError):
@@ -64,14 +64,14 @@ def _written(java: JavaRuntime, scratch: Path, folder: Path) -> Path | None:
 
 
 def _folders() -> Iterator[Path]:
-    """Where archives are: beside this module's compiled code, or where the user keeps caches."""
+    """Folders for archives: this module's compiled code, then the user's cache."""
     yield Path(__file__).parent / "__pycache__"
     with suppress(RuntimeError):  # a container's user may have no home
         yield Path.home() / ".cache" / "kbq"
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether there is such a file, and nobody else wrote it: it is code."""
+    """Whether the file exists and belongs to root or this user: it is code."""
     with suppress(OSError):
         return path.stat().st_uid in {0, os.getuid()}
     return False

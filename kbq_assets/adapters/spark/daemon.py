@@ -1,4 +1,4 @@
-"""PySpark's daemon, which forks Python workers, with what tasks need already in memory."""
+"""PySpark's daemon with the tasks' code preloaded: it forks the Python workers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 
 def serve(load: Callable[[], None]) -> None:
-    """Load once, then fork workers as PySpark does. ``load`` must leave no thread behind: none survives a fork."""
-    gc.disable()  # while imports make much that stays
-    # Spark tells the port on standard output; nothing else may be said there.
+    """Load once, then fork workers as PySpark does. ``load`` must leave no thread: threads do not survive a fork."""
+    gc.disable()  # imports create objects that stay
+    # Spark reads the port from standard output: print nothing else there.
     with contextlib.redirect_stdout(sys.stderr):
         load()
-    gc.freeze()  # what is here now stays: workers neither look through it nor copy its pages
+    gc.freeze()  # workers neither scan these objects nor copy their pages
     gc.enable()
 
     from pyspark.daemon import manager

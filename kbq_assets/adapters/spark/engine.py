@@ -1,7 +1,7 @@
 """Runs units of extraction as Spark tasks.
 
-Each submission is a Spark job of one task, from a thread of its own: tasks end one by one, so windows are published
-as they end, never behind the slowest partition (PROTOCOL E4), and a failing task takes nothing else with it.
+Each submission is a Spark job of one task, from its own thread. Windows are published as their tasks end, never behind
+the slowest partition (PROTOCOL E4), and a failed task affects no other. ADR 12 has the measurement.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from pyspark import InheritableThread, SparkContext
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
-#: How long executors may take to come before that is worth a word.
+#: Warn if no executor has registered after this many seconds.
 QUIET_SECONDS: Final = 30.0
-#: What a task runs: importable by workers, so that only its name and the units are shipped.
+#: A task's function. Workers import it: Spark ships only its name and the units.
 Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 
 
 class SparkEngine:
-    """An ExtractionEngine on a Spark context. ``slots`` tasks at a time; by default the cluster's cores, as many as
-    there are at the moment: a cluster's executors arrive after the driver, and may leave. It complains when no task
-    has been running for ``quiet_seconds``."""
+    """An ExtractionEngine on a Spark context.
+
+    It runs ``slots`` tasks at a time, by default one per core that the cluster has at the moment: executors arrive
+    after the driver and may leave. It complains if no task has been running for ``quiet_seconds``.
+    """
 
     def __init__(
         self, context: SparkContext, task: Task, slots: int = 0, quiet_seconds: float = QUIET_SECONDS
@@ -46,7 +48,7 @@ class SparkEngine:
 
     @property
     def idle_slots(self) -> int:
-        """How many more tasks would start at once."""
+        """Number of tasks that could start now."""
         return (self._slots or self._context.defaultParallelism) - len(self._open)
 
     def submit(self, units: tuple[Unit, ...]) -> None:
@@ -64,12 +66,12 @@ class SparkEngine:
         except queue.Empty:
             return []
         if self._open.pop(number, None) is None:
-            return []  # cancelled before
+            return []  # it was cancelled
         self._last_sign = time.monotonic()
         return outcomes
 
     def complaint(self) -> str:
-        """Says so when no task has been running for a while: Spark itself only waits."""
+        """A message if no task has been running for a while, else "": Spark itself only waits."""
         seconds = time.monotonic() - self._last_sign
         if not self._open or seconds < self._quiet_seconds:
             return ""
@@ -83,13 +85,13 @@ class SparkEngine:
         )
 
     def cancel(self, reason: str) -> None:
-        """Give up every task, without waiting for Spark's word."""
+        """Give up every task without waiting for Spark."""
         for number, units in self._open.items():
             self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
         try:
             self._context.cancelJobGroup(self._group)
         except Exception as error:
-            # Whatever became of Spark: the outcomes are on their way.
+            # The outcomes are already queued, whatever happens to Spark.
             _LOGGER.warning("Spark's jobs could not be cancelled: %s", _cause(error))
 
     def _is_any_running(self) -> bool:
@@ -101,7 +103,7 @@ class SparkEngine:
         try:
             self._ended.put((number, self._collect(units)))
         except Exception as error:
-            # A task that Spark gave up, whatever the reason: its windows are orphans, the next run reads them again.
+            # Spark gave the task up: its windows are orphans, and the next run reads them again.
             reason = f"the Spark task failed: {_cause(error)}"
             self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
 
@@ -115,7 +117,7 @@ class SparkEngine:
 
 
 def _cause(error: Exception) -> str:
-    """The line that tells, of Spark's many: the Python exception inside the task, else the first."""
+    """The line of Spark's message with the task's Python exception, else the first line."""
     lines = str(error).splitlines() or [type(error).__name__]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception|Interrupt|Exit)\b", line)]
     return (raised or lines)[-1 if raised else 0]

@@ -1,7 +1,7 @@
-"""What workers import, as one archive for `spark.archives`: this package, what it needs, and a `bin/python`.
+"""An archive for `spark.archives` with all that workers import: this package, its requirements and a `bin/python`.
 
 Spark's way of shipping Python (https://spark.apache.org/docs/latest/api/python/tutorial/python_packaging.html).
-Hosts bring the interpreter, of the same minor version, and Spark its jars.
+The hosts provide Spark and a Python of the same minor version.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import Any, Final
 from kbq_assets.adapters import routes, secrets
 from kbq_assets.core.errors import ConfigurationError
 
-#: The folder that Spark unpacks it to, in the executor's: what follows `#` in `spark.archives`.
+#: Folder in the executor's that Spark unpacks the archive to: the part after `#` in `spark.archives`.
 FOLDER: Final = "environment"
-#: What workers then run, from the executor's folder.
+#: The workers' interpreter, relative to the executor's folder.
 PYTHON: Final = f"./{FOLDER}/bin/python"
-#: What the code of workers imports; their own requirements follow from them. The rest of this package's dependencies
-#: is for drivers.
+#: Packages that workers import; their requirements are added. The rest of KBQ's dependencies is for drivers.
 PACKAGES: Final = (
     "confluent-kafka",
     "cramjam",
@@ -35,12 +34,12 @@ PACKAGES: Final = (
     "pyspark",
     "requests",
 )
-#: What they import for some topics, if it is installed here: protoc.
+#: Packed if installed here: some topics need protoc.
 OPTIONAL: Final = ("grpcio-tools",)
-#: Entry points of other packages that workers look up.
+#: Groups of entry points that workers look up.
 PLUG_INS: Final = (routes.GROUP, secrets.GROUP)
 _OWN: Final = "kbq-assets"
-#: PySpark brings a whole Spark.
+#: PySpark contains a whole Spark, which the cluster has.
 _SPARKS_OWN: Final = {
     ("pyspark", name) for name in ("bin", "data", "examples", "jars", "licenses", "python", "sbin")
 }
@@ -78,10 +77,10 @@ def write_environment(archive: Path, kernels: Mapping[str, Path]) -> None:
 
 
 def distributions() -> Iterator[importlib.metadata.Distribution]:
-    """`PACKAGES` as they are installed, those of `OPTIONAL` that are, workers' plug-ins, and all they require here."""
+    """Installed distributions of `PACKAGES`, `OPTIONAL` and the workers' plug-ins, with all that they require."""
     from packaging.requirements import Requirement  # not for every driver
 
-    seen = {_OWN}  # plug-ins require it; it is packed by itself, without what drivers need
+    seen = {_OWN}  # plug-ins require KBQ; it is packed separately, without the drivers' requirements
     waiting = [*PACKAGES, *(name for name in OPTIONAL if _is_installed(name)), *_plug_ins()]
     while waiting:
         name = waiting.pop()
@@ -102,7 +101,7 @@ def _plug_ins() -> Iterator[str]:
 
 
 def _normal(name: str) -> str:
-    """A distribution's name as all its spellings are (PEP 503)."""
+    """A distribution's normalized name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -111,7 +110,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _fill(stream: io.BufferedIOBase, kernels: Mapping[str, Path]) -> None:
-    # Times of files are kept to the fraction: compiled code is taken for stale without.
+    # Keep fractions of seconds: without them Python takes compiled code for stale.
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         script = tarfile.TarInfo("bin/python")
         script.mode, script.size = 0o755, len(_SCRIPT)
@@ -128,7 +127,7 @@ def _fill(stream: io.BufferedIOBase, kernels: Mapping[str, Path]) -> None:
 
 
 def _is_shipped(file: PurePosixPath) -> bool:
-    """No scripts, no tests, and of PySpark no jars: the cluster has them."""
+    """Whether workers need a file: no scripts, no tests, none of PySpark's jars."""
     if file.is_absolute() or ".." in file.parts or "tests" in file.parts:
         return False
     return file.parts[:2] not in _SPARKS_OWN
@@ -140,7 +139,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """It belongs to whom unpacks it."""
+    """Drop the owner: files belong to the user who unpacks them."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

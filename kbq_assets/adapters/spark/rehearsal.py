@@ -1,4 +1,4 @@
-"""A session that does what every run does, so that its JVM knows the classes: ``… ARCHIVE FOLDER``."""
+"""Starts a session as every run does, so that its JVM archives the classes: ``… ARCHIVE FOLDER``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kbq_assets.core.config.parts import SparkSettings
 
 
 def main(archive: str, folder: str) -> int:
-    """Write the archive; the JVM's exit code."""
-    # A session, as Dagster's resource opens it: its classes are a superset of a context's.
+    """Write the archive and return the JVM's exit code."""
+    # A session loads all classes that a context loads, and those of users' assets.
     builder = SparkSession.builder
     settings = SparkSettings(
         "local[1]", {"spark.driver.extraJavaOptions": f"{QUICK_JVM} -XX:ArchiveClassesAtExit={archive}"}

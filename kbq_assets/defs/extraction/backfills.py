@@ -1,9 +1,8 @@
-"""One run does what a whole backfill asks for.
+"""One run does the work of a whole backfill.
 
 Dagster's daemon makes a run of each contiguous range of keys, in the order of their registration: a scattered choice
-becomes many runs. The first of them brings up to date everything that the backfill wants of its asset, and removes
-those that are queued behind it, which have nothing left to do. What is submitted later sees that, removes what is
-queued behind it in turn, and ends at once.
+becomes many runs. The first one brings all partitions of the backfill up to date and removes the runs queued behind it.
+A run that the daemon submits later finds the work done, removes the runs behind it in turn, and ends at once.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TypeVar
 
 import dagster as dg
 
-#: On the run that did a backfill's work: the asset.
+#: Tag of the run that did a backfill's work; its value is the asset.
 WHOLE_TAG = "kbq/whole_backfill"
 _BACKFILL_TAG = "dagster/backfill"
 
@@ -23,14 +22,14 @@ Event = TypeVar("Event")
 def whole_choice(
     context: dg.AssetExecutionContext, asset: dg.AssetKey, work: Callable[[list[str]], Iterator[Event]]
 ) -> Iterator[Event]:
-    """Do ``work`` for the partitions of this run, or for all those that its backfill wants, if none of its runs did."""
+    """Do ``work`` for this run's partitions, or for all partitions of its backfill if no run of it has done them."""
     backfill = context.run.tags.get(_BACKFILL_TAG, "")
     if not backfill:
         yield from work(list(context.partition_keys))
         return
-    # Someone who runs one of them again wants it done.
+    # A person who re-executes a run wants it done.
     if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill, asset)):
-        context.log.info(f"run {done_by} brought up to date all that this backfill asks for")
+        context.log.info(f"run {done_by} brought all partitions of this backfill up to date")
         _remove_queued(context, backfill, asset)
         return
     wanted = _wanted(context.instance, backfill, asset)
@@ -38,12 +37,12 @@ def whole_choice(
         yield from work(list(dict.fromkeys((*context.partition_keys, *wanted))))
         context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: asset.to_user_string()})
     finally:
-        # After a failure too: one run has told what is wrong, and the backfill shows what is missing.
+        # Also after a failure: one run has reported the error, and the backfill shows the missing partitions.
         _remove_queued(context, backfill, asset)
 
 
 def _wanted(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey) -> Sequence[str]:
-    """The keys that a backfill asks for, () if Dagster does not say."""
+    """The backfill's keys; () if Dagster does not know them."""
     found = instance.get_backfill(backfill)
     data = found.asset_backfill_data if found else None
     if data is None or asset not in data.target_subset.partitions_subsets_by_asset_key:
@@ -58,14 +57,14 @@ def _done_by(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey) ->
 
 
 def _remove_queued(context: dg.AssetExecutionContext, backfill: str, asset: dg.AssetKey) -> None:
-    """Remove the runs that wait for this one's slot (the pool's: they cannot start meanwhile)."""
+    """Remove the runs that wait for this run's slot in the pool: they cannot start meanwhile."""
     instance = context.instance
     queued = instance.get_runs(
         dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
     )
     siblings = [run for run in queued if run.asset_selection == {asset}]
     for run in siblings:
-        instance.report_run_canceled(run)  # no daemon that has just seen it in the queue starts it now
+        instance.report_run_canceled(run)  # a daemon that has just seen it in the queue does not start it
         instance.delete_run(run.run_id)
     if siblings:
         context.log.info(f"{len(siblings)} queued runs of this backfill have nothing left to do: removed")
