@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
 from kbq_assets.core.config.settings import Settings, parse_settings
-from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     import click
@@ -116,7 +115,16 @@ class Adapters:
 
     def examine_staging(self, role: Role) -> Iterable[str]:
         """Warnings about the staging area. Raises ConfigurationError if staged data would not be safe."""
-        return _examine_staging(self.settings, role, self._storage_client(role))
+        google, place = self.settings.google, self.settings.staging
+        if not isinstance(place, Bucket):
+            return ()
+        from kbq_assets.adapters.gcs import require_safe_bucket
+        from kbq_assets.adapters.google.auth import GoogleAccess
+        from kbq_assets.adapters.google.clients import storage_client
+
+        credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
+        client = self._storage_client(role) or storage_client(GoogleAccess(credentials, google.gcs_endpoint))
+        return require_safe_bucket(client, place.name, place.prefix)
 
     @contextmanager
     def engine(self) -> Iterator[ExtractionEngine]:
@@ -378,23 +386,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Dagster's tools look for definitions among a module's names."""
     return [*globals(), "defs"]
-
-
-def _examine_staging(settings: Settings, role: Role, client: StorageClient | None) -> tuple[str, ...]:
-    place = settings.staging
-    if not isinstance(place, Bucket):
-        return ()
-    from kbq_assets.adapters.gcs import check_bucket
-    from kbq_assets.adapters.google.auth import GoogleAccess
-    from kbq_assets.adapters.google.clients import storage_client
-
-    google = settings.google
-    credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
-    client = client or storage_client(GoogleAccess(credentials, google.gcs_endpoint))
-    report = check_bucket(client, place.name, place.prefix)
-    if report.problems:
-        raise ConfigurationError(
-            f"gs://{place.name} is not safe for staging: {'; '.join(report.problems)}",
-            next_step="fix the bucket, then see `kbq doctor --gcp`",
-        )
-    return tuple(f"gs://{place.name}: {warning}" for warning in report.warnings)

@@ -20,7 +20,7 @@ object's upload session reports what it has, so asking the session settles an un
 Times are in whole seconds, like those in the headers of a download.
 """
 
-from kbq_assets.adapters.gcs.bucket import BucketReport, check_bucket
+from kbq_assets.adapters.gcs.bucket import BucketReport, check_bucket, require_safe_bucket
 from kbq_assets.adapters.gcs.store import GcsObjectStore, open_gcs_store
 
-__all__ = ["BucketReport", "GcsObjectStore", "check_bucket", "open_gcs_store"]
+__all__ = ["BucketReport", "GcsObjectStore", "check_bucket", "open_gcs_store", "require_safe_bucket"]

@@ -11,7 +11,7 @@ from google.cloud.storage import Client
 
 from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
 from kbq_assets.adapters.gcs.errors import Intent, refusal
-from kbq_assets.core.errors import NotFound
+from kbq_assets.core.errors import ConfigurationError, NotFound
 
 _EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
 #: Conditions of rules that apply only to noncurrent versions, never to KBQ's objects.
@@ -46,6 +46,17 @@ def check_bucket(client: Client, bucket: str, prefix: str) -> BucketReport:
     Raises ConfigurationError if there is no such bucket, Unavailable.
     """
     return judge_bucket(read_facts(Calls(client, PAUSES), bucket), prefix)
+
+
+def require_safe_bucket(client: Client, bucket: str, prefix: str) -> tuple[str, ...]:
+    """Warnings about a bucket. Raises ConfigurationError if it is not safe for staging, Unavailable."""
+    report = check_bucket(client, bucket, prefix)
+    if report.problems:
+        raise ConfigurationError(
+            f"gs://{bucket} is not safe for staging: {'; '.join(report.problems)}",
+            next_step="fix the bucket, then see `kbq doctor --gcp`",
+        )
+    return tuple(f"gs://{bucket}: {warning}" for warning in report.warnings)
 
 
 def read_facts(calls: Calls, bucket: str) -> BucketFacts:
