@@ -149,7 +149,9 @@ class DestinationOptions:
 
     def for_topic(self, topic: str) -> DestinationOptions:
         """The options with the topic's name filled into the templates."""
-        return replace(self, dataset=self.dataset.for_topic(topic), table=self.table.for_topic(topic))
+        dataset, table = self.dataset.for_topic(topic), self.table.for_topic(topic)
+        unchanged = dataset is self.dataset and table is self.table
+        return self if unchanged else replace(self, dataset=dataset, table=table)
 
 
 @dataclass(frozen=True)

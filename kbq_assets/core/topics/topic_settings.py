@@ -60,7 +60,8 @@ class TopicSettings:
 
     def for_topic(self, topic: str) -> TopicSettings:
         """The settings with the topic's name filled into templates of names."""
-        return dataclasses.replace(self, destination=self.destination.for_topic(topic))
+        destination = self.destination.for_topic(topic)
+        return self if destination is self.destination else dataclasses.replace(self, destination=destination)
 
     def check_inputs(self, inputs: Iterable[str]) -> None:
         """Raises ConfigurationError for inputs that must not, or cannot, decide about tables of this topic."""
