@@ -7,17 +7,16 @@
     jobs.py         the table of jobs
     load.py         staged files into a table, in bounded batches
     container.py    blocks of an Avro container file, strictly
-    decode.py       blocks to Arrow, in the shape of the table's columns
+    decode.py       blocks to Arrow, with the types of the table's columns
     error_rows.py   reading error tables
     types.py        BigQuery's column types as DuckDB's and Arrow's
 
-How BigQuery's types are kept: INT64 BIGINT, FLOAT64 DOUBLE, BOOL BOOLEAN, STRING VARCHAR, BYTES BLOB, JSON
+BigQuery's types become: INT64 BIGINT, FLOAT64 DOUBLE, BOOL BOOLEAN, STRING VARCHAR, BYTES BLOB, JSON
 JSON, DATE, TIME, DATETIME TIMESTAMP, TIMESTAMP TIMESTAMPTZ (UTC), NUMERIC DECIMAL(38, 9), STRUCT STRUCT,
-REPEATED T[]. DuckDB has no type for two: BIGNUMERIC and GEOGRAPHY are exact text (VARCHAR), noted in
-``_kbq.kbq_types``. A map is a list of STRUCT(key, value), a union of several types a STRUCT of which one
-field is set, as in BigQuery. A list is empty where the record has null; elements that are null stay NULL
-(BigQuery refuses them). NOT NULL holds for whole columns; nested fields are NULLABLE. Partitioning,
-clustering and labels mean nothing here.
+REPEATED T[]. DuckDB lacks two types: BIGNUMERIC and GEOGRAPHY are exact text (VARCHAR), noted in
+``_kbq.kbq_types``. As in BigQuery, a map is a list of STRUCT(key, value), and a union of several types is a STRUCT
+with one field set. A list is empty if the record has null; null elements stay NULL (BigQuery refuses them). NOT NULL
+applies to whole columns; nested fields are NULLABLE. Partitioning, clustering and labels have no effect here.
 """
 
 from kbq_assets.adapters.duckdb.warehouse import DuckDbWarehouse

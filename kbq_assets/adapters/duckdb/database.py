@@ -1,7 +1,7 @@
-"""Opening the DuckDB file: per call, closed at once.
+"""Opens the DuckDB file per call, and closes it at once.
 
-DuckDB locks the whole file: a writer excludes everybody in other processes, readers included; readers exclude
-writers. A lock that is held is waited for with growing pauses, then reported with the process that holds it.
+DuckDB locks the whole file: a writer excludes all other processes, readers included; readers exclude
+writers. KBQ waits for a held lock with growing pauses, then reports the process that holds it.
 Within a process one connection is open at a time (DuckDB refuses a reader beside a writer there).
 """
 
@@ -32,7 +32,7 @@ _in_process_guard = threading.Lock()
 
 
 class DuckDbDatabase:
-    """A DuckDB file. ``memory_limit`` bounds DuckDB's own memory (its syntax: ``1GB``)."""
+    """A DuckDB file. ``memory_limit`` limits DuckDB's own memory, in its syntax (``1GB``)."""
 
     def __init__(self, path: Path, lock_timeout_seconds: float, memory_limit: str) -> None:
         self.path = path.absolute()
@@ -41,7 +41,7 @@ class DuckDbDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection that excludes everybody else; the file is created when missing. Raises Unavailable."""
+        """An exclusive connection; creates a missing file. Raises Unavailable."""
         if not self.path.exists():
             self._create()
         with self._opened(read_only=False) as connection:
@@ -49,14 +49,14 @@ class DuckDbDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only connection, beside other readers. Raises NotFound for a missing file, Unavailable."""
+        """A read-only connection, shared with other readers. Raises NotFound for a missing file, Unavailable."""
         if not self.path.exists():
             raise NotFound(f"there is no warehouse {self.path}", next_step="load something first: `kbq load`")
         with self._opened(read_only=True) as connection:
             yield connection
 
     def _create(self) -> None:
-        """Create the file whole: DuckDB itself, killed meanwhile, would leave one that cannot be opened."""
+        """Create the file atomically: a killed DuckDB would leave a file that cannot be opened."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}-{threading.get_ident()}.new")
         fresh.unlink(missing_ok=True)
@@ -110,7 +110,7 @@ def _gate(path: Path) -> threading.RLock:
 
 
 def _holder(error: duckdb.Error) -> str | None:
-    """Who holds the lock, None when the error is another one."""
+    """The process that holds the lock, None for other errors."""
     if "Could not set lock on file" not in str(error):
         return None
     found = _HOLDER.search(str(error))
@@ -120,7 +120,7 @@ def _holder(error: duckdb.Error) -> str | None:
 def _locked(path: Path, holder: str, seconds: float) -> Unavailable:
     return Unavailable(
         f"the warehouse {path} is locked by process {holder}, for more than {seconds:g} s",
-        next_step=f"close what uses it (`ps -p {holder}`) or wait; the next run goes on by itself",
+        next_step=f"close what uses it (`ps -p {holder}`) or wait; the next run retries",
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading error tables: the bad records of `wire/files/error_rows.py`, as loaded."""
+"""Reads error tables: the bad records of `wire/files/error_rows.py`, after loading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS: Final = (
 def read_error_rows(
     connection: duckdb.DuckDBPyConnection, table: TableReference, query: ErrorQuery
 ) -> tuple[ErrorRow, ...]:
-    """Rows of an error table, by Kafka time, the newest first; () when it does not exist."""
+    """Rows of an error table by Kafka time, newest first; () if it does not exist."""
     if not schema.exists(connection, table):
         return ()
     wanted = {

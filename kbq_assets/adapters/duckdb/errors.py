@@ -1,4 +1,4 @@
-"""Why a load job fails for good."""
+"""Permanent failures of a load job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LoadError(JobFailed):
 
 
 class BadFile(LoadError):
-    """A file that is not what it should be."""
+    """A file with wrong or damaged content."""
 
 
 class MissingSource(LoadError):

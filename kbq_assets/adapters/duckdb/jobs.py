@@ -50,12 +50,12 @@ CREATE TABLE IF NOT EXISTS {NOTES} (
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create KBQ's own tables where they are missing."""
+    """Create KBQ's own tables unless they exist."""
     connection.execute(_TABLES)
 
 
 def find(connection: duckdb.DuckDBPyConnection, job_id: str) -> JobStatus | None:
-    """A job's status, None when there is none, or no table of jobs."""
+    """A job's status, None if there is no such job, or no table of jobs."""
     try:
         rows = connection.execute(
             "SELECT state, source_uris, output_rows, error_reason, error_message, error_transient"
@@ -103,5 +103,5 @@ def record(
 
 
 def set_output_rows(connection: duckdb.DuckDBPyConnection, job_id: str, rows: int) -> None:
-    """Complete the row of a job that has loaded, in its transaction."""
+    """Complete the row of a loaded job, in its transaction."""
     connection.execute(f"UPDATE {JOBS} SET output_rows = ? WHERE job_id = ?", [rows, job_id])

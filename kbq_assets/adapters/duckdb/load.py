@@ -1,4 +1,4 @@
-"""Staged files into a table, in bounded batches, inside the caller's transaction."""
+"""Loads staged files into a table, in bounded batches, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kbq_assets.core.loading.tables import Column, plan_table_change
 
 OpenUri: TypeAlias = Callable[[str], BinaryIO]
 
-#: So many bytes of Avro are decoded at once, and so many rows, or bytes of Arrow, inserted at once.
+#: Bytes of Avro decoded at once, and rows, or bytes of Arrow, inserted at once.
 _BATCH_BYTES, _INSERT_ROWS, _INSERT_BYTES = 32 << 20, 50_000, 64 << 20
-#: Files named in an error that any of several may have caused.
+#: Maximum files named in an error that one of several files caused.
 _FILES_SHOWN: Final = 3
 
-#: DuckDB's errors that the same files would cause again.
+#: DuckDB's permanent errors: the same files would cause them again.
 _PERMANENT: Final = (
     duckdb.DataError,
     duckdb.IntegrityError,
@@ -66,7 +66,7 @@ class Loader:
         self._waiting_files: dict[str, None] = {}
 
     def load(self, uris: Iterable[str]) -> int:
-        """Append all records of all files; return how many. Raises LoadError, OSError, duckdb.Error."""
+        """Append all records of all files; return their number. Raises LoadError, OSError, duckdb.Error."""
         rows = 0
         for uri in uris:
             rows += self._load_file(uri)
@@ -99,7 +99,7 @@ class Loader:
             yield header.schema, decoder.table(blocks)
 
     def _decoder(self, schema: str) -> Decoder:
-        """The decoder of a writer schema that fits the table. Raises BadFile for one that does not."""
+        """The decoder of a writer schema. Raises BadFile if the schema does not fit the table."""
         if schema not in self._decoders:
             try:
                 change = plan_table_change(schema, tuple(self._columns))
@@ -115,7 +115,7 @@ class Loader:
         return self._decoders[schema]
 
     def _add(self, uri: str, schema: str, table: pa.Table) -> None:
-        """Collect small files into one insert, which costs milliseconds whatever its size."""
+        """Collect small files into one insert, since each insert costs milliseconds, whatever its size."""
         if schema != self._schema:
             self._flush()
             self._schema = schema

@@ -1,7 +1,7 @@
-"""What is said of tables: comments of DuckDB's, and a table for what these cannot hold.
+"""Descriptions of tables: DuckDB's comments, and a table for everything else.
 
-DuckDB has comments on tables and columns, not on nested fields, and neither labels nor policy tags: these are in
-``_kbq.kbq_notes``, so that a local warehouse keeps what BigQuery keeps.
+DuckDB has comments on tables and columns, but not on nested fields, and neither labels nor policy tags. These are
+in ``_kbq.kbq_notes``, so a local warehouse keeps the same texts as BigQuery.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 
-#: By path and kind: `description`, `policy_tag`; `label:<name>` of the table, whose path is "".
+#: Keys are path and kind: `description`, `policy_tag`, `label:<name>`; the table's own path is "".
 Notes: TypeAlias = Mapping[tuple[str, str], str]
 
 _TEXT: Final = "description"
@@ -33,7 +33,7 @@ def write_notes(
     columns: Iterable[Column],
     notes: TableNotes,
 ) -> None:
-    """Write what is said of a table and its columns, in the caller's transaction; what is blank stays as it is."""
+    """Write descriptions and labels of a table and its columns, in the caller's transaction; skips blank ones."""
     rows = {("", _LABEL + key): value for key, value in notes.labels.items()}
     name = qualified(_catalog(connection), table)
     if notes.text:
@@ -57,7 +57,7 @@ def write_notes(
 def described(
     connection: duckdb.DuckDBPyConnection, table: TableReference, columns: Iterable[Column]
 ) -> tuple[Column, ...]:
-    """Columns with what is said of them."""
+    """Columns with their descriptions and tags."""
     found = connection.execute(
         f"SELECT column_name, comment FROM duckdb_columns() WHERE {_HERE} AND comment IS NOT NULL",
         [table.dataset, table.table],
@@ -93,7 +93,7 @@ def _noted(connection: duckdb.DuckDBPyConnection, table: TableReference) -> Note
             f'SELECT path, kind, text FROM {jobs.NOTES} WHERE dataset = ? AND "table" = ?',
             [table.dataset, table.table],
         ).fetchall()
-    except duckdb.CatalogException:  # a file that KBQ has not written to since there are notes
+    except duckdb.CatalogException:  # an older file, written before notes existed
         return {}
     return {(path, kind): text for path, kind, text in rows}
 
@@ -110,5 +110,5 @@ def _catalog(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text in SQL: COMMENT takes no parameters."""
+    """A text literal in SQL, since COMMENT takes no parameters."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Tables and columns in DuckDB's catalogue."""
+"""Tables and columns in DuckDB's catalog."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from kbq_assets.core.loading.table_notes import StoredTable
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 
-#: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogues.
+#: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogs.
 _RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})
 _POSITION_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
 _HERE: Final = "database_name = current_database()"
 
 
 def name_of(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
-    """A table in SQL."""
+    """A table's name in SQL."""
     return qualified(_catalog(connection), table)
 
 
 def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
     """Whether a table exists.
 
-    Raises ConfigurationError for a name that differs from another's in case only: one to DuckDB, two to
+    Raises ConfigurationError for a name that differs from another's only in case: one table for DuckDB, two for
     BigQuery.
     """
     if table.dataset.lower() in _RESERVED:
@@ -58,7 +58,7 @@ def exists(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool
 
 
 def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tuple[Column, ...] | None:
-    """A table's columns, None when it does not exist."""
+    """A table's columns, None if it does not exist."""
     if not exists(connection, table):
         return None
     key = [table.dataset, table.table]
@@ -77,7 +77,7 @@ def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tup
 
 
 def find(connection: duckdb.DuckDBPyConnection, table: TableReference) -> StoredTable | None:
-    """A table with what is said of it, None when it does not exist."""
+    """A table with its descriptions and labels, None if it does not exist."""
     found = columns(connection, table)
     return None if found is None else StoredTable(found, *notes_of(connection, table))
 
@@ -104,9 +104,9 @@ def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
 def _fill_lists(
     connection: duckdb.DuckDBPyConnection, name: str, existing: Iterable[Column], wanted: Iterable[Column]
 ) -> None:
-    """Old rows have empty lists in new columns, as in BigQuery.
+    """Fill new list columns of old rows with empty lists, as in BigQuery.
 
-    Not by ADD COLUMN … DEFAULT: nothing else could then be altered in the same transaction (DuckDB 1.5).
+    ADD COLUMN … DEFAULT would prevent other alterations in the same transaction (DuckDB 1.5).
     """
     known = {column.name.lower() for column in existing}
     lists = [quoted(c.name) for c in wanted if c.mode == "REPEATED" and c.name.lower() not in known]
@@ -117,7 +117,7 @@ def _fill_lists(
 
 
 def kafka_tables(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference, ...]:
-    """All tables with Kafka positions, sorted. Views are not tables: they would count rows twice."""
+    """All tables with Kafka positions, sorted; no views, which would count rows twice."""
     rows = connection.execute(
         "SELECT schema_name, table_name FROM duckdb_columns()"
         " JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
@@ -131,7 +131,7 @@ def _valid_references(rows: Iterable[tuple[str, str]]) -> Iterator[TableReferenc
     for dataset, table in rows:
         try:
             yield TableReference(dataset, table)
-        except InvalidName:  # somebody's own copy, under a name KBQ never writes
+        except InvalidName:  # someone's own copy, with a name that KBQ never writes
             continue
 
 
@@ -159,7 +159,7 @@ def _note(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: 
 
 
 def _alterations(existing: Iterable[Column], wanted: Iterable[Column], prefix: str = "") -> Iterator[str]:
-    """What follows ALTER TABLE. Nested fields are never NOT NULL, so only whole columns are relaxed."""
+    """The clauses after ALTER TABLE. Nested fields are never NOT NULL, so only whole columns are relaxed."""
     by_name = {column.name.lower(): column for column in existing}
     for column in wanted:
         path, known = prefix + quoted(column.name), by_name.get(column.name.lower())

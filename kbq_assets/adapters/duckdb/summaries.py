@@ -1,4 +1,4 @@
-"""Counting offsets in SQL, for reconciliation: metadata columns are read, no row leaves DuckDB."""
+"""Counts offsets in SQL, for reconciliation: reads metadata columns, and no row leaves DuckDB."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kbq_assets.ports.warehouse import DoubledOffset, KafkaRange, OffsetSummary
 def kafka_summary(
     connection: duckdb.DuckDBPyConnection, table: TableReference, since: date | None
 ) -> Mapping[KafkaRange, OffsetSummary]:
-    """Rows, distinct offsets and their bounds per topic, partition and epoch; {} when there is no such table."""
+    """Rows, distinct offsets and their bounds per topic, partition and epoch; {} if there is no such table."""
     if not schema.exists(connection, table):
         return {}
     where, values = _since(since)
@@ -35,7 +35,7 @@ def doubled_offsets(
     since: date | None,
     limit: int,
 ) -> tuple[DoubledOffset, ...]:
-    """The lowest ``limit`` offsets of each topic, partition and epoch that stand in several rows of the tables."""
+    """The lowest ``limit`` offsets of each topic, partition and epoch with several rows in the tables."""
     existing = [table for table in dict.fromkeys(tables) if schema.exists(connection, table)]
     if not existing:
         return ()

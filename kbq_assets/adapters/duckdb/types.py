@@ -1,4 +1,4 @@
-"""BigQuery's column types as DuckDB's and as Arrow's."""
+"""BigQuery's column types in DuckDB and Arrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DUCKDB: Final = {
     "BIGNUMERIC": "VARCHAR",
     "GEOGRAPHY": "VARCHAR",
 }
-#: Types that DuckDB cannot tell from another one.
+#: Types that DuckDB cannot distinguish from another one.
 NOTED: Final = frozenset({"BIGNUMERIC", "GEOGRAPHY"})
 _BIGQUERY: Final = {duckdb: bigquery for bigquery, duckdb in _DUCKDB.items() if bigquery not in NOTED}
 
@@ -52,7 +52,7 @@ def quoted(name: str) -> str:
 
 
 def qualified(catalog: str, table: TableReference) -> str:
-    """A table in SQL. With its catalogue: a dataset may be called what a catalogue is called (``temp``)."""
+    """A table's name in SQL, with its catalog: a dataset may have the name of a catalog (``temp``)."""
     return f"{quoted(catalog)}.{quoted(table.dataset)}.{quoted(table.table)}"
 
 
@@ -62,7 +62,7 @@ def duckdb_type(column: Column) -> str:
         members = ", ".join(f"{quoted(member.name)} {duckdb_type(member)}" for member in column.fields)
         scalar = f"STRUCT({members})"
     else:
-        scalar = _DUCKDB.get(column.type, column.type)  # another one was read from DuckDB
+        scalar = _DUCKDB.get(column.type, column.type)  # a type that was read from DuckDB
     return scalar + ("[]" if column.mode == "REPEATED" else "")
 
 
@@ -72,7 +72,7 @@ def definition(column: Column) -> str:
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type that is inserted into a column."""
+    """The Arrow type for inserts into a column."""
     if column.type == "STRUCT":
         scalar = pa.struct([pa.field(member.name, arrow_type(member)) for member in column.fields])
     else:
@@ -81,12 +81,12 @@ def arrow_type(column: Column) -> pa.DataType:
 
 
 def is_known(column: Column) -> bool:
-    """Whether KBQ can write a column: one that somebody made by hand may have any of DuckDB's types."""
+    """Whether KBQ can write a column: one created by hand may have any of DuckDB's types."""
     return column.type in _ARROW or (column.type == "STRUCT" and all(map(is_known, column.fields)))
 
 
 def noted_types(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Paths and types of the fields whose type DuckDB cannot tell."""
+    """Paths and types of the fields whose type DuckDB cannot represent."""
     for column in columns:
         if column.type in NOTED:
             yield prefix + column.name, column.type
@@ -94,7 +94,7 @@ def noted_types(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[s
 
 
 def column_of(name: str, duckdb: Any, not_null: bool, noted: Mapping[str, str], prefix: str = "") -> Column:
-    """The column of a DuckDB type (`DuckDBPyType`). A type KBQ does not write keeps DuckDB's name."""
+    """The column of a DuckDB type (`DuckDBPyType`). A type that KBQ does not write keeps DuckDB's name."""
     path, mode = prefix + name, "REQUIRED" if not_null else "NULLABLE"
     if duckdb.id == "list":
         duckdb, mode = duckdb.children[0][1], "REPEATED"

@@ -1,4 +1,4 @@
-"""The warehouse port on one DuckDB file."""
+"""The `Warehouse` port over one DuckDB file."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ LOCAL: Final = "local"
 class DuckDbWarehouse:
     """A DuckDB file with BigQuery's load-job semantics.
 
-    `insert_job` runs the load before it returns: job row and data are one transaction, so a job is DONE or
-    was never inserted, whenever the process is killed. The file is opened per call and closed at once. A lock
-    held by another process is waited for up to ``lock_timeout_seconds``, then Unavailable names its holder.
-    ``open_uri`` opens source files.
+    `insert_job` runs the load before it returns. Job row and data are one transaction, so a job is DONE or
+    was never inserted, whenever the process is killed. The file is opened per call and closed at once. If another
+    process holds the lock for ``lock_timeout_seconds``, Unavailable names it. ``open_uri`` opens source files.
 
-    Memory: some 300 MB, and what DuckDB keeps of a transaction until its commit. That is up to
-    ``memory_limit``, and beyond it about 8 bytes a value: bound a job (`LoadLimits`) where memory is scarce.
+    Memory: some 300 MB, and DuckDB's share of a transaction until its commit. That is up to
+    ``memory_limit``, and beyond it about 8 bytes per value: limit a job (`LoadLimits`) if memory is scarce.
     """
 
     project: str = LOCAL
@@ -72,8 +71,8 @@ class DuckDbWarehouse:
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job.
 
-        One that its files make fail ends DONE with an error. A full disk, or a lock, raises Unavailable and
-        leaves the id free.
+        If the files are to blame for a failure, the job ends DONE with an error. A full disk, or a lock, raises
+        Unavailable and leaves the id free.
         """
         _check_place(job.project, job.location)
         with self._writing() as connection:
@@ -89,25 +88,25 @@ class DuckDbWarehouse:
                     jobs.record(connection, failed, job.table, job.labels)
 
     def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None when no such id was inserted."""
+        """A job's status, None if no such id was inserted."""
         _check_place(project, location)
         return self._read(lambda connection: jobs.find(connection, job_id), None)
 
     def burn_job(self, job_id: str, project: str, location: str) -> None:
-        """Use an id up with a job that does nothing."""
+        """Use up an id with a job that does nothing."""
         _check_place(project, location)
         with self._writing() as connection, _transaction(connection, job_id):
             jobs.record(connection, JobStatus(job_id, "DONE", ()))
 
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        """Nothing: a job has ended before its insertion returns."""
+        """Do nothing: a job ends before its insertion returns."""
         _check_place(project, location)
 
     def probe(self, job: LoadJob) -> JobError | None:
-        """Try a job's files in a scratch table in memory; the warehouse is read for the columns only."""
+        """Try a job's files in a scratch table in memory; reads only the columns from the warehouse."""
         columns = self.columns(job.table)
         if columns is None:
-            # Not the files' fault: none of them may go to quarantine for it.
+            # The files are not to blame, so none may go to quarantine.
             return dataclasses.replace(_job_error(_no_table(job.table)), transient=True)
         with _storage_errors(), duckdb.connect(":memory:") as scratch:
             scratch.execute(f"CREATE TABLE scratch ({', '.join(map(definition, columns))})")
@@ -118,15 +117,15 @@ class DuckDbWarehouse:
         return None
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        """A table's columns, None when it does not exist. Nested fields are NULLABLE or REPEATED."""
+        """A table's columns, None if it does not exist. Nested fields are NULLABLE or REPEATED."""
         return self._read(lambda connection: schema.columns(connection, table), None)
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with what is said of it, None when it does not exist."""
+        """A table with its descriptions and labels, None if it does not exist."""
         return self._read(lambda connection: schema.find(connection, table), None)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table and its schema. Of ``options``, what is said of the table has a meaning for a local file."""
+        """Create a table and its schema. Of ``options``, a local file uses only the table's description and labels."""
         wanted = tuple(columns)
         with self._writing() as connection, _transaction(connection, str(table)):
             if not schema.exists(connection, table):
@@ -137,7 +136,7 @@ class DuckDbWarehouse:
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
-        """Add missing columns and nested fields; drop NOT NULL where a column is now NULLABLE; describe."""
+        """Add missing columns and nested fields, drop NOT NULL from columns now NULLABLE, and describe them."""
         wanted = tuple(columns)
         with self._writing() as connection, _transaction(connection, str(table)):
             schema.update(connection, table, wanted)
@@ -148,7 +147,7 @@ class DuckDbWarehouse:
         return self._read(schema.kafka_tables, ())
 
     def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
-        """Rows per offset; empty when there is no such table."""
+        """Rows per offset; empty if there is no such table."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> Mapping[int, int]:
             if not schema.exists(connection, table):
@@ -163,7 +162,7 @@ class DuckDbWarehouse:
         return self._read(read, {})
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
-        """Rows per topic, partition and epoch; empty when there is no such table."""
+        """Rows per topic, partition and epoch; empty if there is no such table."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> Mapping[KafkaRange, int]:
             if not schema.exists(connection, table):
@@ -189,14 +188,14 @@ class DuckDbWarehouse:
         return self._read(lambda c: summaries.doubled_offsets(c, tables, since, limit), ())
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """Rows of an error table, the newest first; () when there is no such table."""
+        """Rows of an error table, newest first; () if there is no such table."""
         return self._read(lambda connection: read_error_rows(connection, table, query), ())
 
     @contextmanager
     def connect_readonly(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only connection for queries, after the same wait for the lock. It excludes loads: be short.
+        """A read-only connection for queries, after the same wait for the lock. It excludes loads, so be short.
 
-        Raises NotFound when nothing was ever loaded, Unavailable.
+        Raises NotFound if nothing was ever loaded, Unavailable.
         """
         with self._database.reading() as connection:
             yield connection
@@ -208,7 +207,7 @@ class DuckDbWarehouse:
             yield connection
 
     def _read(self, query: Callable[[duckdb.DuckDBPyConnection], Result], default: Result) -> Result:
-        """Run a query, or return ``default`` when there is no file yet."""
+        """Run a query, or return ``default`` if there is no file yet."""
         if not self.path.exists():
             return default
         with _storage_errors(), self._database.reading() as connection:
@@ -226,9 +225,9 @@ class DuckDbWarehouse:
 
 @contextmanager
 def _transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
-    """All of a block or nothing. Raises UnknownOutcome when the commit fails.
+    """Run a block as one transaction. Raises UnknownOutcome if the commit fails.
 
-    It cannot be a conflict: the file is locked since before the transaction began.
+    A conflict is impossible, since the file was locked before the transaction began.
     """
     connection.execute("BEGIN")
     try:
@@ -242,18 +241,19 @@ def _transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[N
     except duckdb.Error as error:
         raise UnknownOutcome(
             f"{what}: the commit failed: {error}",
-            next_step="check the disk; the next run looks what happened",
+            next_step="check the disk; the next run checks the job",
         ) from error
 
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Errors of DuckDB and of the disk as KBQ's."""
+    """Translate errors of DuckDB and of the disk to KBQ's."""
     try:
         yield
     except (duckdb.ProgrammingError, duckdb.IntegrityError, duckdb.NotSupportedError) as error:
         raise ConfigurationError(
-            f"the local warehouse refuses this: {error}", next_step="see what was changed in the file by hand"
+            f"the local warehouse refuses this: {error}",
+            next_step="check what was changed in the file by hand",
         ) from error
     except (duckdb.Error, OSError, MemoryError) as error:
         raise Unavailable(
@@ -263,11 +263,11 @@ def _storage_errors() -> Iterator[None]:
 
 
 def _check_place(project: str, location: str) -> None:
-    """A job submitted elsewhere must not be taken for one that was never inserted."""
+    """Raise ConfigurationError for a job submitted elsewhere, which must not count as never inserted."""
     if (project, location) != (LOCAL, LOCAL):
         raise ConfigurationError(
             f"a job of project {project!r}, location {location!r} is not in a local warehouse",
-            next_step="configure the warehouse it was submitted to, until no job is open",
+            next_step="configure the warehouse of the job until no job is open",
         )
 
 
