@@ -196,8 +196,8 @@ MUTANTS = (
            seed=357),
     Mutant("one job id for all of a table's jobs", "L2", ((table_state, "_under_new_id", _same_sequence),)),
     Mutant("newest windows first", "L1", ((batches, "_windows_by_partition", _newest_first),)),
-    Mutant("hours of quarantined rows are complete", "L5, L10", ((loading_completeness, "_refused", lambda current:
-    []),)),
+    Mutant("hours of quarantined rows are complete", "L5, L10",
+           ((loading_completeness, "_refused", lambda current: []),)),
 )  # fmt: skip
 
 

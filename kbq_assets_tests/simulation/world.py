@@ -241,7 +241,7 @@ class World:
 
     def _note_late(self, rows: Iterable[tuple[TableReference, Row]]) -> None:
         """Rows that become visible of an hour that is complete. A job in flight holds back its hours until it is
-        recorded, so it is all the same when it does."""
+        recorded, so the order does not matter."""
         states = state.read_table_states(self.store, state.table_registry(self.store))
         for table, row in rows:
             if self.hour_of(row) < states[table].value.hours.until:
