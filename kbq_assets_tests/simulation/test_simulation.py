@@ -78,7 +78,6 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
     assert rows > 0
 
 
-@pytest.mark.slow
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:
     settings = Recipe().settings.with_options(on_incompatible=VARIANT_COLUMN)
     recipe, copies = Recipe("1122443gpt", settings=settings), 0
@@ -99,7 +98,6 @@ def test_a_replay_completes_no_hour_that_it_has_not_passed() -> None:
     assert complete > VARIED_SCHEDULES
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", REPLAY_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
 def test_a_replay_notices_what_tells_of_another_time(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises(ScheduleFailed, match="COMPLETE"):
@@ -116,6 +114,10 @@ def test_what_is_reported_of_an_hour_is_true_though_few_fit(monkeypatch: pytest.
         states = state.read_table_states(world.store, state.table_registry(world.store))
         dropped += sum(bool(found.value.hours.unlisted) for found in states.values())
     assert dropped > 20
+
+
+def test_the_simulator_notices_hours_that_push_out_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completeness, "KEPT_HOURS", 3)
     with LATEST_ONLY.active(), pytest.raises(ScheduleFailed, match="HOURS"):
         for seed in range(60):
             run_schedule(seed, REPLAYING, FUTURE)
