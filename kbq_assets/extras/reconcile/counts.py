@@ -33,12 +33,12 @@ _Commits: TypeAlias = Mapping[tuple[str, int], Commit]
 SHOWN: Final = 10
 #: Differences that counts cannot show.
 BLIND: Final = (
-    "as many rows missing as are too many in one table and partition, if none stands twice there; rows under a wrong "
-    "offset below the position; rows changed in place"
+    "equal numbers of missing and surplus rows in one table and partition, if no offset is doubled there; rows under a "
+    "wrong offset below the position; rows changed in place"
 )
 #: Differences that a count of some rows cannot show either.
 BLIND_SINCE: Final = (
-    "missing rows, offsets in two tables, and whatever is older by event_date: late records are old"
+    "missing rows, offsets in two tables, and rows with an older event_date, such as late records"
 )
 
 

@@ -164,7 +164,7 @@ def test_a_session_that_is_over_after_a_lost_reply_is_an_unknown_outcome(cloud: 
 def test_a_session_that_takes_nothing_more_ends(cloud: Cloud) -> None:
     cloud.judge.keeps += [0] * 99
     writer = cloud.store.open_write("a")
-    with pytest.raises(Unavailable, match="takes no more"):
+    with pytest.raises(Unavailable, match="accepts no more"):
         in_pieces(writer)
 
 
@@ -218,7 +218,7 @@ def test_an_object_stored_otherwise_than_written_is_told_and_left_alone(cloud: C
     cloud.judge.tamper = damaged
     with pytest.raises(Unavailable, match="checksum AAAAAA==") as raised:
         stream(cloud.store, "a", b"x" * size)
-    assert "cleaning removes it" in raised.value.next_step
+    assert "clean-up deletes it" in raised.value.next_step
     assert cloud.sent("objects.delete") == []
 
 
