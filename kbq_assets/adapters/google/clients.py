@@ -19,7 +19,7 @@ __all__ = ["BigQueryClient", "GoogleClients", "StorageClient", "bigquery_client"
 
 @dataclass(frozen=True)
 class GoogleClients:
-    """Opens clients that somebody else configured, such as Dagster's resources."""
+    """Opens clients with another configuration, such as Dagster's resources."""
 
     storage: Callable[[Role], StorageClient]
     bigquery: Callable[[], BigQueryClient]

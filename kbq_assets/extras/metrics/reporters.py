@@ -1,4 +1,4 @@
-"""Metrics beside `/metrics`: as lines of JSON for a collector of logs, and by POST to an address."""
+"""Metrics in addition to `/metrics`: as lines of JSON for a collector of logs, and by POST to an address."""
 
 from __future__ import annotations
 

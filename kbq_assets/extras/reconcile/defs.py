@@ -34,7 +34,7 @@ def reconcile_definitions(reconciler: Reconciler, translator: AssetTranslator) -
     return dg.Definitions(
         asset_checks=[check(warehouse_counts_agree)],
         jobs=[job],
-        # A count costs bytes on BigQuery: somebody has to turn it on.
+        # A count costs bytes on BigQuery, so it is off until someone turns it on.
         schedules=[dg.ScheduleDefinition(name="reconcile_schedule", job=job, cron_schedule="0 4 * * *")],
     )
 
