@@ -7,22 +7,12 @@ import dataclasses
 import pytest
 
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
-from kbq_assets.core.extraction.pruning import (
-    expected_done_files,
-    plan_pruning,
-    plan_sweep,
-    superseded_done_files,
-)
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.loading.batches import LoadBatch, SchemaKey
-from kbq_assets.core.loading.table_state import TableState, begin_job, park, record_success
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
-from kbq_assets.core.protocol.names import DoneFileName, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets_tests.strategies import staged_file, window
 
 COMMIT = Commit("t", 0, "cluster", "id", 3, {0: PartitionCommit(next=10, leader_epoch=4)})
 KNOWN = TopicSnapshot(TopicSettings(), TopicDescription("t", "id", 1), TopicEntry((0,)), {0: COMMIT})
@@ -164,62 +154,3 @@ def test_a_partition_without_offsets_or_gone_stops_alone() -> None:
     plan = _plan(shrunk, (0, 25))
     assert (len(plan.units), [s.reason for s in plan.stops]) == (1, ["partition_gone"])
     assert _stops(_plan(KNOWN)) == ["no_offsets"]
-
-
-# Pruning, backlogs, done files, orphans
-
-A, B = TableReference("d", "a"), TableReference("d", "b")
-FILE_A, FILE_B = (
-    staged_file(10, 14, table="d.a", epoch=3),
-    staged_file(14, 15, table="d.b", epoch=3, window=10),
-)
-NEXT_A = staged_file(15, 20, table="d.a", epoch=3)
-PENDING = commits.publish(COMMIT, 0, 3, [window(10, 15, FILE_A, FILE_B), window(15, 20, NEXT_A)])
-
-
-def _loaded(*files: object) -> TableState:
-    batch = LoadBatch(A, SchemaKey(1, "f1"), files)  # type: ignore[arg-type]
-    return record_success(begin_job(TableState("u"), batch.files, "p", "l"), batch.rows)
-
-
-def test_a_window_is_pruned_only_when_all_its_tables_are_loaded() -> None:
-    kept = plan_pruning(PENDING, {A: _loaded(FILE_A)}).commit
-    assert [w.first for w in kept.partitions[0].windows] == [10, 15]
-    pruned = plan_pruning(PENDING, {A: _loaded(FILE_A), B: _loaded(FILE_B)}).commit
-    assert [w.first for w in pruned.partitions[0].windows] == [15]
-
-
-def test_a_parked_tables_files_move_to_its_backlog_and_hold_nothing_up() -> None:
-    states = {A: park(TableState("u"), "load_failed", "x"), B: _loaded(FILE_B)}
-    plan = plan_pruning(PENDING, states)
-    assert list(plan.chunks) == ["backlog/d.a/3-t.0.10.json", "backlog/d.a/3-t.0.15.json"]  # in offset order
-    assert [chunk.files for chunk in plan.chunks.values()] == [(FILE_A,), (NEXT_A,)]
-    assert plan.commit.partitions[0].windows == ()
-
-
-def test_done_files_are_expected_of_pending_files_and_of_the_last_window() -> None:
-    names = [name.format() for name in expected_done_files(PENDING, {A: _loaded(FILE_A, NEXT_A)})]
-    assert names == ["done/t.0.d.b.1.14.14.done", "done/t.0.d.a.1.15.19.done"]
-
-
-def _sweep(path_of: object, commit: Commit = PENDING, in_use: frozenset[str] = frozenset()) -> bool:
-    return bool(plan_sweep([getattr(path_of, "path", str(path_of))], [commit], in_use))
-
-
-def test_orphans_of_this_epoch_below_the_position_and_of_older_epochs_are_swept() -> None:
-    assert _sweep(staged_file(12, 15, epoch=3, attempt="lost"))
-    assert _sweep(staged_file(99, 120, epoch=2, attempt="old"))
-
-
-def test_what_may_still_be_published_or_is_listed_is_never_swept() -> None:
-    assert not _sweep(staged_file(20, 25, epoch=3, attempt="writing"))
-    assert not _sweep(staged_file(12, 15, epoch=4, attempt="newer"))
-    assert not _sweep(FILE_A, in_use=frozenset({FILE_A.path}))
-    assert not _sweep("staging/notes.txt")
-    assert not _sweep(staged_file(0, 5, topic="unknown"))
-    assert not _sweep(staged_file(0, 5, partition=70))
-
-
-def test_the_highest_done_file_of_a_partition_is_never_superseded() -> None:
-    names = [DoneFileName(tp, A, 1, first, first + 4) for tp in (T0, T1) for first in (0, 5, 10)]
-    assert superseded_done_files(names, frozenset({names[1]})) == [names[0], names[3], names[4]]
