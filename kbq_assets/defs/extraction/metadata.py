@@ -26,7 +26,7 @@ SHOWN_TOPICS: Final = 50
 
 @dataclass(frozen=True)
 class StagedSlice:
-    """What one extraction staged for one partition of `staged_files`. ``lag``: positions it left unread."""
+    """One extraction's result for one partition of `staged_files`. ``lag``: positions left unread."""
 
     key: StagedKey
     partitions: tuple[PartitionReport, ...]
@@ -41,12 +41,12 @@ class StagedSlice:
 
     @property
     def counts(self) -> Counts:
-        """Counts of its Kafka partitions, over all tables."""
+        """Sums over its Kafka partitions and all tables."""
         return sum((p.counts for p in self.partitions), Counts())
 
 
 def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
-    """Positions that were left unread, as the broker stood when the run began; partitions without any are not in it."""
+    """Positions left unread, by the broker's ends at the start of the run; only partitions that have some."""
     plan = report.plan
     reached = {unit.range.topic_partition: unit.range.from_offset for unit in plan.units}
     reached |= {p.topic_partition: p.until for p in report.partitions}
@@ -56,7 +56,7 @@ def lags(report: ExtractionReport) -> dict[TopicPartition, int]:
 
 
 def staged_slices(report: ExtractionReport, *, coarse: bool = False) -> dict[str, StagedSlice]:
-    """What an extraction changed, per key of `staged_files`; ``coarse``: per topic and table."""
+    """An extraction's changes per key of `staged_files`; ``coarse``: per topic and table."""
     left, costs = lags(report), {cost.topic: cost for cost in report.costs}
     found: dict[StagedKey, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
@@ -76,7 +76,7 @@ def staged_slices(report: ExtractionReport, *, coarse: bool = False) -> dict[str
 
 
 def idle_partitions(report: ExtractionReport, keys: Iterable[str]) -> Iterator[tuple[str, Metadata]]:
-    """Keys that somebody chose and that were up to date; without those that failed or wait for an operator."""
+    """Chosen keys that were up to date, without those that failed or wait for an operator."""
     lag = _with_topics(lags(report))
     troubled = {*report.failures, *(stop.topic_partition for stop in report.stops)}
     troubled |= {_whole(tp) for tp in troubled}
@@ -88,7 +88,7 @@ def idle_partitions(report: ExtractionReport, keys: Iterable[str]) -> Iterator[t
 
 
 def _with_topics(left: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Numbers of partitions, and their sums under partition -1, which stands for all of a topic's."""
+    """Numbers per partition, and their sums under partition -1, which stands for the whole topic."""
     found = dict(left)
     for tp, positions in left.items():
         found[_whole(tp)] = found.get(_whole(tp), 0) + positions
@@ -100,7 +100,7 @@ def _whole(tp: TopicPartition) -> TopicPartition:
 
 
 def staged_metadata(piece: StagedSlice, now_ms: int) -> Metadata:
-    """Metadata of one staged partition's materialisation."""
+    """Metadata of one staged partition's materialization."""
     files, counts = piece.files, piece.counts
     return {
         "rows": piece.rows,
@@ -132,7 +132,7 @@ def _ages(files: Collection[StagedFile], lag: int, now_ms: int) -> Metadata:
 
 
 def _offsets(piece: StagedSlice) -> Metadata:
-    """Offsets and the newest schema id: of one Kafka partition alone, several have nothing in common."""
+    """Offsets and the newest schema id of a single Kafka partition; several have none in common."""
     if piece.key.is_of_topic:
         return {"kafka_partitions": len(piece.partitions)}
     return {
@@ -143,7 +143,7 @@ def _offsets(piece: StagedSlice) -> Metadata:
 
 
 def _share_of_cost(piece: StagedSlice) -> Metadata:
-    """The topic's cost, shared out by staged bytes."""
+    """The partition's share of the topic's cost, by staged bytes."""
     if piece.cost is None or not piece.cost.staged_bytes:
         return {}
     seconds = piece.cost.core_seconds * sum(f.bytes for f in piece.files) / piece.cost.staged_bytes
@@ -165,7 +165,7 @@ def _file_record(file: StagedFile) -> dg.TableRecord:
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """What one extraction did to one topic, or to several that share a line of the source list."""
+    """One extraction's result for a topic, or for several topics of one line of the source list."""
 
     topics: tuple[str, ...]
     partitions: tuple[PartitionReport, ...]
@@ -175,12 +175,12 @@ class TopicsReport:
 
     @property
     def counts(self) -> Counts:
-        """Counts over all partitions."""
+        """Sums over all partitions."""
         return sum((p.counts for p in self.partitions), Counts())
 
 
 def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:
-    """What an extraction did, per topic that it read or left something of."""
+    """An extraction's result per topic that it read or left behind."""
     partitions: dict[str, list[PartitionReport]] = defaultdict(list)
     left: dict[str, int] = defaultdict(int)
     for partition in report.partitions:
@@ -201,7 +201,7 @@ def topic_reports(report: ExtractionReport) -> dict[str, TopicsReport]:
 
 
 def together(reports: Sequence[TopicsReport]) -> TopicsReport:
-    """Several topics as one."""
+    """The sum of several topics."""
     return TopicsReport(
         tuple(topic for report in reports for topic in report.topics),
         tuple(partition for report in reports for partition in report.partitions),
@@ -212,7 +212,7 @@ def together(reports: Sequence[TopicsReport]) -> TopicsReport:
 
 
 def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
-    """Metadata of a topic's observation: the plots of an external asset."""
+    """Metadata of a topic's observation, which Dagster plots on its external asset."""
     counts, costs = report.counts, [cost.core_seconds for cost in report.costs]
     files = [f for p in report.partitions for f in p.files]
     return {
@@ -232,7 +232,7 @@ def topic_metadata(report: TopicsReport, now_ms: int) -> Metadata:
 
 
 def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
-    """Metadata of one extraction as a whole: numbers of other names than partitions have, or plots would mix them."""
+    """Metadata of a whole extraction. Its names differ from those of partitions, or plots would mix them."""
     totals, files = report.totals, [f for p in report.partitions for f in p.files]
     left = sum(lags(report).values())
     costs: Metadata = {}
@@ -284,7 +284,7 @@ def _cost_record(usage: Usage) -> dg.TableRecord:
 
 
 def extraction_headline(report: ExtractionReport) -> str:
-    """An extraction in one line."""
+    """One line about an extraction."""
     totals, problems = report.totals, []
     if totals.errors:
         problems.append(f"{totals.errors:,} error rows")
@@ -299,7 +299,7 @@ def extraction_headline(report: ExtractionReport) -> str:
 
 
 def extraction_summary(report: ExtractionReport) -> str:
-    """An extraction in Markdown: what needs somebody first, then the topics by size."""
+    """A Markdown report of an extraction: first the stops and failures, then the topics by size."""
     lines = [extraction_headline(report), ""]
     lines += _capped([f"- ⛔ {stop_line(stop)}" for stop in report.stops])
     lines += _capped([f"- ⚠ {tp}: {message}" for tp, message in report.failures.items()])
@@ -325,7 +325,7 @@ def _capped(lines: Sequence[str]) -> list[str]:
 def by_asset(
     reports: Mapping[str, TopicsReport], assets: Mapping[str, dg.AssetKey]
 ) -> Iterable[tuple[dg.AssetKey, TopicsReport]]:
-    """Reports per external asset: topics that one line of the source list matches share its asset."""
+    """Reports per external asset: topics of one line of the source list share its asset."""
     found: dict[dg.AssetKey, list[TopicsReport]] = defaultdict(list)
     for topic, report in reports.items():
         if topic in assets:

@@ -1,5 +1,7 @@
-"""Dagster keeps everything for ever: a daily job deletes old runs, and what sensors reported without a run, but nothing
-that an asset's page still stands on."""
+"""A daily job deletes Dagster's old runs and the old reports of its sensors. Dagster itself keeps them for ever.
+
+The latest run and report of each asset, partition and check stay: pages of assets show them.
+"""
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
@@ -11,7 +13,7 @@ from typing import Final
 import dagster as dg
 
 _FINISHED: Final = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-#: The job goes on the next day after so many: a run takes some 50 ms.
+#: Most runs per day, of some 50 ms each; the next day continues.
 RUNS_AT_ONCE: Final = 20_000
 _IDS_AT_ONCE: Final = 500
 
@@ -26,20 +28,20 @@ def build_history(days: int) -> tuple[dg.JobDefinition, dg.ScheduleDefinition]:
         before = datetime.now(UTC) - timedelta(days=days)
         deleted, kept = delete_old_runs(context.instance, before)
         context.log.info(
-            f"{deleted} runs older than {days} days deleted; {kept} kept, as what they made was not made again"
+            f"{deleted} runs older than {days} days deleted; {kept} kept: they made the latest materializations"
         )
-        # It names Dagster's tables, whose module reads the environment when it is imported.
+        # It imports Dagster's tables, whose module reads the environment.
         from kbq_assets.defs.instance.reports import delete_old_reports
 
         reported = delete_old_reports(context.instance, before)
-        context.log.info(f"{reported} rows of what sensors reported deleted")
+        context.log.info(f"{reported} rows of sensors' reports deleted")
 
     op = dg.op(name="delete_old_runs", out=dg.Out(dg.Nothing))(delete_runs)
     job = dg.GraphDefinition(
         name="history_job",
         node_defs=[op],
-        description="Delete Dagster's old runs with their events and logs, and what sensors reported. Nothing of KBQ's"
-        " own stands in them.",
+        description="Delete Dagster's old runs with their events and logs, and sensors' old reports. KBQ has no state"
+        " in them.",
     ).to_job(executor_def=dg.in_process_executor, tags={"dagster/max_runtime": "7200"})
     status = dg.DefaultScheduleStatus.RUNNING if days else dg.DefaultScheduleStatus.STOPPED
     return job, dg.ScheduleDefinition(
@@ -50,8 +52,8 @@ def build_history(days: int) -> tuple[dg.JobDefinition, dg.ScheduleDefinition]:
 def delete_old_runs(instance: dg.DagsterInstance, before: datetime) -> tuple[int, int]:
     """Delete runs that ended and were created before a time; return how many were deleted and how many kept.
 
-    A run that made the latest materialisation of an asset's partition is kept: without it the partition would look
-    as if it had never been made.
+    The run of a partition's latest materialization is kept: without it the partition would look as if it had never been
+    materialized.
     """
     filters = dg.RunsFilter(statuses=list(_FINISHED), created_before=before)
     old = instance.get_run_ids(filters)
@@ -64,7 +66,7 @@ def delete_old_runs(instance: dg.DagsterInstance, before: datetime) -> tuple[int
 
 
 def _runs_of_latest(instance: dg.DagsterInstance) -> Iterator[str]:
-    """Runs that made the latest materialisation of an asset, or of a partition."""
+    """Runs of the latest materialization of each asset and partition."""
     for key in instance.get_asset_keys():
         newest = instance.get_latest_materialization_event(key)
         if newest is not None:
@@ -79,7 +81,7 @@ def _runs_of_latest(instance: dg.DagsterInstance) -> Iterator[str]:
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete a run, its events, what its steps printed, and the file that SQLite kept for it."""
+    """Delete a run, its events, its output, and its file in SQLite."""
     instance.delete_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     for file in (Path(instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):

@@ -1,4 +1,4 @@
-"""Dagster as an Orchestrator: its home below KBQ's, its queue, its daemon and its UI."""
+"""Dagster as an Orchestrator: its home below KBQ's home, its queue, daemon and UI."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ LOOPBACK = "127.0.0.1"
 _DAEMON = "dagster._daemon"
 _UI = "dagster_webserver"
 _POLL_SECONDS = 0.5
-#: How long runs may go on before their daemon is stopped, and how long a UI takes to answer, in seconds.
+#: Seconds to wait for runs before their daemon is stopped, and for a UI to answer.
 DRAIN_SECONDS = 600.0
 READY_SECONDS = 180.0
 
-#: Tags by which Dagster says that it starts a failed run again, and as which run.
+#: Dagster's tags on a failed run: whether it will be retried, and the id of the retry.
 _WILL_RETRY_TAG = "dagster/will_retry"
 _RETRIED_AS_TAG = "dagster/auto_retry_run_id"
-#: How long a promised retry is waited for, in seconds: the daemon looks for failed runs every few.
+#: Seconds to wait for a promised retry: the daemon polls for failed runs every few seconds.
 RETRY_SECONDS = 120.0
-#: Whether a failed run is started again is marked a moment after its status is set; longer on a machine that is busy.
+#: Seconds to wait for Dagster's decision about a retry: it follows the run's status, later on a busy machine.
 MARK_SECONDS = 30.0
 
-#: Seconds between looks for runs whose worker is gone. Two looks must miss it: Dagster reports most by itself.
+#: Seconds between polls for runs whose worker is gone. Two polls must miss it: Dagster reports most by itself.
 WATCH_SECONDS = 5.0
 
 _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
@@ -54,8 +54,8 @@ _LIVE = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRu
 class DagsterOrchestrator:
     """An Orchestrator on the Dagster home ``<home>/dagster``.
 
-    ``environ`` is what its processes inherit, ``definitions`` what their workspace will load; ``configuration`` holds
-    `dagster.yaml`, its variant for Postgres, and `workspace.yaml`. ``database`` is where runs and events are kept.
+    Its processes inherit ``environ``; their workspace loads ``definitions``. ``configuration`` holds `dagster.yaml`,
+    its variant for Postgres, and `workspace.yaml`. ``database`` keeps runs and events.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class DagsterOrchestrator:
 
     def submit(self, job: str) -> str:
         """Queue a job."""
-        # What `dagster job launch` does, without the code server that it starts and stops for it (17 s on two busy
-        # cores): the daemon looks jobs up by the origin, and needs no more.
+        # As `dagster job launch`, without the code server that it starts and stops (ADR 14): the daemon finds the job
+        # by its origin alone.
         self._prepare()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dg.BetaWarning)  # Dagster warns of its own arguments
+            warnings.simplefilter("ignore", dg.BetaWarning)  # Dagster warns about its own arguments
             definition = self._definitions().resolve_job_def(job)
         [location] = location_origins_from_yaml_paths([self._workspace])
         origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME), job)
@@ -96,7 +96,7 @@ class DagsterOrchestrator:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Have the daemon running for the block."""
+        """Keep the daemon running for the block."""
         self._prepare()
         try:
             self._tend()
@@ -107,7 +107,7 @@ class DagsterOrchestrator:
             self._stop()
 
     def follow(self, run_id: str) -> Iterator[RunLine]:
-        """The log of a run as it grows, and of the run that replaces it when its worker dies."""
+        """The log of a run as it grows, then that of its retry if its worker dies."""
         with self._instance() as instance:
             following: str | None = run_id
             while following is not None:
@@ -117,7 +117,7 @@ class DagsterOrchestrator:
     def _follow_attempt(self, instance: dg.DagsterInstance, run_id: str) -> Iterator[RunLine]:
         cursor: str | None = None
         while True:
-            # The status before the log: what a finished run wrote is then all there.
+            # Status before log: a finished run has written all of it.
             finished = _run(instance, run_id).is_finished
             records = instance.get_records_for_run(run_id, cursor=cursor, limit=500)
             yield from (_line(r.event_log_entry) for r in records.records if _is_shown(r.event_log_entry))
@@ -128,7 +128,7 @@ class DagsterOrchestrator:
             time.sleep(_POLL_SECONDS)
 
     def _next_attempt(self, instance: dg.DagsterInstance, run_id: str) -> str | None:
-        """The run that the daemon starts for one whose worker died, None where there is none."""
+        """The retry that the daemon starts for a run whose worker died; None without one."""
         begun = time.monotonic()
         run = _run(instance, run_id)
         while run.is_failure_or_canceled and _RETRIED_AS_TAG not in run.tags:
@@ -171,7 +171,7 @@ class DagsterOrchestrator:
             self._stop()
 
     def stop(self) -> None:
-        """End whoever looks after the home, and what it leaves."""
+        """End the command that holds the home, and everything that it leaves."""
         deadline = time.monotonic() + 6 * GRACE_SECONDS
         while not self._lock.try_acquire():
             holder = self._lock.holder()
@@ -184,7 +184,7 @@ class DagsterOrchestrator:
         self._stop()
 
     def _prepare(self) -> None:
-        """The home and its configuration, as shipped."""
+        """Write the shipped configuration into the home."""
         for name, source in (
             ("dagster.yaml", self._database.configuration),
             ("workspace.yaml", "workspace.yaml"),
@@ -200,20 +200,20 @@ class DagsterOrchestrator:
             yield instance
 
     def _clear(self) -> None:
-        """End what a killed command left behind: its processes, and the runs that died with them."""
+        """End a killed command's processes, and the runs that died with them."""
         self._processes.stop_strays()
         self._end_dead_runs()
 
     def _end_dead_runs(self) -> None:
-        """No process of this home is alive, so no run is. Queued runs stay queued."""
+        """Cancel runs under way: no process of this home is alive. Queued runs stay queued."""
         if not (self._folder / "dagster.yaml").is_file():
             return  # nothing was ever started here
         with self._instance() as instance:
             for run in instance.get_runs(dg.RunsFilter(statuses=list(_LIVE))):
-                instance.report_run_canceled(run, "its processes were stopped; the next run goes on there")
+                instance.report_run_canceled(run, "its processes were stopped; the next run continues there")
 
     def _end_orphans(self) -> None:
-        """Fail runs whose worker is gone. A code server does so for its own; it may have died before them."""
+        """Fail runs whose worker is gone. Their code server would do so, but it may have died first."""
         if time.monotonic() < self._next_watch:
             return
         self._next_watch = time.monotonic() + WATCH_SECONDS
@@ -221,20 +221,22 @@ class DagsterOrchestrator:
             runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
             gone = {run.run_id: run for run in runs if _is_worker_gone(instance, run)}
             for run_id in gone.keys() & self._missed:
-                instance.report_run_failed(gone[run_id], "its worker is gone, and nobody had noticed")
+                instance.report_run_failed(
+                    gone[run_id], "its worker is gone, and no other process reported it"
+                )
         self._missed = frozenset(gone.keys() - self._missed)
 
     def _tend(self) -> None:
-        """Keep the daemon alive, unless another command does."""
+        """Restart a dead daemon, unless another command does."""
         if not self._lock.is_held and self._lock.try_acquire():
             self._clear()
         if self._lock.is_held:
             self._processes.ensure(_DAEMON, "run", "-w", self._workspace)
-            with contextlib.suppress(Unavailable):  # a database that is away for a while ends nothing
+            with contextlib.suppress(Unavailable):  # an outage of the database ends nothing
                 self._end_orphans()
 
     def _tend_ui(self, port: int, read_only: bool) -> None:
-        """Keep the UI alive, and the daemon: a UI that is only looked at leaves that to others."""
+        """Restart a dead UI and, unless it is read-only, a dead daemon."""
         if not read_only:
             self._tend()
         options = ["--read-only"] if read_only else []
@@ -247,13 +249,13 @@ class DagsterOrchestrator:
                 log = self._processes.log(_UI)
                 raise Unavailable(
                     f"the UI does not answer after {READY_SECONDS:.0f} s; see {log}:\n{last_lines(log)}",
-                    next_step="mend the cause and run kbq ui again",
+                    next_step="fix the cause and run kbq ui again",
                 )
             self._tend_ui(port, read_only)
             time.sleep(_POLL_SECONDS)
 
     def _drain(self) -> None:
-        """Wait for runs that the daemon has started; what is queued stays queued."""
+        """Wait for the runs that the daemon has started; queued runs stay queued."""
         deadline = time.monotonic() + DRAIN_SECONDS
         with self._instance() as instance:
             while instance.get_runs(dg.RunsFilter(statuses=list(_LIVE)), limit=1):
@@ -262,7 +264,7 @@ class DagsterOrchestrator:
                 time.sleep(_POLL_SECONDS)
 
     def _stop(self) -> None:
-        """Stop our processes, and everything of the home if it is ours to look after."""
+        """Stop our processes, and all others of the home if we hold its lock."""
         self._processes.stop()
         if self._lock.is_held:
             self._clear()
@@ -272,12 +274,12 @@ class DagsterOrchestrator:
 def _run(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
     run = instance.get_run_by_id(run_id)
     if run is None:
-        raise NotFound(f"Dagster knows no run {run_id}", next_step="look at the runs page of `kbq ui`")
+        raise NotFound(f"Dagster knows no run {run_id}", next_step="see the runs page of `kbq ui`")
     return run
 
 
 def _is_worker_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether the process that said it works on a run is not there. One that said nothing has not begun."""
+    """Whether the process that reported to work on a run is gone. Before its report a run has no worker."""
     records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records
     for entry in (record.event_log_entry for record in records):
         event = entry.dagster_event
@@ -288,7 +290,7 @@ def _is_worker_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 
 def _is_shown(entry: dg.EventLogEntry) -> bool:
-    """What a run said itself, and what went wrong."""
+    """Whether a log entry is the run's own or a failure."""
     return not entry.is_dagster_event or _is_failure(entry)
 
 

@@ -1,8 +1,7 @@
-"""Dagster's processes of one DAGSTER_HOME: started, kept alive, found again and stopped.
+"""Starts, restarts, finds and stops Dagster's processes of one DAGSTER_HOME.
 
-Whoever holds the lock of the home looks after them; the kernel drops the lock when the holder dies. The next
-holder then finds a dead command's processes by their command lines, which name the home, and ends them first. A run's
-worker names it in its environment alone.
+The holder of the home's lock manages them; the kernel releases the lock when the holder dies. The next holder first
+ends a dead command's processes: their command lines contain the home, and a run worker's environment does.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ import psutil
 from kbq_assets.adapters.processes.daemons import stop_processes
 from kbq_assets.adapters.processes.signals import default_signals
 
-#: Seconds for a process to end by itself: a run worker reports its run before it does.
+#: Seconds for a process to end by itself: a run worker reports its run first.
 GRACE_SECONDS = 10.0
-#: How often strays are looked for at most.
+#: Most rounds of a search for strays.
 _ROUNDS = 5
-#: An argument of run workers, which a code server starts through multiprocessing.
+#: Argument of run workers, which a code server starts through multiprocessing.
 _WORKER = "--multiprocessing-fork"
-#: A log is begun anew when it has this many bytes; one old log is kept.
+#: Size in bytes at which a log is rotated; one old log is kept.
 LOG_BYTES = 20 * 1024 * 1024
 
 
 @dataclass
 class HomeLock:
-    """The right to look after a home's processes."""
+    """The right to manage a home's processes."""
 
     path: Path
     _file: IO[str] | None = field(default=None, init=False)
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds it."""
+        """Whether this object holds the lock."""
         return self._file is not None
 
     def try_acquire(self) -> bool:
-        """Take the lock unless somebody has it."""
+        """Take the lock if it is free."""
         if self.is_held:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,12 +63,12 @@ class HomeLock:
         return True
 
     def holder(self) -> int:
-        """The process that took the lock last; 0 where nobody did."""
+        """Id of the process that took the lock last; 0 if none did."""
         text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
         return int(text) if text.isdecimal() else 0
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -86,20 +85,20 @@ class Processes:
 
     @property
     def child_environ(self) -> dict[str, str]:
-        """The environment of everything that works on this home."""
-        # On a machine that is busy, starting a worker has taken longer than Dagster's minute: the run then failed.
+        """The environment of this home's processes."""
+        # On a busy machine a worker took longer to start than Dagster's minute, and its run failed.
         patience = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300"}
         return {**patience, **self.environ, "DAGSTER_HOME": str(self.folder), "PYTHONUNBUFFERED": "1"}
 
     def ensure(self, module: str, *arguments: str) -> bool:
-        """Have `python -m module` running; False when it had ended and was started again."""
+        """Start `python -m module` unless it runs; False if it had ended."""
         child = self._children.get(module)
         rotate(self.log(module))
         if child is not None and child.poll() is None:
             return True
         self.logs.mkdir(parents=True, exist_ok=True)
         with self.log(module).open("ab") as log, default_signals():
-            # In a session of its own: an interrupt at the terminal reaches us, and we end it in order.
+            # In its own session: an interrupt at the terminal reaches only us, and we stop the children in order.
             self._children[module] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 env=self.child_environ,
@@ -111,21 +110,22 @@ class Processes:
         return child is None
 
     def log(self, module: str) -> Path:
-        """Where a child's output goes."""
+        """The file of a child's output."""
         return self.logs / f"{module.replace('._', '-').replace('_', '-')}.log"
 
     def stop(self) -> None:
-        """Stop our children, with the processes they started."""
+        """Stop our children and the processes that they started."""
         ended = [self._children.pop(name) for name in list(self._children)]
         stop_processes([process for child in ended for process in _family(child.pid)], GRACE_SECONDS)
         for child in ended:
             child.wait()
 
     def stop_strays(self) -> None:
-        """Stop what works on this home and is none of ours: a dead command's daemon, code servers, run workers.
+        """Stop a dead command's daemon, code servers and run workers on this home.
 
-        A code server ends its workers. One without a code server is killed: it would report a failure, which is
-        tried again. A stray may just be starting another: so they are looked for until there are none.
+        A code server ends its workers. A worker without one is killed, or it would report a
+        failure, which Dagster retries.
+        The search repeats until it finds none, because a stray may just be starting another.
         """
         for _ in range(_ROUNDS):
             ours = {process.pid for child in self._children.values() for process in _family(child.pid)}
@@ -150,7 +150,7 @@ class Processes:
         return _module(arguments).startswith("dagster") and any(self._names(a) for a in arguments)
 
     def _names(self, argument: str) -> bool:
-        """Whether an argument holds the home's path, alone or inside JSON (`/a/b` is not in `/a/bc`)."""
+        """Whether an argument contains the home's path, alone or inside JSON (`/a/b` is not in `/a/bc`)."""
         home = str(self.folder)
         return any(f"{home}{end}" in argument + " " for end in ('"', "/", " ", "'", "\\"))
 
@@ -177,18 +177,18 @@ def _environ(process: psutil.Process) -> Mapping[str, str]:
 
 
 def is_alive(pid: int, since: float) -> bool:
-    """Whether the process that had this id at a time of the clock still runs."""
+    """Whether the process that had this id at that time still runs."""
     try:
         process = psutil.Process(pid)
-        # A second's grace: the kernel counts from the boot, in ticks.
+        # One second of tolerance: the kernel counts ticks since boot.
         return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= since + 1
     except psutil.NoSuchProcess:
         return False
 
 
 def rotate(log: Path, size: int = LOG_BYTES) -> None:
-    """Move what a large log holds to `<log>.1`. Its writers append, so it is emptied in place; lines written
-    during the copy are lost."""
+    """Move a large log's content to `<log>.1`. Its writers append, so it is truncated in place; lines written during
+    the copy are lost."""
     if log.is_file() and log.stat().st_size > size:
         shutil.copyfile(log, log.with_name(f"{log.name}.1"))
         os.truncate(log, 0)

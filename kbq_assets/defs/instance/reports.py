@@ -1,6 +1,6 @@
-"""What sensors reported to Dagster without a run is deleted row by row: Dagster deletes events by their run alone.
+"""Deletes old events that sensors reported without a run (ADR 14): Dagster deletes events only with their run.
 
-Imported when it is needed: Dagster's storage reads the environment at its import.
+Import it late: Dagster's storage reads the environment at its import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dagster._core.storage.event_log.schema import (
     SqlEventLogStorageTable,
 )
 
-#: The job goes on the next day after so many: a quarter of a millisecond each.
+#: Most rows per day, a quarter of a millisecond each; the next day continues.
 ROWS_AT_ONCE: Final = 100_000
 _IDS_AT_ONCE: Final = 500
 _REPORTED: Final = tuple(
@@ -34,10 +34,10 @@ _REPORTED: Final = tuple(
 
 
 def delete_old_reports(instance: dg.DagsterInstance, before: datetime) -> int:
-    """Delete what was reported without a run before a time, and old evaluations of checks; return how many rows.
+    """Delete older events without a run and older evaluations of checks; return the number of rows.
 
-    The latest of each partition, and of each check, stays. SQLite has two copies of an event, in the index and in a
-    file of the run's name, which is none.
+    The latest of each partition and check stays. SQLite keeps two copies of an event: in its index, and in the file of
+    the run, whose id is empty.
     """
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
@@ -58,7 +58,7 @@ def delete_old_reports(instance: dg.DagsterInstance, before: datetime) -> int:
 
 
 def _old_events(before: datetime) -> sqlalchemy.Select[tuple[int]]:
-    """Ids of events without a run, but the latest of each kind, asset and partition."""
+    """Ids of events without a run, except the latest of each kind, asset and partition."""
     kind = SqlEventLogStorageTable.c.dagster_event_type.in_(_REPORTED)
     latest = sqlalchemy.select(sqlalchemy.func.max(SqlEventLogStorageTable.c.id)).where(kind)
     latest = latest.group_by(
@@ -75,7 +75,7 @@ def _old_events(before: datetime) -> sqlalchemy.Select[tuple[int]]:
 
 
 def _old_evaluations(before: datetime) -> sqlalchemy.Select[tuple[int]]:
-    """Ids of evaluations, which Dagster keeps when it deletes their run, but the latest of each check and status."""
+    """Ids of evaluations, except the latest of each check and status. Dagster keeps them when it deletes their run."""
     c = AssetCheckExecutionsTable.c
     latest = sqlalchemy.select(sqlalchemy.func.max(c.id))
     latest = latest.group_by(c.asset_key, c.check_name, c.partition, c.execution_status)
@@ -88,7 +88,7 @@ def _delete_old(
     old: sqlalchemy.Select[tuple[int]],
     *columns: sqlalchemy.Column[int],
 ) -> int:
-    """Delete rows with old ids from the tables of these columns, in transactions that nobody waits for long."""
+    """Delete rows with old ids from the tables of these columns, in short transactions."""
     with connect() as connection:
         ids = [row[0] for row in connection.execute(old.limit(ROWS_AT_ONCE))]
     for first in range(0, len(ids), _IDS_AT_ONCE):

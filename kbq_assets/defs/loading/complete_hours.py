@@ -1,4 +1,4 @@
-"""The asset `complete_hours`, on which hangs what depends on whole hours."""
+"""The asset `complete_hours`: depend on it for work on whole hours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complete hours in Dagster: an asset that is materialised as hours become complete, and a sensor that starts runs.
+"""Complete hours in Dagster: an asset that is materialized as hours become complete, and a sensor that starts runs.
 
 Both read the tables' states, whoever loads, and keep in their cursor what they have told: an hour is told once.
 """
@@ -33,13 +33,13 @@ _ALL: Final = "*"
 
 
 def build_completeness_sensor(steps: Steps) -> dg.SensorDefinition:
-    """The sensor that materialises `complete_hours`."""
+    """The sensor that materializes `complete_hours`."""
     partitions = steps.translator.table_partitions
 
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
             if not find_run(context.instance, LOAD_TAG, steps.translator.warehouse_tables):
-                steps.loader.advance_hours()  # idle tables have no loads that would
+                steps.loader.advance_hours()  # idle tables have no loads that do so
             hours = _of_data_tables(steps.observer.known_hours())
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
@@ -64,7 +64,7 @@ def build_completeness_sensor(steps: Steps) -> dg.SensorDefinition:
 
 
 def _materialisation(table: str, told: int, hours: TableHours) -> dg.AssetMaterialization:
-    """One event for all hours that are new; without an earlier one, for the last alone."""
+    """One event for all new hours; for the last hour alone if there was no event before."""
     first = told or hours.until - 1
     new = range(first, hours.until)
     return dg.AssetMaterialization(
@@ -154,7 +154,7 @@ def _timestamp(hour: int) -> dg.MetadataValue:
 
 
 def _parse(cursor: str | None) -> dict[str, int]:
-    """What a cursor says, nothing for one that cannot be read: it is a hint."""
+    """A cursor's content; nothing for an unreadable one: it is a hint."""
     try:
         found = json.loads(cursor or "{}")
     except ValueError:

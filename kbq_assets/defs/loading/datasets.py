@@ -1,4 +1,4 @@
-"""A page for each table in Dagster's catalogue: what it holds, whose it is, its columns, a query to begin with.
+"""A page for each table in Dagster's catalog: description, owners, columns, a first query.
 
 External assets: nothing is materialised by them. Loads report to them what landed, once per changed table and run;
 `warehouse_tables`, of which every table is a partition, is where loads are started and looked into.
@@ -61,7 +61,7 @@ def _spec(
 def loaded_metadata(
     settings: Settings, report: TableReport, status: TableStatus | None, dataset: Dataset | None, now_ms: int
 ) -> Metadata:
-    """What a load that landed says on the table's page. ``now_ms`` is when its rows were seen to be there."""
+    """Metadata of a load for the table's page. ``now_ms`` is the time at which its rows were visible."""
     metadata: Metadata = {
         "dagster/last_updated_timestamp": dg.MetadataValue.timestamp(now_ms / 1000),
         "loaded_rows": report.rows,
@@ -74,7 +74,7 @@ def loaded_metadata(
     if report.columns:
         levels = {column.name: column.pii for column in dataset.columns} if dataset else {}
         metadata["dagster/column_schema"] = column_schema(report.columns, levels)
-    if dataset is None:  # nothing else says it
+    if dataset is None:  # no other source has the columns
         metadata["sample_query"] = _query(settings, report.table)
     return {**metadata, **table_links(settings, report.table)}
 

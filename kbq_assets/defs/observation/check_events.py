@@ -50,7 +50,7 @@ def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
 def evaluations(
     translator: AssetTranslator, report: CheckReport, names: Collection[str]
 ) -> list[dg.AssetCheckEvaluation]:
-    """An evaluation for each of the checks that was made."""
+    """An evaluation of each check that was made."""
     return [
         evaluation(asset_of(name, translator), name, report.of(name))
         for name in names
@@ -73,7 +73,7 @@ def evaluation(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> d
 
 
 def stops_check(key: dg.AssetKey, stops: Iterable[PartitionStop]) -> dg.AssetCheckEvaluation:
-    """Whether extraction goes on everywhere, where only what is stopped is known."""
+    """Whether no partition is stopped; for callers that know only the stops."""
     results = stop_results((), stops)
     if results:
         return evaluation(key, PARTITIONS_RUN, results)
@@ -81,7 +81,7 @@ def stops_check(key: dg.AssetKey, stops: Iterable[PartitionStop]) -> dg.AssetChe
 
 
 def _totals(results: Iterable[CheckResult]) -> Metadata:
-    """What was measured, over all topics or tables."""
+    """Numbers over all topics or tables."""
     totals: dict[str, float] = {}
     for result in results:
         for name, value in result.numbers.items():
@@ -92,7 +92,7 @@ def _totals(results: Iterable[CheckResult]) -> Metadata:
 
 
 def _steps(failed: Iterable[CheckResult]) -> str:
-    """What to do, as a list, each step once."""
+    """A list of next steps, each once."""
     steps = dict.fromkeys(command for result in failed for command in result.commands)
     more = [f"- …and {len(steps) - SHOWN_LINES} more"] if len(steps) > SHOWN_LINES else []
     return "\n".join([*(f"- `{step}`" for step in list(steps)[:SHOWN_LINES]), *more])

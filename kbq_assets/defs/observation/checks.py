@@ -29,7 +29,7 @@ RENEW_MS: Final = 3_600_000
 
 
 def build_checks(steps: Steps) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks, which a person can repeat after a fix: one reading for all that are chosen."""
+    """The checks, which a person can repeat after a fix. All chosen checks share one reading of state and broker."""
 
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         chosen = {key.name for key in context.selected_asset_check_keys}
@@ -58,7 +58,7 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 
 
 def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
-    """Makes all checks that cost no query, and writes those that have changed. Starts no run."""
+    """Evaluates all checks that cost no query and reports those that changed. Starts no run."""
 
     def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
@@ -100,7 +100,7 @@ def due_checks(
 
 
 def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) -> dict[str, object]:
-    """How many problems each check's page shows. Those that show no result, since a run planned them, have none."""
+    """Number of problems that each check's page shows. Checks that are planned but not evaluated count as zero."""
     found: dict[str, object] = {}
     for name in FREE:
         key = dg.AssetCheckKey(asset_of(name, translator), name)
@@ -112,13 +112,13 @@ def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) ->
 
 
 def digest(results: Iterable[CheckResult]) -> str:
-    """What a check says: which topics or tables fail and how they go on, without the numbers, which always move."""
+    """A check's failing topics or tables with their next steps, without numbers, which always change."""
     failed = [(r.subject, r.blocks, r.commands) for r in results if not r.passed]
     return hashlib.sha256(repr(failed).encode()).hexdigest()[:16]
 
 
 def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:
-    """What was written when. A cursor that cannot be read is none: everything is written once more."""
+    """The checks that a cursor remembers. With an unreadable cursor every check is reported once more."""
     try:
         found = json.loads(cursor or "{}")
         return {str(name): (str(says), int(at_ms)) for name, (says, at_ms) in found.items()}
@@ -127,6 +127,6 @@ def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:
 
 
 def _summary(report: CheckReport) -> str:
-    """What the tick found, where Dagster shows why no run was requested."""
+    """A tick's result, as the reason why it requested no run."""
     unknown = f"; not checked: {next(iter(report.unknown.values()))}" if report.unknown else ""
     return f"{len(report.failures)} of {len(report.results)} results fail{unknown}"
