@@ -2,10 +2,10 @@
 
 Kernels release the GIL and are cached on disk: the first compilation takes seconds, loading from the cache a
 fraction of one. The cache's folder is, in this order: ``NUMBA_CACHE_DIR``, the package's own folder, the
-user's cache folder, a private folder among the temporary files; where none is writable, kernels are compiled
-by every process. Inside, a folder per content of the wire layer's sources: numba notices a changed module,
-but not a changed callee in another one. In that a folder per place of sources, named by a hash of its path; what was
-compiled elsewhere comes without the hash (`shippable`).
+user's cache folder, a private folder among the temporary files; if none is writable, every process compiles
+its own kernels. It has a folder per content of the wire layer's sources: numba notices a changed module, but not a
+changed callee in another module. That has a folder per location of the sources, named by a hash of its path; kernels
+that were compiled elsewhere come without the hash (`shippable`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 _config: Any = numba.config
 _njit: Any = numba.njit
 _locator: Any = caching._CacheLocator
-#: Without numba's runtime no references to arrays are counted, which took two thirds of the validator's time: callers
+#: Without numba's runtime nothing counts references to arrays, which took two thirds of the validator's time: callers
 #: hold the arrays anyway.
 _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
-#: Where kernels are kept, by the name of their sources' folder.
+#: The folders of cached kernels, by the name of their sources' folder.
 _KEPT: dict[str, Path] = {}
 
 
 def kernel(function: F) -> F:
-    """Compile on first call, without the GIL, cached on disk. A kernel makes no arrays and gives none back."""
+    """Compile on first call, without the GIL, cached on disk. A kernel neither makes nor returns arrays."""
     folder = _cache_folder()
     if folder is not None:
         _keep(folder, function.__code__.co_filename)
@@ -55,13 +55,13 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """A part of kernels: compiled into those that call it, where LLVM inlines it."""
+    """A part of kernels: LLVM inlines it into its callers."""
     compiled: F = _njit(**_OPTIONS, forceinline=True)(function)
     return compiled
 
 
 def outlined(function: F) -> F:
-    """A rare part of kernels: called, so that it does not crowd the common path."""
+    """A rare part of kernels: a call, to keep the common path short."""
     compiled: F = _njit(**_OPTIONS)(function)
     return compiled
 
@@ -73,13 +73,13 @@ def shippable() -> dict[str, Path]:
 
 
 def _keep(folder: Path, source: str) -> None:
-    """Note where the kernels of ``source`` are kept; move those that came in an archive there."""
+    """Remember the cache folder of ``source``; move kernels from an archive there."""
     kept = folder / _locator.get_suitable_cache_subpath(source)
     name = Path(source).parent.name
     if _KEPT.get(name) == kept:
         return
     _KEPT[name] = kept
-    with suppress(OSError):  # none came, or another process was first
+    with suppress(OSError):  # there are none, or another process was first
         (folder / name).rename(kept)
 
 
@@ -113,7 +113,7 @@ def _candidates(shipped: Path, name: str) -> list[Path]:
 
 
 def _is_private_and_writable(folder: Path) -> bool:
-    """Cached code is executed: a folder that another user made, as in /tmp, is not ours to trust."""
+    """Cached code is executed: a folder that another user made, as in /tmp, is not trustworthy."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -123,7 +123,7 @@ def _is_private_and_writable(folder: Path) -> bool:
 
 
 def _copy_shipped(shipped: Path, folder: Path) -> None:
-    """Start from what the install step compiled, where the package's folder is read-only."""
+    """Start from the kernels of the install step if the package's folder is read-only."""
     if folder == shipped or not shipped.is_dir() or any(folder.iterdir()):
         return
     with suppress(
@@ -258,7 +258,7 @@ def _call_native(typing_context: Any, function: Any, arguments: Any) -> Any:
 
 
 int64: Any = np.int64
-"""The conversion that kernels know; for the type checker what it makes is a plain number."""
+"""The conversion inside kernels; to the type checker its result is a plain number."""
 
 load_byte: Callable[[Any, int], int] = _load_byte
 """The byte at an index, without numba's handling of negative indexes."""

@@ -1,4 +1,4 @@
-"""What a schema is in short: its canonical form, its named types, and how they refer to one another."""
+"""A schema in short: its canonical form, its named types, and how they refer to one another."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
 
 def canonical(root: AvroType) -> Any:
-    """JSON values that are equal for schemas which load alike.
+    """JSON values that are equal if schemas load alike.
 
-    Avro's parsing canonical form, with logical types (which it drops): they decide the loaded column's type.
+    Avro's parsing canonical form, plus logical types: they decide the loaded column's type.
     """
     return visit(root, _Canonical())
 

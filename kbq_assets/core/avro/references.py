@@ -1,4 +1,7 @@
-"""Schemas that refer to others in the registry, made whole: a file's header must say everything."""
+"""Complete schemas from those that refer to others in the registry: a file's header needs every definition.
+
+This works on JSON, before parsing: only a complete schema has a tree.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from kbq_assets.core.avro import tree as avro
 def inline_references(
     schema: str | Mapping[str, Any] | Sequence[Any], referenced: Sequence[str | Mapping[str, Any]]
 ) -> Any:
-    """``schema`` with each type that one of ``referenced`` defines written out where it is first used.
+    """``schema`` with the definitions of ``referenced`` types written out at their first use.
 
     ``referenced`` may refer to one another, in any order. A name that nobody defines stays; parsing then
     refuses it. Raises UnstageableSchema if a schema is not JSON.
@@ -42,7 +45,7 @@ class _Inliner:
         full = avro.full_name(name, namespace)
         if name in avro.PRIMITIVES or full in self._defined or full not in self._definitions:
             return name
-        # The definition moves to another place: its namespace must not be that of the place.
+        # The definition moves: it must not inherit the namespace of its new place.
         space, _, simple = full.rpartition(".")
         return self._complex({**self._definitions[full], "name": simple, "namespace": space}, "")
 

@@ -1,8 +1,8 @@
-"""Avro writer schemas as a tree: parsed strictly, names resolved, what a schema says of types and fields kept.
+"""Avro writer schemas as a tree: parsed strictly, names resolved, docs and tags kept.
 
 Strict: if BigQuery, DuckDB, fastavro or Avro for Java would refuse a schema in a file's header, parsing refuses it
 here, names the place, and no load job fails later. Docs, aliases, defaults and unknown properties are allowed. They
-do not change how a record is encoded; nodes keep them as ``attributes`` for those who read descriptions and tags.
+do not change how a record is encoded; nodes keep them as ``attributes``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_SCHEMA_DEPTH = 100  # levels of JSON: BigQuery has 15 levels of records, Pyt
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LOGICAL = ("logicalType", "precision", "scale", "sqlType")
-"""Attributes that change what a warehouse makes of a value, in canonical order."""
+"""Attributes that change a value's type in a warehouse, in canonical order."""
 
 Logical: TypeAlias = tuple[tuple[str, str | int], ...]
 Attributes: TypeAlias = Mapping[str, Any]
@@ -31,8 +31,8 @@ class AvroType:
     """A type. ``logical`` holds its logical attributes in canonical order.
 
     ``attributes`` is the JSON object that defines the type, empty for a bare name. ``wrappers`` are the objects around
-    that definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first: Avro ignores what
-    they say, but a tag in one counts.
+    that definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first: Avro ignores their
+    attributes, but a tag in one counts.
     """
 
     logical: Logical
@@ -45,7 +45,7 @@ class AvroType:
 
     def values_of(self, name: str) -> Iterator[Any]:
         """Every value that the definition and its wrappers give an attribute, outermost first."""
-        return (said[name] for said in (*self.wrappers, self.attributes) if name in said)
+        return (each[name] for each in (*self.wrappers, self.attributes) if name in each)
 
 
 @dataclass(eq=False, slots=True)
@@ -108,7 +108,7 @@ class Field:
 
 @dataclass(eq=False, slots=True)
 class RecordType(AvroType):
-    """``fields`` by name fill after construction: a field may name the record it is in."""
+    """``fields`` by name are filled after construction: a field may refer to its own record."""
 
     name: str
     fields: dict[str, Field] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def is_null(node: AvroType) -> bool:
 
 
 def branch_name(branch: AvroType) -> str:
-    """The name by which Avro tells a union's branches apart: a kind, or a full name."""
+    """The name that distinguishes a union's branches: a kind, or a full name."""
     match branch:
         case Primitive():
             return branch.kind
@@ -253,7 +253,7 @@ class _Parser:
 
 
 def _wrapped(node: AvroType, wrapper: Attributes) -> AvroType:
-    """A copy, because a wrapper around a reference says something of one use only."""
+    """A copy: a wrapper around a reference belongs to one use only."""
     return replace(node, wrappers=(wrapper, *node.wrappers))
 
 

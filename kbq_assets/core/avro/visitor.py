@@ -25,9 +25,8 @@ T = TypeVar("T")
 class SchemaVisitor(Generic[T]):
     """A method per kind of type, called after the types inside it; hooks around the steps down.
 
-    Each named type is visited once and its result serves all its uses, so that a schema which names its types often
-    takes no longer than one that does not. With ``once`` False each use is visited: only for results that depend on
-    the place.
+    Each named type is visited once and its result serves all its uses: the time does not grow with the number of uses.
+    With ``once`` False each use is visited: only for results that depend on the place.
     """
 
     once = True

@@ -3,7 +3,7 @@
 Types are BigQuery's names; the local warehouse maps them to its own. The mapping is BigQuery's for Avro with
 ``useAvroLogicalTypes`` and ``decimalTargetTypes=[NUMERIC, BIGNUMERIC, STRING]``:
 https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro#avro_conversions. In short: a union of
-several types is a STRUCT of which one field is set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid``
+several types is a STRUCT with one field set, a map a REPEATED STRUCT<key, value>, ``duration`` BYTES, ``uuid``
 a STRING; fields, unions and arrays of nothing but null have no column; arrays of arrays have no type.
 """
 
@@ -54,7 +54,7 @@ _RESERVED_PREFIXES = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__RO
 class Column:
     """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; a STRUCT (BigQuery: RECORD) has ``fields``.
 
-    ``description``, ``policy_tag`` (BigQuery's, which says who may read it) and ``pii``, the level of personal data by
+    ``description``, ``policy_tag`` (BigQuery's, which limits its readers) and ``pii``, the level of personal data in
     the schema, change no row: core/loading/table_notes.py.
     """
 
@@ -69,9 +69,9 @@ class Column:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table is created, and how its load jobs are labelled. ``partition_by`` is a DATE column.
+    """How a table is created, and how its load jobs are labeled. ``partition_by`` is a DATE column.
 
-    ``expiry_days``: partitions older than that are dropped by the warehouse; 0 keeps them. ``notes`` are kept true.
+    ``expiry_days``: the warehouse drops older partitions; 0 keeps them. ``notes`` are kept up to date.
     """
 
     partition_by: str = "event_date"
@@ -82,7 +82,7 @@ class TableOptions:
     notes: TableNotes = field(default_factory=TableNotes)
 
 
-#: What BigQuery clusters by: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types
+#: Types of clustering columns in BigQuery: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types
 _CLUSTERED = frozenset({"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 
 
@@ -94,7 +94,7 @@ def clusterable(options: TableOptions, columns: Iterable[Column]) -> TableOption
 
 @dataclass(frozen=True)
 class TableChange:
-    """What must happen to a table before a load. ``columns`` are all of the table's columns afterwards."""
+    """The change that a table needs before a load. ``columns`` are all of its columns afterwards."""
 
     create: bool
     columns: tuple[Column, ...]
@@ -110,7 +110,7 @@ class IncompatibleColumn(ConfigurationError):
 
 
 def columns_of(schema: str) -> tuple[Column, ...]:
-    """The columns of an Avro record schema. Raises EncodingError for what no warehouse column can hold."""
+    """The columns of an Avro record schema. Raises EncodingError if no warehouse column can hold a type."""
     root = avro.parse(avro.load_schema(schema))
     if not isinstance(root, avro.RecordType):
         raise _refused("", f"{avro.branch_name(root)}, which is not a record,", "stage records")
@@ -122,7 +122,7 @@ def columns_of(schema: str) -> tuple[Column, ...]:
 
 
 def _check_names(columns: Iterable[Column], prefix: str) -> int:
-    """Check what columns of one record are called; return how many they are. BigQuery's names ignore case."""
+    """Check the names of one record's columns; return their number. BigQuery's names ignore case."""
     count, seen = 0, set[str]()
     for column in columns:
         place, name = prefix + column.name, column.name.upper()
@@ -141,9 +141,9 @@ def _check_names(columns: Iterable[Column], prefix: str) -> int:
 
 
 def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> TableChange:
-    """Compare a staged schema with a table, None when there is none.
+    """Compare a staged schema with a table; None means that the table does not exist.
 
-    New columns are added NULLABLE; a REQUIRED column that the schema has NULLABLE, or lacks, is relaxed.
+    New columns are added NULLABLE; a REQUIRED column is relaxed if it is NULLABLE in the schema, or missing.
     Raises IncompatibleColumn.
     """
     wanted = columns_of(schema)
@@ -192,7 +192,7 @@ def _merge_column(
 
 
 def type_of(column: Column) -> str:
-    """All that makes a column's type, without the fields of a STRUCT."""
+    """A column's type and repetition, without the fields of a STRUCT."""
     return f"{'REPEATED ' if column.mode == 'REPEATED' else ''}{column.type}"
 
 
@@ -272,9 +272,9 @@ class _Columns(ColumnVisitor[Column | None]):
         self._count += 1
         if self._count > _MOST_COUNTED:
             raise _too_many(f"more than {_MOST_COUNTED}")
-        said = field.attributes
-        column = replace(result, name=field.name, description=str(said.get("doc") or ""))
-        return _at_least(column, said["pii"]) if "pii" in said else column
+        own = field.attributes
+        column = replace(result, name=field.name, description=str(own.get("doc") or ""))
+        return _at_least(column, own["pii"]) if "pii" in own else column
 
     def inside_itself(self, node: avro.RecordType) -> Column:
         raise _refused(
@@ -300,9 +300,9 @@ def _tagged(column: Column, node: avro.AvroType) -> Column:
     return _at_least(column, *node.values_of("pii"))
 
 
-def _at_least(column: Column, *said: Any) -> Column:
+def _at_least(column: Column, *levels: Any) -> Column:
     """A column with the highest of its own level and these."""
-    highest = max((column.pii, *(str(each or "").upper() for each in said)), key=_rank)
+    highest = max((column.pii, *(str(each or "").upper() for each in levels)), key=_rank)
     return column if highest == column.pii else replace(column, pii=highest)
 
 

@@ -21,7 +21,7 @@ from kbq_assets.core.topics.json.inference import (
 from kbq_assets.core.topics.json.numbers import all_storable, parse_fraction, storable
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 
-#: Gives a value's encoding, or None for one that does not fit; and what of it is left over (None: nothing).
+#: Returns a value's encoding, None if it does not fit, and its remainder (None: nothing is left over).
 Encode: TypeAlias = Callable[[Any], tuple[bytes | None, Any]]
 
 _NULL: Final = b"\x00"
@@ -39,7 +39,7 @@ class RowEncoder:
         self._empty = b"".join(_absent(each.inferred) for each in inferred.root.fields)
 
     def encode(self, document: object) -> tuple[bytes, bool]:
-        """A document's columns and the side column; and whether all of it is in its columns."""
+        """A document's columns and side column, encoded; and whether its columns hold all of it."""
         if not isinstance(document, dict):
             return self.raw(text_of(document)), True  # no column will ever hold it
         encoded, rest = self._record(document)
@@ -47,22 +47,22 @@ class RowEncoder:
         return encoded + (_NULL if rest is None else _json(rest)), rest is None
 
     def raw(self, text: str) -> bytes:
-        """A document that stays whole in the side column."""
+        """A document that is in the side column as a whole, encoded."""
         return self._empty + _SOME + encode_bytes(all_storable(text).encode())
 
 
 class RepeatedKey(ValueError):
-    """An object has a key twice: no object of ours would hold both values."""
+    """An object has a key twice: a Python object cannot hold both values."""
 
 
 def parse(text: str) -> Any:
-    """A document that is known to be valid; where no float stands for a number, it is a `Number`. Raises RepeatedKey,
-    ValueError for a whole number of thousands of digits."""
+    """The values of a valid document; a number without an exact float is a `Number`. Raises RepeatedKey, and ValueError
+    for a whole number of thousands of digits."""
     return _DECODER.decode(text)
 
 
 def text_of(value: object) -> str:
-    """A value as JSON, as short as it can be, for a column: a `Number` is a text there."""
+    """A value as compact JSON for a column: a `Number` is a text there."""
     return storable(_ENCODER.encode(value))
 
 
@@ -133,7 +133,7 @@ def _record(inferred: InferredType) -> Encode:
             more = {key: each for key, each in value.items() if key not in known and each is not None}
             rest = {**(rest or {}), **more} if more else rest
         if rest is None and not value:
-            rest = {}  # an empty object is not the same as none
+            rest = {}  # an empty object differs from null
         return b"".join(parts), rest
 
     return encode
@@ -146,11 +146,11 @@ def _list(item: InferredType) -> Encode:
         if not isinstance(value, list):
             return _MISFIT
         if not value:
-            return _MISFIT  # a list without items is no list in a table: the side column tells them apart
+            return _MISFIT  # a table stores no empty list: the side column distinguishes it from null
         encoded = []
         for each in value:
             data, left = inner(each)
-            # Which item a remainder is of could not be told: then the whole list is left over.
+            # The item of a remainder would be unknown: the whole list is the remainder.
             if data is None or left is not None:
                 return _MISFIT
             encoded.append(data)
@@ -170,7 +170,7 @@ def _int(value: Any) -> tuple[bytes | None, Any]:
 
 
 def _float(value: Any) -> tuple[bytes | None, Any]:
-    # A float of a document stands for what is written there; for what none stands for, there is a `Number`.
+    # A float means exactly the written number; all other numbers are a `Number`.
     if type(value) is float or (type(value) is int and -MAX_EXACT <= value <= MAX_EXACT):
         return _DOUBLE.pack(value), None
     return _MISFIT
@@ -194,6 +194,6 @@ _SCALARS: Final[dict[str, Encode]] = {
 
 
 def event_time(document: object, business: BusinessTime) -> bytes:
-    """The encoded business time of a document, null where it tells none."""
+    """The encoded business time of a document, null if it has none."""
     micros = business.of_document(document)
     return _NULL if micros is None else _SOME + encode_long(micros)

@@ -1,7 +1,7 @@
 """A JSON document checked without building it: RFC 8259, iterative, bounded depth.
 
-Python's parser recurses, takes NaN, and costs ten times as much. What DuckDB's or BigQuery's parser refuses,
-such as lone surrogate escapes or numbers that no double holds, is refused here, record by record.
+Python's parser recurses, accepts NaN, and costs ten times as much. The scanner refuses, record by record, what
+DuckDB's or BigQuery's parser refuses, such as lone surrogate escapes or numbers that no double can hold.
 """
 
 # A state machine is one chain of states, and numba is best at plain comparisons.
@@ -33,9 +33,9 @@ _ESCAPE = np.array([byte in b'"\\/bfnrt' for byte in range(256)])
 _TRUE, _FALSE, _NULL = (np.frombuffer(bytearray(word), np.uint8) for word in (b"true", b"false", b"null"))
 _HEX = np.array([int(chr(b), 16) if chr(b) in "0123456789abcdefABCDEF" else -1 for b in range(256)], np.int64)
 
-#: So many digits before the point, and two of an exponent, are within a double's range.
+#: Digits before the point, and of an exponent, that are surely within a double's range.
 _SURE_DIGITS, _SURE_EXPONENT = 200, 2
-#: The least number that is rounded to no double: 1.79769…e308.
+#: The least number beyond all doubles after rounding: 1.79769…e308.
 _END = np.frombuffer(bytearray(str(2**1024 - 2**970).encode()), np.uint8)
 _END_EXPONENT = len(_END) - 1
 _FAR = 10**15  # beyond every value's size
@@ -43,8 +43,8 @@ _FAR = 10**15  # beyond every value's size
 
 @inlined
 def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
-    """The reason (0: good) and where it was found, of text known to be UTF-8; ``stack`` bounds its depth. OUT_OF_RANGE
-    is of a document that is good but for a number that no double holds."""
+    """The reason (0: good) and its position, in text that is UTF-8; ``stack`` bounds its depth. OUT_OF_RANGE means a
+    good document with a number that no double can hold."""
     position = start
     depth = 0
     expected = _VALUE
@@ -192,7 +192,7 @@ def _code_unit(buffer: Any, position: int, end: int) -> int:
 
 @inlined
 def _number(buffer: Any, position: int, end: int) -> int:
-    """The position after a number, or -1; negative where no double holds it, which takes more than one byte."""
+    """The position after a number, or -1; negative if no double can hold it (such a number has several bytes)."""
     if load_byte(buffer, position) == _MINUS:
         position += 1
     start = position
@@ -224,7 +224,7 @@ def _number(buffer: Any, position: int, end: int) -> int:
 
 @outlined
 def _is_held(buffer: Any, position: int, end: int) -> bool:
-    """Whether a double holds a number without its sign: whether it is less than the first that is too large."""
+    """Whether a double can hold a number without its sign: whether it is less than the first that is too large."""
     exponent = -1  # of its first digit that is not 0
     digits = 0  # from that on
     order = 0  # of these and those of the first that is too large

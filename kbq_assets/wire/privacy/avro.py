@@ -207,10 +207,10 @@ class _Forms(SchemaVisitor[Any]):
 
     def field(self, field: avro.Field, result: Any) -> Any:
         """A field keeps its description, and the tag that protects its column."""
-        said = {key: field.attributes[key] for key in ("doc", "pii") if key in field.attributes}
+        kept = {key: field.attributes[key] for key in ("doc", "pii") if key in field.attributes}
         if is_personal(field.type):
-            said["pii"] = "HIGH"  # the tag of its type, which is written without
-        return {"name": field.name, "type": result, **said}
+            kept["pii"] = "HIGH"  # the tag of its type, which is written without
+        return {"name": field.name, "type": result, **kept}
 
     def free_name(self, name: str) -> str:
         """An unused name of a type. Raises UnstageableSchema for more types than a table can have columns."""
