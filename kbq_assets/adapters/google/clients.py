@@ -19,7 +19,7 @@ __all__ = ["BigQueryClient", "GoogleClients", "StorageClient", "bigquery_client"
 
 @dataclass(frozen=True)
 class GoogleClients:
-    """Opens clients with another configuration, such as Dagster's resources."""
+    """Factories of clients that the caller configured, such as Dagster's resources."""
 
     storage: Callable[[Role], StorageClient]
     bigquery: Callable[[], BigQueryClient]
