@@ -148,6 +148,7 @@ def test_up_killed_at_any_moment_leaves_nothing_that_the_next_up_and_down_cannot
     assert running(own_stack) == []
 
 
+@pytest.mark.slow
 def test_down_stops_what_a_killed_up_had_not_recorded(own_stack: LocalStack) -> None:
     own_stack.up()
     for service in ("kafka", "registry"):
