@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from kbq_assets.core.protocol.commits import Counts, StagedFile, Window
-from kbq_assets.core.protocol.names import DoneFileName, StagedFileName, TableReference
+from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 _WORD = "abcXYZ019_"

@@ -8,7 +8,8 @@ from functools import partial
 from kbq_assets.core.avro.tree import load_schema
 from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, UnstageableSchema
 from kbq_assets.core.loading.tables import columns_of
-from kbq_assets.core.protocol.names import TableReference, check_fits
+from kbq_assets.core.protocol.done_files import check_fits
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.files.encode import RejectedSchema, Route

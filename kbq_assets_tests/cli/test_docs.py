@@ -138,7 +138,7 @@ def reasons() -> set[str]:
     stops = re.findall(r"draft\.stop\(\s*(?:tp\.)?topic, (?:-1|partition), \"(\w+)\"", planning)
     window = (ROOT / "kbq_assets/worker/window.py").read_text(encoding="utf-8")
     window_stops = re.findall(r"else \"(bad_record)\"|_stop\(\"(\w+)\"", window)
-    load = (ROOT / "kbq_assets/pipelines/loading/job_settling.py").read_text(encoding="utf-8")
+    load = (ROOT / "kbq_assets/pipelines/loading/job_recovery.py").read_text(encoding="utf-8")
     start = (ROOT / "kbq_assets/pipelines/loading/job_start.py").read_text(encoding="utf-8")
     operate = (ROOT / "kbq_assets/pipelines/operate/commands.py").read_text(encoding="utf-8")
     parked = re.findall(r"park\(\s*[\w.]+,\s*\"(\w+)\"", load + start + operate)

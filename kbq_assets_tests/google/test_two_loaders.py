@@ -17,7 +17,7 @@ import pytest
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_state import JobInFlight
-from kbq_assets.pipelines.loading import job_settling, table_loader
+from kbq_assets.pipelines.loading import job_recovery, table_loader
 from kbq_assets.pipelines.loading.ports import Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets_tests.contracts.object_store import at_once
@@ -137,11 +137,11 @@ def _settle_own(run: _IdsOfItsOwn, current: Any, in_flight: JobInFlight) -> Turn
     return _original_settle(run, current, run.own(in_flight))
 
 
-_original_settle = job_settling.settle
+_original_settle = job_recovery.settle
 WITHOUT_INTENT = Mutant(
     "ids of its own",
     "L2",
-    ((table_loader, "TableRun", _IdsOfItsOwn), (job_settling, "settle", _settle_own)),
+    ((table_loader, "TableRun", _IdsOfItsOwn), (job_recovery, "settle", _settle_own)),
 )
 
 

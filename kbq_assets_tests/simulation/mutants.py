@@ -19,7 +19,7 @@ from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as loading_completeness
-from kbq_assets.pipelines.loading import job_settling
+from kbq_assets.pipelines.loading import job_recovery
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.protocol import state
@@ -118,7 +118,7 @@ def _delete_then_settle(run: TableRun, current: Any, in_flight: Any) -> Turn:
     return original_settle(run, current, in_flight)
 
 
-original_settle = job_settling.settle
+original_settle = job_recovery.settle
 
 
 def _isolate_with_the_mark(current: Any, bad: Any) -> Any:
@@ -189,9 +189,9 @@ MUTANTS = (
     Mutant("the sweep ignores the position", "E6", ((pruning, "_is_orphan", _orphan_whatever_the_position),)),
     Mutant("the sweep reads tables and backlogs before the commits", "E6",
            ((state, "files_in_use", _tables_before_the_commit),), seed=61),
-    Mutant("a new id after an unknown outcome", "L3", ((job_settling, "_submit", _submit_or_give_up),), seed=197),
-    Mutant("a failed job counts as loaded", "L5", ((job_settling, "_recover", _record_failed_as_loaded),)),
-    Mutant("files are deleted before the load is recorded", "L4", ((job_settling, "settle", _delete_then_settle),)),
+    Mutant("a new id after an unknown outcome", "L3", ((job_recovery, "_submit", _submit_or_give_up),), seed=197),
+    Mutant("a failed job counts as loaded", "L5", ((job_recovery, "_recover", _record_failed_as_loaded),)),
+    Mutant("files are deleted before the load is recorded", "L4", ((job_recovery, "settle", _delete_then_settle),)),
     Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),),
            seed=357),
     Mutant("one job id for all of a table's jobs", "L2", ((table_state, "_under_new_id", _same_sequence),)),

@@ -17,11 +17,8 @@ from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
-from kbq_assets.core.protocol.names import (
-    check_fits,
-    check_topic,
-    shard_of,
-)
+from kbq_assets.core.protocol.done_files import check_fits
+from kbq_assets.core.protocol.names import check_topic, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.watermarks import LogEnd

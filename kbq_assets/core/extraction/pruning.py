@@ -11,13 +11,8 @@ from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import (
-    DoneFileName,
-    StagedFileName,
-    TableReference,
-    backlog_path,
-    shard_of,
-)
+from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.names import StagedFileName, TableReference, backlog_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 

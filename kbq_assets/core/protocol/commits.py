@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from kbq_assets.core.errors import Refused, StateError
-from kbq_assets.core.protocol.names import DoneFileName, StagedFileName, TableReference
+from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.protocol.totals import WindowTotals
 from kbq_assets.core.protocol.watermarks import Watermark

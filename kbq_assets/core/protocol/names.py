@@ -1,10 +1,9 @@
-"""Names of staged files, done files and state objects: the only code that formats and parses them.
+"""Names of staged files and state objects: the only code that formats and parses them.
 
 Names are parsed from the right: a topic may contain dots, a dataset or a table may not.
 
     staging/3-9f2c…/shop.orders.v1.0.sales.orders.17.4200.avro     StagedFileName
-    done/shop.orders.v1.0.sales.orders.17.4200.4999.done           DoneFileName
-    done/shop.orders.v1.0.sales.orders.4200.4999.done              the short form, read by `kbq bootstrap` only
+    done/….done                                                    see done_files.py
     commits/shop.orders.v1.json, commits/shop.orders.v1@1.json     shards 0 and 1 of a topic's commit
     tables/sales.orders.json                                       a table's load state
 
@@ -37,10 +36,6 @@ TABLE_REGISTRY: Final = "tables/_tables.json"
 PARTITIONS_PER_SHARD: Final = 64
 #: The longest base name that local file systems allow, in bytes. GCS allows 1,024 for the whole path.
 MAX_BASE_NAME: Final = 255
-
-#: The largest partition or schema id, and the largest offset, that a file name must fit.
-_LARGEST_ID: Final = 2**31 - 1
-_LARGEST_OFFSET: Final = 2**63 - 1
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 _DATASET = re.compile(r"[A-Za-z0-9_]{1,200}")  # BigQuery allows 1,024; a file name must fit it
@@ -102,7 +97,7 @@ class StagedFileName:
         """Return the path below the store's root. Raises InvalidName when it is too long."""
         tp = self.topic_partition
         base = f"{tp.topic}.{tp.partition}.{self.table}.{self.schema_id}.{self.first_offset}.avro"
-        return f"{STAGING}{self.epoch}-{self.attempt}/{_checked_length(base)}"
+        return f"{STAGING}{self.epoch}-{self.attempt}/{checked_length(base)}"
 
     @classmethod
     def parse(cls, path: str) -> StagedFileName:
@@ -111,117 +106,29 @@ class StagedFileName:
         epoch, dash, attempt = folder.partition("-")
         parts = base.rsplit(".", 6)
         if not (path.startswith(STAGING) and dash and attempt) or len(parts) != 7 or parts[-1] != "avro":
-            raise _unparsable(
+            raise unparsable(
                 path, "staging/<epoch>-<attempt>/<topic>.<partition>.<dataset>.<table>.<id>.<first>.avro"
             )
         topic, partition, dataset, table, schema_id, first, _ = parts
         return cls(
-            _topic_partition(topic, _integer(partition, path)),
-            _table(dataset, table),
-            _integer(schema_id, path),
-            _integer(first, path),
-            _integer(epoch, path),
+            known_partition(topic, parse_number(partition, path)),
+            known_table(dataset, table),
+            parse_number(schema_id, path),
+            parse_number(first, path),
+            parse_number(epoch, path),
             attempt,
         )
 
 
-@dataclass(frozen=True)
-class DoneFileName:
-    """``<topic>.<partition>.<dataset>.<table>[.<schemaId>].<firstOffset>.<lastOffset>.done`` in ``done/``.
-
-    A done file promises that every record of the partition below ``last_offset + 1`` that belongs to this table and
-    schema id is committed. ``schema_id`` is None in the short bootstrap form.
-    """
-
-    topic_partition: TopicPartition
-    table: TableReference
-    schema_id: int | None
-    first_offset: int
-    last_offset: int
-
-    def format(self) -> str:
-        """Return the path below the store's root. Raises InvalidName when it is too long."""
-        tp = self.topic_partition
-        schema = "" if self.schema_id is None else f".{self.schema_id}"
-        base = f"{tp.topic}.{tp.partition}.{self.table}{schema}.{self.first_offset}.{self.last_offset}.done"
-        return f"{DONE}{_checked_length(base)}"
-
-    @classmethod
-    def parse(cls, path: str) -> DoneFileName:
-        """Parse the full form. Raises InvalidName."""
-        parts = path.removeprefix(DONE).rsplit(".", 7)
-        if len(parts) != 8 or parts[-1] != "done":
-            raise _unparsable(path, "<topic>.<partition>.<dataset>.<table>.<schemaId>.<first>.<last>.done")
-        topic, partition, dataset, table, schema_id, first, last, _ = parts
-        return cls(
-            _topic_partition(topic, _integer(partition, path)),
-            _table(dataset, table),
-            _integer(schema_id, path),
-            *_ordered(_integer(first, path), _integer(last, path), path),
-        )
-
-    @classmethod
-    def parse_short(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        """Parse the short form of a known topic whose table is not a number. Raises InvalidName.
-
-        The restrictions tell the two forms apart: `t.0.d.7.1.2.done` could be either.
-        """
-        parts = path.removeprefix(DONE).rsplit(".", 6)
-        if len(parts) != 7 or parts[-1] != "done" or parts[0] not in known_topics or parts[3].isdigit():
-            raise _unparsable(
-                path, "<topic>.<partition>.<dataset>.<table>.<first>.<last>.done of a known topic"
-            )
-        topic, partition, dataset, table, first, last, _ = parts
-        return cls(
-            TopicPartition(check_topic(topic), _integer(partition, path)),
-            TableReference(dataset, table),
-            None,
-            *_ordered(_integer(first, path), _integer(last, path), path),
-        )
-
-    @classmethod
-    def parse_bootstrap(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        """Parse either form; the full one first if its topic is known. Raises InvalidName."""
-        try:
-            name = cls.parse(path)
-        except InvalidName:
-            return cls.parse_short(path, known_topics)
-        return name if name.topic_partition.topic in known_topics else cls._short_or(name, path, known_topics)
-
-    @classmethod
-    def _short_or(cls, name: DoneFileName, path: str, known_topics: frozenset[str]) -> DoneFileName:
-        try:
-            return cls.parse_short(path, known_topics)
-        except InvalidName:
-            return name
-
-
-def check_fits(topic: str, table: TableReference) -> TableReference:
-    """Return ``table`` if the names of its records' files fit, however large their numbers grow.
-
-    Decide this before anything is committed: a done file's name is longer than its staged file's, and both grow with
-    the offsets. Raises InvalidName.
-    """
-    partition = TopicPartition(topic, _LARGEST_ID)
-    longest = DoneFileName(partition, table, _LARGEST_ID, _LARGEST_OFFSET, _LARGEST_OFFSET)
-    try:
-        longest.format()
-    except InvalidName as error:
-        raise InvalidName(
-            f"the names of {topic}'s files for table {table} can grow beyond {MAX_BASE_NAME} bytes",
-            next_step="give the topic a shorter table or dataset (options `table` and `dataset`)",
-        ) from error
-    return table
-
-
 @functools.lru_cache(maxsize=16384)
-def _topic_partition(topic: str, partition: int) -> TopicPartition:
+def known_partition(topic: str, partition: int) -> TopicPartition:
     """One shared value for all file names of a partition."""
     return TopicPartition(check_topic(topic), partition)
 
 
 @functools.lru_cache(maxsize=4096)
-def _table(dataset: str, table: str) -> TableReference:
+def known_table(dataset: str, table: str) -> TableReference:
+    """One value for the many names of a table's files."""
     return TableReference(dataset, table)
 
 
@@ -246,7 +153,7 @@ def backlog_path(
     """Path of the chunk of one window: deterministic, so a second write changes nothing."""
     tp = topic_partition
     return (
-        f"{backlog_prefix(table)}{_checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
+        f"{backlog_prefix(table)}{checked_length(f'{epoch}-{tp.topic}.{tp.partition}.{first_offset}.json')}"
     )
 
 
@@ -271,7 +178,8 @@ def sanitise_table(text: str) -> str:
     return f"{name}_" if name.lower() == COMPLETENESS_TABLE else name
 
 
-def _checked_length(base: str) -> str:
+def checked_length(base: str) -> str:
+    """Return a base name that a file system can hold, or raise InvalidName."""
     if len(base.encode()) > MAX_BASE_NAME:
         raise InvalidName(
             f"file name of {len(base)} bytes is over {MAX_BASE_NAME}: {base}",
@@ -280,20 +188,16 @@ def _checked_length(base: str) -> str:
     return base
 
 
-def _integer(text: str, path: str) -> int:
+def parse_number(text: str, path: str) -> int:
+    """A whole number without leading zeros, as ``path`` has it. Raises InvalidName."""
     # 2**63 - 1 has 19 digits.
     if text.isdecimal() and text.isascii() and len(text) <= 19 and (text[0] != "0" or text == "0"):
         number = int(text)
         if number <= 2**63 - 1:
             return number
-    raise _unparsable(path, f"a whole number instead of {text!r}")
+    raise unparsable(path, f"a whole number instead of {text!r}")
 
 
-def _ordered(first: int, last: int, path: str) -> tuple[int, int]:
-    if first > last:
-        raise _unparsable(path, "first offset <= last offset")
-    return first, last
-
-
-def _unparsable(path: str, wanted: str) -> InvalidName:
+def unparsable(path: str, wanted: str) -> InvalidName:
+    """The error of a path that is not in the ``wanted`` form."""
     return InvalidName(f"{path!r} is not a name that KBQ writes", next_step=f"expected {wanted}")

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kbq_assets.core.errors import ConfigurationError, InvalidName
-from kbq_assets.core.protocol.names import TableReference, check_fits, sanitise_table
+from kbq_assets.core.protocol.done_files import check_fits
+from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision
 
 #: Prefix of KBQ's own tables, such as the one of error rows; also after an underscore.

@@ -15,7 +15,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
-from kbq_assets.pipelines.observation.books import (
+from kbq_assets.pipelines.observation.accounting import (
     Books,
     PartitionHistory,
     labels,

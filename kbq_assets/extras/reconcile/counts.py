@@ -21,7 +21,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.extras.reconcile import count_comparison as counting
 from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
-from kbq_assets.pipelines.observation.books import Books, PartitionHistory, loaded_rows
+from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore

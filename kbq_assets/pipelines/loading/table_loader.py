@@ -17,7 +17,7 @@ from kbq_assets.core.extraction.restarts import parking_restarts
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, Parked, TableState
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.pipelines.loading import job_settling, job_start
+from kbq_assets.pipelines.loading import job_recovery, job_start
 from kbq_assets.pipelines.loading.ports import (
     CONTINUE,
     NEXT_VIEW,
@@ -70,7 +70,7 @@ class TableLoader:
         if current.value.parked is not None:
             return self._leave_or_restart(view, current, current.value.parked)
         if current.value.in_flight is not None:
-            return job_settling.settle(self._run, current, current.value.in_flight)
+            return job_recovery.settle(self._run, current, current.value.in_flight)
         return job_start.start_job(self._run, view, current) if is_new else NEXT_VIEW
 
     def _leave_or_restart(self, view: LoadView, current: Versioned[TableState], parked: Parked) -> Turn:

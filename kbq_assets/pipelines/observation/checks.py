@@ -31,7 +31,7 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
-from kbq_assets.pipelines.observation.books import Books, PartitionHistory, out_of_balance
+from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, out_of_balance
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache

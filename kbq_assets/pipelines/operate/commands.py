@@ -15,10 +15,10 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import (
     DONE,
     STAGING,
-    DoneFileName,
     StagedFileName,
     TableReference,
     commit_path,

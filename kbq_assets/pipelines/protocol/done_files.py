@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kbq_assets.core.errors import InvalidName, PreconditionFailed
-from kbq_assets.core.protocol.names import DONE, DoneFileName
+from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.names import DONE
 from kbq_assets.pipelines.protocol.state import parallel
 from kbq_assets.ports.object_store import ObjectStore
 

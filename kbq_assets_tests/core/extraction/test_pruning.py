@@ -12,7 +12,8 @@ from kbq_assets.core.loading.batches import LoadBatch, SchemaKey
 from kbq_assets.core.loading.table_state import TableState, begin_job, park, record_success
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
-from kbq_assets.core.protocol.names import DoneFileName, TableReference
+from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.strategies import staged_file, window
 

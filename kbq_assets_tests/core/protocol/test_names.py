@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import (
-    DoneFileName,
     StagedFileName,
     TableReference,
     backlog_path,

@@ -8,7 +8,8 @@ from contextlib import nullcontext
 import pytest
 
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.protocol.names import TableReference, check_fits
+from kbq_assets.core.protocol.done_files import check_fits
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -9,7 +9,7 @@ import pytest
 from kbq_assets.core.extraction.pruning import plan_pruning
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
-from kbq_assets.pipelines.loading.job_settling import MAX_JOB_AGE_MS
+from kbq_assets.pipelines.loading.job_recovery import MAX_JOB_AGE_MS
 from kbq_assets.pipelines.loading.load import plan
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state

@@ -1,0 +1,125 @@
+"""Done files: an empty object per staged file, whose name promises what is committed (PROTOCOL E5).
+
+    done/shop.orders.v1.0.sales.orders.17.4200.4999.done           the name that KBQ writes
+    done/shop.orders.v1.0.sales.orders.4200.4999.done              the short form, read by `kbq bootstrap` only
+
+The base names are Kafka BigQuery Express's. A done file is derived from the commit and is a hint: the commit decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.protocol.names import (
+    DONE,
+    MAX_BASE_NAME,
+    TableReference,
+    check_topic,
+    checked_length,
+    known_partition,
+    known_table,
+    parse_number,
+    unparsable,
+)
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+#: The largest partition or schema id, and the largest offset, that a file name must fit.
+_LARGEST_ID: Final = 2**31 - 1
+_LARGEST_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class DoneFileName:
+    """``<topic>.<partition>.<dataset>.<table>[.<schemaId>].<firstOffset>.<lastOffset>.done`` in ``done/``.
+
+    A done file promises that every record of the partition below ``last_offset + 1`` that belongs to this table and
+    schema id is committed. ``schema_id`` is None in the short bootstrap form.
+    """
+
+    topic_partition: TopicPartition
+    table: TableReference
+    schema_id: int | None
+    first_offset: int
+    last_offset: int
+
+    def format(self) -> str:
+        """Return the path below the store's root. Raises InvalidName when it is too long."""
+        tp = self.topic_partition
+        schema = "" if self.schema_id is None else f".{self.schema_id}"
+        base = f"{tp.topic}.{tp.partition}.{self.table}{schema}.{self.first_offset}.{self.last_offset}.done"
+        return f"{DONE}{checked_length(base)}"
+
+    @classmethod
+    def parse(cls, path: str) -> DoneFileName:
+        """Parse the full form. Raises InvalidName."""
+        parts = path.removeprefix(DONE).rsplit(".", 7)
+        if len(parts) != 8 or parts[-1] != "done":
+            raise unparsable(path, "<topic>.<partition>.<dataset>.<table>.<schemaId>.<first>.<last>.done")
+        topic, partition, dataset, table, schema_id, first, last, _ = parts
+        return cls(
+            known_partition(topic, parse_number(partition, path)),
+            known_table(dataset, table),
+            parse_number(schema_id, path),
+            *_ordered(parse_number(first, path), parse_number(last, path), path),
+        )
+
+    @classmethod
+    def parse_short(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
+        """Parse the short form of a known topic whose table is not a number. Raises InvalidName.
+
+        The restrictions tell the two forms apart: `t.0.d.7.1.2.done` could be either.
+        """
+        parts = path.removeprefix(DONE).rsplit(".", 6)
+        if len(parts) != 7 or parts[-1] != "done" or parts[0] not in known_topics or parts[3].isdigit():
+            raise unparsable(
+                path, "<topic>.<partition>.<dataset>.<table>.<first>.<last>.done of a known topic"
+            )
+        topic, partition, dataset, table, first, last, _ = parts
+        return cls(
+            TopicPartition(check_topic(topic), parse_number(partition, path)),
+            TableReference(dataset, table),
+            None,
+            *_ordered(parse_number(first, path), parse_number(last, path), path),
+        )
+
+    @classmethod
+    def parse_bootstrap(cls, path: str, known_topics: frozenset[str]) -> DoneFileName:
+        """Parse either form; the full one first if its topic is known. Raises InvalidName."""
+        try:
+            name = cls.parse(path)
+        except InvalidName:
+            return cls.parse_short(path, known_topics)
+        return name if name.topic_partition.topic in known_topics else cls._short_or(name, path, known_topics)
+
+    @classmethod
+    def _short_or(cls, name: DoneFileName, path: str, known_topics: frozenset[str]) -> DoneFileName:
+        try:
+            return cls.parse_short(path, known_topics)
+        except InvalidName:
+            return name
+
+
+def check_fits(topic: str, table: TableReference) -> TableReference:
+    """Return ``table`` if the names of its records' files fit, however large their numbers grow.
+
+    Decide this before anything is committed: a done file's name is longer than its staged file's, and both grow with
+    the offsets. Raises InvalidName.
+    """
+    partition = TopicPartition(topic, _LARGEST_ID)
+    longest = DoneFileName(partition, table, _LARGEST_ID, _LARGEST_OFFSET, _LARGEST_OFFSET)
+    try:
+        longest.format()
+    except InvalidName as error:
+        raise InvalidName(
+            f"the names of {topic}'s files for table {table} can grow beyond {MAX_BASE_NAME} bytes",
+            next_step="give the topic a shorter table or dataset (options `table` and `dataset`)",
+        ) from error
+    return table
+
+
+def _ordered(first: int, last: int, path: str) -> tuple[int, int]:
+    if first > last:
+        raise unparsable(path, "first offset <= last offset")
+    return first, last
