@@ -1,6 +1,6 @@
 """Complete hours in Dagster: an asset that is materialized as hours become complete, and a sensor that starts runs.
 
-Both read the tables' states, whoever loads, and keep in their cursor what they have told: an hour is told once.
+Both read the tables' states, whoever loads. Their cursors keep what they have reported: each hour is reported once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kbq_assets.pipelines.observation.observer import Observer
 #: Tags of the runs that complete hours start.
 TABLE_TAG: Final = "kbq/table"
 HOUR_TAG: Final = "kbq/hour"
-#: Runs that one look starts: what is left follows at the next.
+#: Most runs that one tick requests; the next tick requests the rest.
 MOST_RUNS: Final = 100
 _EVERY_SECONDS: Final = 60
 #: The cursor's key of a sensor that waits for several tables together.
@@ -43,29 +43,29 @@ def build_completeness_sensor(steps: Steps) -> dg.SensorDefinition:
             hours = _of_data_tables(steps.observer.known_hours())
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
-        told = _parse(context.cursor)
-        moved = {table: h for table, h in hours.items() if h.until > told.get(table, 0)}
+        reported = _parse(context.cursor)
+        moved = {table: h for table, h in hours.items() if h.until > reported.get(table, 0)}
         known = context.instance.get_dynamic_partitions(partitions.name or "")
         new = sorted(moved.keys() - set(known))
         return dg.SensorResult(
             skip_reason=None if moved else "no hour has become complete",
-            asset_events=[_materialisation(t, told.get(t, 0), h) for t, h in sorted(moved.items())],
+            asset_events=[_materialization(t, reported.get(t, 0), h) for t, h in sorted(moved.items())],
             dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
-            cursor=_format({**told, **{table: h.until for table, h in moved.items()}}),
+            cursor=_format({**reported, **{table: h.until for table, h in moved.items()}}),
         )
 
     return dg.SensorDefinition(
         name="completeness_sensor",
-        description="Materialises `complete_hours` for tables of which hours have become complete.",
+        description="Materializes `complete_hours` for each table with newly complete hours.",
         evaluation_fn=completeness_sensor,
         minimum_interval_seconds=_EVERY_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
 
 
-def _materialisation(table: str, told: int, hours: TableHours) -> dg.AssetMaterialization:
+def _materialization(table: str, reported: int, hours: TableHours) -> dg.AssetMaterialization:
     """One event for all new hours; for the last hour alone if there was no event before."""
-    first = told or hours.until - 1
+    first = reported or hours.until - 1
     new = range(first, hours.until)
     return dg.AssetMaterialization(
         COMPLETE_HOURS,
@@ -101,9 +101,9 @@ def hours_complete_sensor(
             untils = _untils(observer.known_hours(), wanted, together=together)
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
-        told = _parse(context.cursor)
-        requests, cursor = [], {**untils, **told} if context.cursor else untils
-        for subject, hour in _new_hours(told, untils)[:MOST_RUNS]:
+        reported = _parse(context.cursor)
+        requests, cursor = [], {**untils, **reported} if context.cursor else untils
+        for subject, hour in _new_hours(reported, untils)[:MOST_RUNS]:
             requests.append(_request(subject, hour, partitioned=partitioned))
             cursor[subject] = hour + 1
         return dg.SensorResult(
@@ -130,10 +130,9 @@ def _untils(
     return {_ALL: min(found.values())} if len(found) == len(set(wanted)) else {}
 
 
-def _new_hours(told: Mapping[str, int], untils: Mapping[str, int]) -> list[tuple[str, int]]:
-    """What was not told, the oldest first. A table without an entry was not known when the others were looked at: its
-    hours begin now."""
-    pairs = ((s, hour) for s, until in untils.items() if s in told for hour in range(told[s], until))
+def _new_hours(reported: Mapping[str, int], untils: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Hours not reported yet, oldest first. A table without an entry in the cursor is new: its hours begin now."""
+    pairs = ((s, hour) for s, until in untils.items() if s in reported for hour in range(reported[s], until))
     return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
 

@@ -1,7 +1,7 @@
 """A page for each table in Dagster's catalog: description, owners, columns, a first query.
 
-External assets: nothing is materialised by them. Loads report to them what landed, once per changed table and run;
-`warehouse_tables`, of which every table is a partition, is where loads are started and looked into.
+External assets: Dagster materializes nothing through them. A load reports its rows to them, once per changed table and
+run. To start or inspect loads, use `warehouse_tables`, which has a partition per table.
 """
 
 from __future__ import annotations

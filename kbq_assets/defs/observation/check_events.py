@@ -28,7 +28,7 @@ from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
 
-#: Numbers of which the largest is told, not the sum.
+#: Numbers shown as their maximum, not their sum.
 _LARGEST: Final = frozenset({"oldest_waiting_seconds", "files"})
 #: Numbers that mean nothing for several topics together.
 _OF_ONE: Final = frozenset({"share"})
@@ -50,7 +50,7 @@ def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
 def evaluations(
     translator: AssetTranslator, report: CheckReport, names: Collection[str]
 ) -> list[dg.AssetCheckEvaluation]:
-    """An evaluation of each check that was made."""
+    """One evaluation per check in the report."""
     return [
         evaluation(asset_of(name, translator), name, report.of(name))
         for name in names

@@ -24,7 +24,7 @@ from kbq_assets.pipelines.observation.checks import CheckReport
 #: Checks that cost no query.
 FREE: Final = tuple(name for name in CHECKS if name != COUNTS_AGREE)
 CHECK_SECONDS: Final = 300
-#: A check that says the same is written again after this long: its numbers have moved, and it is seen to be alive.
+#: An unchanged check is written again after this long, with its new numbers: people see that it still runs.
 RENEW_MS: Final = 3_600_000
 
 
@@ -46,7 +46,7 @@ def check_spec(name: str, translator: AssetTranslator) -> dg.AssetCheckSpec:
 
 
 def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """An evaluation as a check's own function returns it."""
+    """An evaluation in the form that a check function returns."""
     return dg.AssetCheckResult(
         asset_key=found.asset_key,
         check_name=found.check_name,
@@ -85,7 +85,7 @@ def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
 def due_checks(
     report: CheckReport, written: Mapping[str, tuple[str, int]], shown: Mapping[str, object], now_ms: int
 ) -> dict[str, tuple[str, int]]:
-    """Checks to write now, with what is then to be remembered of each: what it says, and when it was written.
+    """Checks to write now, and what the cursor then remembers of each: its result, and when it was written.
 
     What is ``shown`` may be others' word: a run writes what it has found, and things change after it.
     """
