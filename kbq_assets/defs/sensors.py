@@ -85,7 +85,7 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         try:
             done = find_done_files(loader.deployment.load_store, seen, steps.deployment.clock.monotonic)
             if done.names:
-                wanted = Wanted(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
+                wanted = LoadDecision(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
             else:
                 wanted = _polled(instance, loader.poll(start))
         except TransientError as error:
@@ -112,7 +112,7 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadDecision:
     """The load to request, or the reason for none; ``start`` is where the next poll begins."""
 
     request: dg.RunRequest | None
@@ -120,18 +120,18 @@ class Wanted:
     start: str
 
 
-def _polled(instance: dg.DagsterInstance, pending: PendingLoads) -> Wanted:
+def _polled(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDecision:
     """The load that a poll of states asks for."""
     if not pending.names:
-        return Wanted(None, _IDLE if pending.complete else _POLL_CONTINUES, pending.start)
+        return LoadDecision(None, _IDLE if pending.complete else _POLL_CONTINUES, pending.start)
     digest = _digest(pending.names)
     tried = find_tries(instance, digest, time.time())
     if tried.wait > 0:
         names = len(pending.names)
         reason = f"{tried.count} loads left these {names} pending; the next in {tried.wait:.0f} s"
-        return Wanted(None, reason, pending.start)
+        return LoadDecision(None, reason, pending.start)
     request = dg.RunRequest(run_key=f"{digest}-{tried.last}", tags={PENDING_TAG: digest})
-    return Wanted(request, "", pending.start)
+    return LoadDecision(request, "", pending.start)
 
 
 def seconds_to_next_load(instance: dg.DagsterInstance, cadence: float, now: float) -> float:

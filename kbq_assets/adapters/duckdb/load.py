@@ -43,7 +43,7 @@ def open_file_uri(uri: str) -> BinaryIO:
     return open(url2pathname(parts.path), "rb")
 
 
-class Loader:
+class StagedFileLoader:
     """Loads files into one table. ``target`` is its name in SQL; ``keep=False`` drops every batch again."""
 
     def __init__(

@@ -16,7 +16,7 @@ from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
-from kbq_assets.adapters.duckdb.load import Loader, OpenUri, open_file_uri
+from kbq_assets.adapters.duckdb.load import OpenUri, StagedFileLoader, open_file_uri
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import ConfigurationError, Unavailable, UnknownOutcome
@@ -111,7 +111,9 @@ class DuckDbWarehouse:
         with _storage_errors(), duckdb.connect(":memory:") as scratch:
             scratch.execute(f"CREATE TABLE scratch ({', '.join(map(definition, columns))})")
             try:
-                Loader(scratch, "scratch", columns, self._open_uri, keep=False).load(job.source_uris)
+                StagedFileLoader(scratch, "scratch", columns, self._open_uri, keep=False).load(
+                    job.source_uris
+                )
             except LoadError as error:
                 return _job_error(error)
         return None
@@ -220,7 +222,7 @@ class DuckDbWarehouse:
         target = schema.name_of(connection, job.table)
         if job.replace:
             connection.execute(f"DELETE FROM {target}")
-        return Loader(connection, target, columns, self._open_uri).load(job.source_uris)
+        return StagedFileLoader(connection, target, columns, self._open_uri).load(job.source_uris)
 
 
 @contextmanager

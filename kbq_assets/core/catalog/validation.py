@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kbq_assets.core.catalog.fields import ENTRY, Field
+from kbq_assets.core.catalog.fields import ENTRY, CatalogField
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
 
 #: A name, not an address: editors use the file.
@@ -14,7 +14,7 @@ SCHEMA_ID: Final = "urn:kbq:catalog-entry"
 
 
 def check_fields(
-    node: DocumentNode, fields: Mapping[str, Field], where: str = ""
+    node: DocumentNode, fields: Mapping[str, CatalogField], where: str = ""
 ) -> Iterator[CatalogProblem]:
     """Mistakes of a section."""
     if not isinstance(node.value, Mapping):
@@ -29,7 +29,7 @@ def check_fields(
             yield from _check_value(child, known, path)
 
 
-def _check_value(node: DocumentNode, known: Field, where: str) -> Iterator[CatalogProblem]:
+def _check_value(node: DocumentNode, known: CatalogField, where: str) -> Iterator[CatalogProblem]:
     if known.kind == "section" or (known.fields and isinstance(node.value, Mapping)):
         yield from check_fields(node, known.fields, where)
     elif not _ACCEPTS[known.kind](node):
@@ -40,7 +40,7 @@ def _check_value(node: DocumentNode, known: Field, where: str) -> Iterator[Catal
         yield _problem(node, where, f"{node.value!r} is not a {where.rpartition('.')[2]}", hint)
 
 
-def json_schema(fields: Mapping[str, Field] = ENTRY) -> dict[str, Any]:
+def json_schema(fields: Mapping[str, CatalogField] = ENTRY) -> dict[str, Any]:
     """The JSON Schema (2020-12) of entries and defaults."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -50,7 +50,7 @@ def json_schema(fields: Mapping[str, Field] = ENTRY) -> dict[str, Any]:
     }
 
 
-def _object(fields: Mapping[str, Field]) -> dict[str, Any]:
+def _object(fields: Mapping[str, CatalogField]) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
@@ -58,7 +58,7 @@ def _object(fields: Mapping[str, Field]) -> dict[str, Any]:
     }
 
 
-def _property(each: Field) -> dict[str, Any]:
+def _property(each: CatalogField) -> dict[str, Any]:
     made: dict[str, Any] = {"description": each.doc}
     if each.kind == "section":
         return made | _object(each.fields)
@@ -114,7 +114,7 @@ def _described(node: DocumentNode) -> str:
     return repr(node.value)
 
 
-def _nearest(key: str, fields: Mapping[str, Field]) -> str:
+def _nearest(key: str, fields: Mapping[str, CatalogField]) -> str:
     near = difflib.get_close_matches(key, fields, 1)
     if near:
         return f"did you mean {near[0]!r}?"

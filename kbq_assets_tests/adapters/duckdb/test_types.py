@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
 from kbq_assets.adapters.duckdb.decode import Decoder
 from kbq_assets.adapters.duckdb.errors import BadFile
-from kbq_assets.adapters.duckdb.load import Loader
+from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.loading.tables import Column, columns_of, plan_table_change
 
@@ -46,7 +46,7 @@ def loaded_file(data: bytes, columns: tuple[Column, ...]) -> list[Any]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"CREATE TABLE t ({', '.join(map(definition, columns))})")
-        Loader(connection, "t", columns, lambda _: io.BytesIO(data)).load(["file:///a"])
+        StagedFileLoader(connection, "t", columns, lambda _: io.BytesIO(data)).load(["file:///a"])
         rows = connection.execute("SELECT * FROM t").fetchall()
     return [tuple(utc(value) for value in row) for row in rows]
 

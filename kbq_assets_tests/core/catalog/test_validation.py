@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kbq_assets.core.catalog.fields import ENTRY, Field
+from kbq_assets.core.catalog.fields import ENTRY, CatalogField
 from kbq_assets.core.catalog.validation import json_schema
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "catalog.schema.json"
@@ -32,7 +32,7 @@ def test_sections_and_choices_are_the_validator_s() -> None:
 
 
 def test_every_key_is_explained() -> None:
-    def missing(fields: dict[str, Field], where: str = "") -> list[str]:
+    def missing(fields: dict[str, CatalogField], where: str = "") -> list[str]:
         found = [f"{where}{key}" for key, each in fields.items() if not each.doc]
         return found + [
             m for key, each in fields.items() for m in missing(dict(each.fields), f"{where}{key}.")

@@ -67,7 +67,7 @@ class Delivered:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedOffsets:
     """Which records to deliver, which parts, and how many in a chunk. ``most_bytes`` limits an unpacked batch."""
 
     from_offset: int
@@ -152,7 +152,7 @@ def _is_abort(head: BatchHead, data: Bytes) -> bool:
 
 
 def deliver(
-    heads: Sequence[BatchHead], wanted: Wanted, aborted: Sequence[tuple[int, int]], data: Bytes
+    heads: Sequence[BatchHead], wanted: WantedOffsets, aborted: Sequence[tuple[int, int]], data: Bytes
 ) -> Iterator[Delivered]:
     """Chunks of the wanted records; ``data`` must not change meanwhile. Raises Damaged."""
     unpacked, position, epoch = wanted.room(), wanted.from_offset, -1
@@ -172,7 +172,9 @@ def deliver(
         yield from _delivered(unpacked, wanted, position, epoch)
 
 
-def _delivered(unpacked: Unpacked, wanted: Wanted, position: int, batch_epoch: int) -> Iterator[Delivered]:
+def _delivered(
+    unpacked: Unpacked, wanted: WantedOffsets, position: int, batch_epoch: int
+) -> Iterator[Delivered]:
     """All unpacked records in chunks; the last one reaches ``position``."""
     chunk = unpacked.chunk(wanted.from_offset, wanted.until, keys=wanted.keys, headers=wanted.headers)
     ends = [*range(wanted.chunk_records, len(chunk), wanted.chunk_records), len(chunk)]

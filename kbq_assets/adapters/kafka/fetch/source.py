@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from kbq_assets.adapters.kafka.errors import UNKNOWN, gone, is_refusal, read_error, unavailable
 from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch.access import Access, access_of
-from kbq_assets.adapters.kafka.fetch.batches import BatchHead, Delivered, Wanted, deliver, survey
+from kbq_assets.adapters.kafka.fetch.batches import BatchHead, Delivered, WantedOffsets, deliver, survey
 from kbq_assets.adapters.kafka.fetch.cluster import Cluster
 from kbq_assets.adapters.kafka.fetch.connection import Connection
 from kbq_assets.adapters.kafka.fetch.errors import (
@@ -115,7 +115,7 @@ class FetchSource:
             return
         client = client_options(self._bootstrap_servers, self._options)
         access = access_of(client)
-        wanted = Wanted(
+        wanted = WantedOffsets(
             range_.from_offset, range_.until_offset, keys, headers, self._chunk_records, access.most_bytes
         )
         wait_until = time.monotonic() + wait_seconds
@@ -145,7 +145,7 @@ class _Reading:
     client: Mapping[str, str]
     no_progress_seconds: float
     wait_until: float
-    wanted: Wanted
+    wanted: WantedOffsets
     epoch: int
     position: int = field(init=False)
     fetch_bytes: int = field(init=False)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kbq_assets.adapters.kafka.fetch import codecs
-from kbq_assets.adapters.kafka.fetch.batches import Delivered, Wanted, deliver, survey
+from kbq_assets.adapters.kafka.fetch.batches import Delivered, WantedOffsets, deliver, survey
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, FetchFailure, NotSpoken
 from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.fetch.wires import (
@@ -36,12 +36,12 @@ TRANSACTIONAL = 16
 
 def wanted(
     first: int = 0, until: int = 10_000, *, chunk_records: int = 1_000, most_bytes: int = 2**24
-) -> Wanted:
-    return Wanted(first, until, True, True, chunk_records, most_bytes)
+) -> WantedOffsets:
+    return WantedOffsets(first, until, True, True, chunk_records, most_bytes)
 
 
 def delivered(
-    data: bytes, want: Wanted | None = None, aborted: Sequence[tuple[int, int]] = ()
+    data: bytes, want: WantedOffsets | None = None, aborted: Sequence[tuple[int, int]] = ()
 ) -> list[Delivered]:
     found = as_bytes(data)
     return list(deliver(survey(found, 0, len(found)), want or wanted(), aborted, found))
