@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
-import requests
-
+from kbq_assets.adapters.http import HttpClient, NoReply, Reply
 from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, ConnectionLost
+from kbq_assets.core.errors import ConfigurationError
 
 #: A token is used for this share of its life: brokers' clocks differ, and a login takes a moment.
 _SHARE_OF_LIFE: Final = 0.8
-#: An identity provider's answer is a few kilobytes.
-_MOST_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -56,42 +57,47 @@ class Tokens:
             return self._token
 
     def _fetch(self, asked_at: float) -> tuple[str, float]:
-        status, document = self._answer()
-        token = document.get("access_token") if isinstance(document, dict) else None
-        if status != requests.codes.ok or not isinstance(token, str) or not token:
-            error = document.get("error") if isinstance(document, dict) else None
-            reason = f": {error}" if isinstance(error, str) else ""
+        reply = self._ask()
+        document = reply.json if isinstance(reply.json, dict) else {}
+        token = document.get("access_token")
+        if reply.status != 200 or not isinstance(token, str) or not token:
+            error = document.get("error")
+            reason = f": {error[:200]}" if isinstance(error, str) else ""
             raise AuthenticationRefused(
-                f"Authentication failed: the token endpoint answered {status} without a token{reason[:200]}"
+                f"Authentication failed: the token endpoint answered {reply.status} without a token{reason}"
             )
         return token, _expiry(token, document, asked_at)
 
-    def _answer(self) -> tuple[int, Any]:
+    def _ask(self) -> Reply:
         endpoint = self._endpoint
         form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
+        client = base64.b64encode(f"{endpoint.client_id}:{endpoint.client_secret}".encode()).decode()
+        headers = {
+            "Accept": "application/json",
+            "Authorization": f"Basic {client}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         try:
-            with requests.post(
-                endpoint.url,
-                data=form,
-                auth=(endpoint.client_id, endpoint.client_secret),
-                headers={"Accept": "application/json"},
-                timeout=endpoint.seconds,
-                verify=endpoint.ca_location or True,
-                allow_redirects=False,  # credentials go to the configured host only
-                stream=True,
-            ) as response:
-                body = response.raw.read(_MOST_BYTES, decode_content=True)
-                return response.status_code, _parsed(body)
-        except (requests.RequestException, OSError) as error:
-            # The error's own text may repeat an address with a password.
-            raise ConnectionLost(f"the token endpoint does not answer: {type(error).__name__}") from None
+            http = HttpClient(endpoint.seconds, _trusted(endpoint.ca_location))
+            # Credentials go to the configured host only, so no redirection is followed.
+            return http.send("POST", endpoint.url, urlencode(form).encode(), headers, redirects=False)
+        except NoReply as error:
+            raise ConnectionLost(f"the token endpoint does not answer: {error}") from None
 
 
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+def _trusted(location: str) -> ssl.SSLContext | None:
+    """The authorities of a file or folder; None for the machine's. Raises ConfigurationError."""
+    if not location:
         return None
+    is_folder = os.path.isdir(location)
+    try:
+        return ssl.create_default_context(
+            cafile=None if is_folder else location, capath=location if is_folder else None
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"the Kafka option https.ca.location: {type(error).__name__}: {error}", next_step="check the path"
+        ) from None
 
 
 def _expiry(token: str, document: dict[str, Any], asked_at: float) -> float:
@@ -108,7 +114,7 @@ def _claims(token: str) -> dict[str, Any]:
     if len(parts) < 2:
         return {}
     try:
-        claims = _parsed(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except ValueError:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
