@@ -100,7 +100,7 @@ class GcsObjectStore:
         while True:
             page = self._calls.json(self._page(prefix, start_after, token))
             for item in page.get("items", ()):
-                entry = self._entry(item)
+                entry = _entry(item["name"].removeprefix(self._prefix), item)
                 # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
                 if entry.path > start_after and not entry.path.endswith("/"):
                     yield entry
@@ -216,12 +216,6 @@ class GcsObjectStore:
             parameters["pageToken"] = token
         return Call(intent, "GET", f"{self._calls.bucket_url(self._bucket)}/o", parameters)
 
-    def _entry(self, item: Mapping[str, str]) -> ObjectEntry:
-        path = item["name"].removeprefix(self._prefix)
-        return ObjectEntry(
-            path, int(item["size"]), _whole_seconds_ms(item["updated"]), int(item["generation"])
-        )
-
     def _put_file(self, path: str, data: bytes) -> StoredFile:
         answer = self._put("write", path, data, 0)
         return StoredFile(path, int(answer["size"]), answer["crc32c"])
@@ -259,3 +253,7 @@ def _multipart(boundary: str, metadata: Mapping[str, str], data: bytes) -> bytes
 def _whole_seconds_ms(time: str) -> int:
     """Example: ``2026-11-21T14:30:30.510346Z``."""
     return int(datetime.fromisoformat(f"{time[:19]}+00:00").timestamp()) * 1000
+
+
+def _entry(path: str, item: Mapping[str, str]) -> ObjectEntry:
+    return ObjectEntry(path, int(item["size"]), _whole_seconds_ms(item["updated"]), int(item["generation"]))

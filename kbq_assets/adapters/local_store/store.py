@@ -186,7 +186,8 @@ class LocalObjectStore:
         self._make_folder(parent)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
-        self._sync(parent)
+        if self._durable:
+            _sync(parent)
 
     def _unlink(self, path: str) -> None:
         file = self._file(path)
@@ -216,7 +217,8 @@ class LocalObjectStore:
     def _sync_folder(self, operation: str, path: str, folder: str) -> None:
         """Make a new or removed name durable. Raises UnknownOutcome: it is visible, but may not survive."""
         try:
-            self._sync(folder)
+            if self._durable:
+                _sync(folder)
         except (FileNotFoundError, NotADirectoryError):
             return  # the folder itself is gone
         except OSError as error:
@@ -224,15 +226,6 @@ class LocalObjectStore:
                 f"{operation} {path}: it may not be on the disk: {error.strerror}",
                 next_step="check the disk",
             ) from error
-
-    def _sync(self, folder: str) -> None:
-        if not self._durable:
-            return
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class _Writer:
@@ -279,3 +272,12 @@ def _taken(path: str, file: str) -> OSError | PreconditionFailed:
     if os.path.isdir(file) or not os.path.lexists(file):
         return IsADirectoryError(errno.EISDIR, f"a folder stands in the way of {path}")
     return PreconditionFailed(f"{path} exists", next_step=_READ_AGAIN)
+
+
+def _sync(folder: str) -> None:
+    """Write a folder's names to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -213,7 +213,7 @@ class LocalStack:
                     if time.monotonic() - begun > READY_SECONDS:
                         raise Unavailable(
                             f"{service.service} does not serve after {READY_SECONDS:.0f} s: {problem}",
-                            next_step=f"see {self._log(service)}; then: kbq local down",
+                            next_step=f"see {_log(self.home, service)}; then: kbq local down",
                         )
                     time.sleep(0.1)
         seconds = time.monotonic() - begun
@@ -221,7 +221,7 @@ class LocalStack:
 
     def _require_alive(self, service: Kafka | Registry) -> None:
         if find_daemon(service.service, self.home) is None:
-            log = self._log(service)
+            log = _log(self.home, service)
             raise Unavailable(
                 f"{service.service} ended while starting; the end of {log}:\n{last_lines(log)}",
                 next_step="fix the cause and run kbq local up again",
@@ -238,13 +238,10 @@ class LocalStack:
         }
         replace_text(self.endpoints_path, json.dumps(endpoints, indent=2) + "\n")
 
-    def _log(self, service: Kafka | Registry) -> Path:
-        return self.home / "logs" / f"{service.service}.log"
-
     def _status(self, service: Kafka | Registry) -> ServiceStatus:
         process = find_daemon(service.service, self.home)
         record = read_record(service.service, self.home)
-        common = (service.address, service.port, self._log(service))
+        common = (service.address, service.port, _log(self.home, service))
         if process is None:
             state = ServiceState.STOPPED if record is None else ServiceState.DEAD
             return ServiceStatus(service.service, state, *common)
@@ -259,3 +256,7 @@ def _user_ivy_settings() -> Path | None:
     """The user's own Ivy settings file, if it exists."""
     path = Path.home() / ".ivy2" / "ivysettings.xml"
     return path if path.is_file() else None
+
+
+def _log(home: Path, service: Kafka | Registry) -> Path:
+    return home / "logs" / f"{service.service}.log"

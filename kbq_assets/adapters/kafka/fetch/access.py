@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
 from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, OAUTHBEARER, Login
+from kbq_assets.adapters.kafka.fetch.tls import Tls
 from kbq_assets.adapters.kafka.fetch.tokens import TokenEndpoint, Tokens
 from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError
@@ -74,44 +73,14 @@ class Access:
 
     client_id: str
     bootstrap: tuple[BrokerAddress, ...]
-    tls: bool = False
+    tls: Tls | None = None
     login: Login | None = None
-    ca_location: str = ""
-    ca_pem: str = field(default="", repr=False)
-    certificate: str = ""
-    key: str = ""
-    key_password: str = field(default="", repr=False)
-    verifies_certificate: bool = True
-    verifies_host: bool = True
     connect_seconds: float = 30.0
     answer_seconds: float = 60.0
     wait_seconds: float = 0.5
     fetch_bytes: int = _FETCH_BYTES
     most_bytes: int = 256 * 1024 * 1024
     """Limit of one answer, and of one unpacked batch."""
-
-    def context(self) -> ssl.SSLContext:
-        """The TLS context. Raises ConfigurationError for files that are unreadable or not certificates."""
-        location = self.ca_location or None
-        is_folder = os.path.isdir(self.ca_location)
-        try:
-            context = ssl.create_default_context(
-                cafile=None if is_folder else location,
-                capath=location if is_folder else None,
-                cadata=self.ca_pem or None,
-            )
-            if self.certificate:
-                # A function, since OpenSSL would ask at the terminal for a missing password.
-                context.load_cert_chain(self.certificate, self.key or None, lambda: self.key_password)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"the Kafka options ssl.*: {type(error).__name__}: {error}",
-                next_step="check ssl.ca.location, ssl.certificate.location, ssl.key.location, ssl.key.password",
-            ) from None
-        context.check_hostname = self.verifies_host and self.verifies_certificate
-        if not self.verifies_certificate:
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
 
 def not_spoken(options: Mapping[str, str]) -> str:
@@ -150,11 +119,7 @@ def access_of(client: Mapping[str, str]) -> Access:
     login = None
     if protocol.startswith("sasl"):
         login = _login(client)
-    return Access(
-        client_id=client.get("client.id", "kbq"),
-        bootstrap=parse_servers(client["bootstrap.servers"]),
-        tls=protocol.endswith("ssl"),
-        login=login,
+    tls = Tls(
         ca_location=_value(client, "ssl.ca.location", ""),
         ca_pem=client.get("ssl.ca.pem", ""),
         certificate=client.get("ssl.certificate.location", ""),
@@ -162,6 +127,12 @@ def access_of(client: Mapping[str, str]) -> Access:
         key_password=client.get("ssl.key.password", ""),
         verifies_certificate=_value(client, "enable.ssl.certificate.verification", "true"),
         verifies_host=_value(client, "ssl.endpoint.identification.algorithm", "https"),
+    )
+    return Access(
+        client_id=client.get("client.id", "kbq"),
+        bootstrap=parse_servers(client["bootstrap.servers"]),
+        tls=tls if protocol.endswith("ssl") else None,
+        login=login,
         connect_seconds=_value(client, "socket.connection.setup.timeout.ms", "30000") / 1000,
         answer_seconds=_value(client, "socket.timeout.ms", "60000") / 1000,
         wait_seconds=_value(client, "fetch.wait.max.ms", "500") / 1000,

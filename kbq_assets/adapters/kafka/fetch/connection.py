@@ -121,10 +121,10 @@ class Connection:
             plain = socket.create_connection((self.node.host, self.node.port), timeout=seconds)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not self._access.tls:
+            if self._access.tls is None:
                 return plain
             with _failures(self.node):
-                return self._access.context().wrap_socket(plain, server_hostname=self.node.host)
+                return self._access.tls.context().wrap_socket(plain, server_hostname=self.node.host)
         except BaseException:
             plain.close()
             raise

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import ssl
 import threading
 import time
@@ -18,6 +17,7 @@ from urllib.parse import urlencode
 
 from kbq_assets.adapters.http import HttpClient, NoReply, Reply
 from kbq_assets.adapters.kafka.fetch.errors import AuthenticationRefused, ConnectionLost
+from kbq_assets.adapters.kafka.fetch.tls import trust
 from kbq_assets.core.errors import ConfigurationError
 
 #: A token is used for this share of its life: brokers' clocks differ, and a login takes a moment.
@@ -87,13 +87,8 @@ class Tokens:
 
 def _trusted(location: str) -> ssl.SSLContext | None:
     """The authorities of a file or folder; None for the machine's. Raises ConfigurationError."""
-    if not location:
-        return None
-    is_folder = os.path.isdir(location)
     try:
-        return ssl.create_default_context(
-            cafile=None if is_folder else location, capath=location if is_folder else None
-        )
+        return trust(location) if location else None
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"the Kafka option https.ca.location: {type(error).__name__}: {error}", next_step="check the path"

@@ -133,8 +133,9 @@ def test_words_mean_what_they_mean_to_librdkafka(name: str, value: str) -> None:
     except KafkaException:
         assert not_spoken(options) == name
         return
-    access = access_of({**SERVERS, **options})
-    changed, other = access.verifies_certificate, access.verifies_host
+    tls = access_of({**SERVERS, **options}).tls
+    assert tls is not None
+    changed, other = tls.verifies_certificate, tls.verifies_host
     if name.startswith("ssl"):
         changed, other = other, changed
     assert (changed, other) == (value.lower() in ("true", "t", "1", "https"), True)
@@ -154,7 +155,8 @@ def test_authorities_are_trusted_from_a_file_or_a_folder(kind: str, tmp_path: Pa
         "empty folder": folder,
     }[kind]
     access = access_of({**SERVERS, "security.protocol": "ssl", "ssl.ca.location": str(location)})
-    assert trusts(access.context(), certificates) == (kind in ("file", "folder"))
+    assert access.tls is not None
+    assert trusts(access.tls.context(), certificates) == (kind in ("file", "folder"))
 
 
 def hashed_name(certificate: Path) -> str:
@@ -190,8 +192,8 @@ def test_secrets_are_not_in_its_repr() -> None:
         "ssl.key.password": "open-sesame",
     }
     access = access_of({**SERVERS, **options})
-    assert access.login is not None
-    assert access.login.password == access.key_password == "open-sesame"
+    assert access.login is not None and access.tls is not None
+    assert access.login.password == access.tls.key_password == "open-sesame"
     assert "open-sesame" not in repr(access)
 
 
