@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets_tests.sources import parse_source
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCES = sorted((REPOSITORY / "kbq_assets").rglob("*.py"))
 # The composition root hands the environment in; the others read what is not KBQ's to name: JAVA_HOME and PATH.
@@ -33,7 +35,7 @@ def name_of(path: Path) -> str:
 
 
 def imported_packages(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse_source(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -6,6 +6,7 @@ in Dagster follows.
 
 # Pydantic reads the annotations of fields: no postponed annotations here.
 
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -87,6 +88,8 @@ class _Opened:
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._open = ExitStack()
+        # Closed in order with this object, or when the process ends: not one by one by the garbage collector.
+        weakref.finalize(self, self._open.close)
 
     def storage(self, role: Role) -> Any:
         """The client of extraction, or of loading and cleaning."""

@@ -13,6 +13,7 @@ import pytest
 
 import kbq_assets
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
+from kbq_assets_tests.sources import parse_source
 
 SOURCES = Path(kbq_assets.__file__).parent
 
@@ -20,7 +21,7 @@ SOURCES = Path(kbq_assets.__file__).parent
 def private_imports() -> Iterator[tuple[str, str, str]]:
     """File, module and name of everything imported from below an underscore of Dagster's."""
     for file in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse_source(file)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster._"):
                 yield from ((file.name, node.module or "", alias.name) for alias in node.names)
 

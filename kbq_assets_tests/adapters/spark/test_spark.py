@@ -26,6 +26,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets_tests.sources import parse_source
 
 PACKAGE = Path(kbq_assets.__file__).parent
 #: What runs in workers; the catalogue is read by drivers.
@@ -46,7 +47,7 @@ MODULE = "spark.python.daemon.module"
 
 def imported(path: Path) -> Iterator[str]:
     """Names that a module imports, with their packages."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse_source(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
