@@ -48,18 +48,18 @@ def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         shown, _, start = (context.cursor or "").partition(" ")
         asked_ms = steps.deployment.clock.now_ms()
         try:
-            look = extractor.poll(start)
+            polled = extractor.poll(start)
         except TransientError as error:
             return _skip(context, error.message)
-        stops = [stop for plan in look.answers for stop in plan.stops]
-        seen = _digest(map(str, stops)) if look.complete else shown
-        reason = None if has_work(look.answers[-1]) else idle_reason(stops, look.complete)
+        stops = [stop for plan in polled.answers for stop in plan.stops]
+        seen = _digest(map(str, stops)) if polled.complete else shown
+        reason = None if has_work(polled.answers[-1]) else idle_reason(stops, polled.complete)
         if reason is not None:
-            extractor.mark_ends(look.answers, asked_ms)
+            extractor.mark_ends(polled.answers, asked_ms)
         return dg.SensorResult(
             run_requests=[dg.RunRequest()] if reason is None else [],
             skip_reason=reason,
-            cursor=f"{seen} {look.start}",
+            cursor=f"{seen} {polled.start}",
             asset_events=[] if seen == shown else [check_events.stops_check(key, stops)],
         )
 

@@ -165,7 +165,7 @@ def poll_loads(
     blocks: FindBlocks | None = None,
 ) -> PendingLoads:
     """What a load would work on. ``start`` is the first page; the other arguments are those of `load.plan`."""
-    flights = tuple(_flights(cache))
+    in_flight = tuple(_jobs_in_flight(cache))
     sizes = {
         path: entry.size for prefix in (COMMITS, BACKLOG) for path, entry in cache.listing(prefix).items()
     }
@@ -176,7 +176,7 @@ def poll_loads(
         return tuple(sorted(file.path for batch in batches for file in batch.files))
 
     polled = poll_pages(list(pages(sizes, start, page_bytes)), ask, bool, monotonic)
-    return PendingLoads((*flights, *polled.answers[-1]), polled.start, polled.complete)
+    return PendingLoads((*in_flight, *polled.answers[-1]), polled.start, polled.complete)
 
 
 def poll_records(
@@ -201,7 +201,7 @@ def has_work(plan: ExtractionPlan) -> bool:
     return bool(plan.units or plan.creations or plan.additions or plan.gaps)
 
 
-def _flights(cache: StateCache) -> Iterator[str]:
+def _jobs_in_flight(cache: StateCache) -> Iterator[str]:
     """Job ids that tables wait for. Parked tables wait for an operator first."""
     listed = cache.listing(TABLES)
     paths = sorted(listed.keys() - {TABLE_REGISTRY})

@@ -11,7 +11,7 @@ from typing import Any, Final
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.protocol import BrokerAddress
 from kbq_assets.adapters.kafka.fetch.sasl import MECHANISMS, OAUTHBEARER, Login
-from kbq_assets.adapters.kafka.fetch.tls import Tls
+from kbq_assets.adapters.kafka.fetch.tls import BrokerTls
 from kbq_assets.adapters.kafka.fetch.tokens import TokenEndpoint, Tokens
 from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError
@@ -73,7 +73,7 @@ class Access:
 
     client_id: str
     bootstrap: tuple[BrokerAddress, ...]
-    tls: Tls | None = None
+    tls: BrokerTls | None = None
     login: Login | None = None
     connect_seconds: float = 30.0
     answer_seconds: float = 60.0
@@ -119,7 +119,7 @@ def access_of(client: Mapping[str, str]) -> Access:
     login = None
     if protocol.startswith("sasl"):
         login = _login(client)
-    tls = Tls(
+    tls = BrokerTls(
         ca_location=_value(client, "ssl.ca.location", ""),
         ca_pem=client.get("ssl.ca.pem", ""),
         certificate=client.get("ssl.certificate.location", ""),

@@ -10,7 +10,7 @@ from kbq_assets.core.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
-class Tls:
+class BrokerTls:
     """Files and checks of a TLS connection. ``ca_location``: a file or folder of authorities, "" for the machine's."""
 
     ca_location: str = ""
