@@ -16,7 +16,7 @@ def rows_of_json(text: str, decisions: Iterable[Decision] = ()) -> str:
     """The Avro schema, with each property's ``description`` and ``pii``; "" if the text is not JSON."""
     try:
         schema = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""  # `kbq catalog validate` reports it
     inferred = InferredSchema().grown_by(declared(schema))
     made = avro_schema(inferred, event_time=False)
@@ -51,7 +51,7 @@ class _Notes:
             self.write(type_[1] if isinstance(type_, list) else type_, column.inferred, inner, path)
 
     def _parts(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
-        return [part for schema in schemas for part in parts(schema, self._root)]
+        return [*parts(schemas, self._root)]
 
     def _attributes(
         self, inferred: InferredType, schemas: Iterable[Mapping[str, Any]], path: str

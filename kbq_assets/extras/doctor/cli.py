@@ -258,7 +258,7 @@ def _missing_fields(latest: LatestSchema | None, decisions: Sequence[Decision]) 
 
     if latest is None or latest.has_references:
         return []
-    with contextlib.suppress(KbqError, ValueError):
+    with contextlib.suppress(KbqError, ValueError, RecursionError):
         if latest.schema_type == "AVRO":
             return undeclared_in_avro(json.loads(latest.schema), decisions)
         if latest.schema_type == "JSON":

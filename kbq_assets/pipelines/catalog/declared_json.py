@@ -35,7 +35,7 @@ def with_declared(
         return entry, ()
     try:
         schema = json.loads(files.schemas[path])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return entry, (CatalogProblem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}"),)
     problems = tuple(_problems(entry, own_decisions(entry, files), path, schema))
     if problems or entry.encoding != "json":

@@ -23,7 +23,7 @@ def json_problems(path: str, text: str, part: str, time_fields: str) -> Iterator
     """Mistakes in a JSON Schema: not JSON, values that are not objects, times without a format."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield CatalogProblem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
         return
     if part == "value" and "RECORD" not in declared(document).kinds:

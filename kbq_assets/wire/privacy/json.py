@@ -34,15 +34,17 @@ class UndecidedField(Exception):
 
 @dataclass
 class _Place:
-    """A known field. ``decided``: whether it, or a field in it, has a decision."""
+    """A known field. ``decided``: whether it, or a field in it, has a decision. ``like`` are places of a schema whose
+    fields are known here, too: the field contains itself."""
 
     decision: Decision | None = None
     fields: dict[str, _Place] = field(default_factory=dict)
     decided: bool = False
+    like: list[Seen] = field(default_factory=list)
 
     def find(self, key: str) -> _Place | None:
         """The field of a key, which may be a dotted path itself."""
-        found = self.fields.get(key)
+        found = self.fields.get(key) or self._find_alike(key)
         if found is not None or "." not in key:
             return found
         first, _, rest = key.partition(".")
@@ -50,6 +52,10 @@ class _Place:
         if inner is None or inner.decision is not None:
             return inner
         return inner.find(rest)
+
+    def _find_alike(self, key: str) -> _Place | None:
+        alike = {id(each): each for seen in self.like for each in seen.alike() if key in each.fields}
+        return _Place(like=[each.fields[key] for each in alike.values()]) if alike else None
 
 
 class JsonRedactor:
@@ -127,6 +133,7 @@ def _declare(place: _Place, seen: Seen) -> None:
         _declare(place.fields.setdefault(key, _Place()), inner)
     if seen.item is not None:
         _declare(place, seen.item)
+    place.like += seen.again
 
 
 def _shown(path: str, key: str) -> str:

@@ -167,7 +167,7 @@ class JsonColumns:
             schema = json.loads(found.schema) if found.schema_type == "JSON" else None
         except NotFound:
             return rejected(Reason.UNKNOWN_SCHEMA)
-        except ValueError:
+        except (ValueError, RecursionError):
             schema = None
         if schema is None:
             return rejected(Reason.UNSTAGEABLE_SCHEMA)

@@ -103,6 +103,24 @@ def test_declared_fields_are_known() -> None:
         made({"any": {"more": 1}})
 
 
+def test_a_field_that_contains_itself_is_known_at_any_depth() -> None:
+    node = {"properties": {"v": {}, "inner": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+    made = redactor("root.v:drop", "stop")
+    made.declare(declared({"$defs": {"node": node}, "properties": {"root": {"$ref": "#/$defs/node"}}}))
+    document: Any = {"v": 5}
+    for _ in range(20):
+        document = {"v": 5, "inner": [document]}
+    assert json.dumps(made({"root": document})).count("5") == 20
+    for unknown in ({"x": 1}, {"inner": [{"inner": [{"x": 1}]}]}):
+        with pytest.raises(UndecidedField, match="'x' in root"):
+            made({"root": unknown})
+
+
+def test_a_tag_in_a_field_that_contains_itself_is_that_field_s() -> None:
+    node = {"properties": {"v": {"pii": "HIGH"}, "next": {"$ref": "#"}}}
+    assert tagged(node) == ["v", "next"]
+
+
 def test_tags_of_a_schema_are_found_through_lists_and_references() -> None:
     assert tagged(SCHEMA) == ["homes.street"]
 

@@ -12,6 +12,7 @@ import pytest
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.json.inference import REST, InferredSchema
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.wire.chunk import Chunk, RawRecord
@@ -179,6 +180,27 @@ def test_a_json_schema_s_columns_are_there_from_the_start() -> None:
     assert bench.commit().partitions[0].totals.errors == 2
     bench.load()
     assert bench.reconcile().accounted
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"properties": {"a": {"type": ["integer", {"type": "object"}, ["x"]]}}}',
+        '{"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}, "c": {"$ref": "#"}, "d": {"$ref": "#"}}}',
+        '{"properties": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}",
+        '{"type": "\\ud800", "properties": {"\\ud800": {"type": "string"}}, "$ref": "#/\\ud800"}',
+    ],
+)
+def test_no_json_schema_stops_another_one_s_records(schema: str) -> None:
+    bench = Bench(
+        TopicSettings.of(dataset="d", table="t", format="json_schema", restart="manual"), partitions=2
+    )
+    bench.registry.documents = {7: schema, 8: json.dumps(CUSTOMER)}
+    bench.kafka.produce(TopicPartition(TOPIC, 1), framed(7, {"a": 1}), timestamp=1000)
+    produce(bench, framed(8, {"score": 1}))
+    stops = bench.extract().stops
+    assert [stop.reason for stop in stops] in ([], ["unstageable_schema"])
+    assert [row["score"] for row in rows(bench)] == [1.0]
 
 
 @pytest.mark.parametrize(("schema_id", "reason"), [(99, "unknown_schema"), (1, "unstageable_schema")])

@@ -6,10 +6,12 @@ Values decide what it leaves open (no type, alternatives of several types, patte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kbq_assets.core.topics.json.inference import MAX_LEVELS, Seen
+from kbq_assets.core.topics.json.inference import MAX_LEVELS, MOST_COLUMNS, Seen
 
 _KINDS: Final[Mapping[str, str]] = {
     "boolean": "BOOL",
@@ -21,45 +23,74 @@ _KINDS: Final[Mapping[str, str]] = {
     "null": "NULL",
 }
 
+#: Parts that a walk visits, at several for each column. Deeper fields are JSON columns then.
+_MOST_PARTS: Final = 4 * MOST_COLUMNS
+
 
 def declared(schema: Any) -> Seen:
-    """The values that a schema declares, as if they had been seen."""
-    seen = Seen()
-    _declare(seen, schema, schema, 1)
-    return seen
+    """The values that a schema declares, as if they had been seen. A field that contains itself is one JSON column,
+    and so is a field behind more parts than a table could use."""
+    return _declared(schema, tests=False)
 
 
-def _declare(seen: Seen, schema: Any, root: Any, level: int, *, tests: bool = False) -> None:
-    if level > MAX_LEVELS:
-        return
-    for each in parts(schema, root, tests=tests):
-        kinds = _types(each)
-        seen.kinds.update(kinds)
-        if "RECORD" in kinds:
-            for key, inner in _mapping(each.get("properties")).items():
-                _declare(seen.fields.setdefault(str(key), Seen()), inner, root, level + 1, tests=tests)
-        if "LIST" in kinds and isinstance(each.get("items"), Mapping):
-            seen.item = seen.item or Seen()
-            _declare(seen.item, each["items"], root, level + 1, tests=tests)
+def _declared(schema: Any, *, tests: bool) -> Seen:
+    root = Seen()
+    for place, part, ends in _walk(schema, root, tests=tests):
+        place.seen.kinds.update({"JSON"} if ends else _types(part))
+    return root
 
 
 def tagged(schema: Any) -> list[str]:
     """Dotted paths of fields with the tag ``"pii": "HIGH"``."""
-    return list(dict.fromkeys(_tagged(schema, schema, "", 1)))
+    tags = _Tags(schema)
+    return list(
+        dict.fromkeys(
+            place.path
+            for place, part, ends in _walk(schema, Seen(), tests=True)
+            if place.path and (_is_high(part) or tags.any_in([part] if ends else _pathless(part)))
+        )
+    )
 
 
-def _tagged(schema: Any, root: Any, place: str, level: int) -> Iterable[str]:
-    if not isinstance(schema, Mapping):
-        return
-    if level > MAX_LEVELS:
-        yield from [place] if _has_tag(schema, root, set()) else []
-        return
-    for each in parts(schema, root, tests=True):
-        if place and (_is_high(each) or _has_tag(_pathless(each), root, set())):
-            yield place
-        for key, inner in _mapping(each.get("properties")).items():
-            yield from _tagged(inner, root, f"{place}.{key}".lstrip("."), level + 1)
-        yield from _tagged(each.get("items"), root, place, level + 1)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A schema of a field. ``above`` are the parts that lead to it, by identity, with the fields that they describe."""
+
+    seen: Seen
+    schema: Any
+    path: str = ""
+    above: Mapping[int, Seen] = field(default_factory=dict)
+
+    def inside(self, part: Mapping[str, Any]) -> Iterable[_Place]:
+        """The schemas of fields and items that a part has."""
+        above = {**self.above, id(part): self.seen}
+        for key, inner in _mapping(part.get("properties")).items():
+            seen = self.seen.fields.setdefault(str(key), Seen())
+            yield _Place(seen, inner, f"{self.path}.{key}".lstrip("."), above)
+        if isinstance(part.get("items"), Mapping):
+            self.seen.item = self.seen.item or Seen()
+            yield _Place(self.seen.item, part["items"], self.path, above)
+
+
+def _walk(schema: Any, seen: Seen, *, tests: bool) -> Iterator[tuple[_Place, Mapping[str, Any], bool]]:
+    """Each part of each field, level by level, and whether the walk goes no deeper there. It adds the fields to
+    ``seen``."""
+    todo, fields, steps = deque([_Place(seen, schema)]), 0, 0
+    while todo:
+        place = todo.popleft()
+        for part in parts([place.schema], schema, tests=tests):
+            steps, more = steps + 1, len(_mapping(part.get("properties"))) + ("items" in part)
+            again = place.above.get(id(part))
+            is_too_much = bool(place.above) and (fields + more > MOST_COLUMNS or steps > _MOST_PARTS)
+            ends = again is not None or is_too_much or len(place.above) == MAX_LEVELS
+            yield place, part, ends
+            if not ends:
+                fields += more
+                todo += place.inside(part)
+            elif again is not None:
+                place.seen.again += [again] if again not in place.seen.again else []
+            elif is_too_much:
+                break  # a tag in further parts is inside this one
 
 
 def _pathless(schema: Mapping[str, Any]) -> list[Any]:
@@ -80,34 +111,49 @@ _NOT_PATHLESS: Final = frozenset(
 
 def tags_any_name(schema: Any) -> bool:
     """Whether the schema tags fields that it does not name: no decision can name them either."""
+    tags = _Tags(schema)
     return any(
-        _has_tag([part.get(key) for key in _ANY_NAME], schema, set())
-        for part in parts(schema, schema, tests=True)
+        tags.any_in(part.get(key) for key in _ANY_NAME) for part in parts([schema], schema, tests=True)
     )
 
 
 _ANY_NAME: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
 
 
-def _has_tag(value: Any, root: Any, followed: set[str]) -> bool:
-    """Whether a schema has a tag at any depth. ``followed`` are references without one."""
-    if isinstance(value, list):
-        return any(_has_tag(each, root, followed) for each in value)
-    if not isinstance(value, Mapping):
-        return False
-    reference = value.get("$ref")
-    if isinstance(reference, str) and reference not in followed:
-        followed.add(reference)
-        if _has_tag(_at(root, reference), root, followed):
-            return True
-    return _is_high(value) or any(_has_tag(each, root, followed) for each in value.values())
+class _Tags:
+    """The objects and lists of a document that have a tag at any depth, also behind references."""
+
+    def __init__(self, root: Any) -> None:
+        around, found, left = defaultdict[int, list[int]](list), list[int](), [root]
+        known = set[int]()
+        while left:
+            node = left.pop()
+            if not isinstance(node, Mapping | list) or id(node) in known:
+                continue
+            known.add(id(node))
+            inside = [*(node.values() if isinstance(node, Mapping) else node), *_referred(node, root)]
+            if isinstance(node, Mapping) and _is_high(node):
+                found.append(id(node))
+            for each in inside:
+                around[id(each)].append(id(node))
+            left += inside
+        self._tagged = set[int]()
+        while found:
+            each = found.pop()
+            if each not in self._tagged:
+                self._tagged.add(each)
+                found += around[each]
+
+    def any_in(self, values: Iterable[Any]) -> bool:
+        """Whether one of the document's values has a tag inside."""
+        return any(isinstance(each, Mapping | list) and id(each) in self._tagged for each in values)
 
 
 def has_tag(text: str) -> bool:
     """Whether a JSON Schema or an Avro schema tags anything as personal. Protobuf has no tags."""
     try:
         left = [json.loads(text)]
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     while left:
         value = left.pop()
@@ -126,36 +172,34 @@ def _is_high(schema: Mapping[str, Any]) -> bool:
 
 def undeclared(schema: Any, paths: Iterable[str]) -> list[str]:
     """The dotted paths that lead nowhere: an object declares properties, but not this one."""
-    seen = Seen()
-    _declare(seen, schema, schema, 1, tests=True)
+    seen = _declared(schema, tests=True)
     return [path for path in paths if not _leads(seen, path.split("."))]
 
 
 def _leads(seen: Seen, names: list[str]) -> bool:
-    while seen.item is not None and not seen.fields:
-        seen = seen.item
-    if not names or not seen.fields:
-        return True
-    return names[0] in seen.fields and _leads(seen.fields[names[0]], names[1:])
+    places = [each for each in seen.alike() if each.fields]
+    return (
+        not names
+        or not places
+        or any(_leads(each.fields[names[0]], names[1:]) for each in places if names[0] in each.fields)
+    )
 
 
-def parts(schema: Any, root: Any, *, tests: bool = False) -> Iterable[Mapping[str, Any]]:
-    """A schema and its parts in the document ``root``: references, all of, alternatives, and conditional parts. With
-    ``tests``, conditions too: they name fields without their types."""
-    return _parts(schema, root, tests, 0) if isinstance(schema, Mapping) else ()
-
-
-def _parts(schema: Mapping[str, Any], root: Any, tests: bool, hops: int) -> Iterable[Mapping[str, Any]]:
-    yield schema
-    if hops < MAX_LEVELS:
-        for each in _made_of(schema, root, tests):
-            if isinstance(each, Mapping):
-                yield from _parts(each, root, tests, hops + 1)
+def parts(schemas: Iterable[Any], root: Any, *, tests: bool = False) -> Iterator[Mapping[str, Any]]:
+    """Schemas and their parts in the document ``root``, each once: references, all of, alternatives, and conditional
+    parts. With ``tests``, conditions too: they name fields without their types."""
+    left, known = [*schemas][::-1], set[int]()
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping) and id(part) not in known:
+            known.add(id(part))
+            yield part
+            left += [*_made_of(part, root, tests)][::-1]
 
 
 def _made_of(schema: Mapping[str, Any], root: Any, tests: bool) -> Iterable[Any]:
-    if isinstance(schema.get("$ref"), str):
-        yield _at(root, schema["$ref"])
+    yield from _referred(schema, root)
+    yield from _sequence(schema.get("type"))  # draft 3: alternatives among the names of types
     for key in ("allOf", "anyOf", "oneOf"):
         yield from _sequence(schema.get(key))
     for key in ("if", "then", "else") if tests else ("then", "else"):
@@ -164,12 +208,17 @@ def _made_of(schema: Mapping[str, Any], root: Any, tests: bool) -> Iterable[Any]
         yield from _mapping(schema.get(key)).values()
 
 
+def _referred(schema: Any, root: Any) -> Iterable[Any]:
+    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+    return [_at(root, reference)] if isinstance(reference, str) else ()
+
+
 def _types(schema: Mapping[str, Any]) -> set[str]:
     type_ = schema.get("type")
     names = [type_] if isinstance(type_, str) else _sequence(type_)
     if not names and isinstance(schema.get("properties"), Mapping):
         names = ["object"]
-    return {_KINDS[name] for name in names if name in _KINDS}
+    return {_KINDS[name] for name in names if isinstance(name, str) and name in _KINDS}
 
 
 def _at(root: Any, reference: str) -> Any:

@@ -94,14 +94,24 @@ class InferredSchema:
 
 
 class Seen:
-    """The kinds of values seen at one place, and what they contained."""
+    """The kinds of values seen at one place, and what they contained. The kind JSON, and places that this one is like
+    (``again``), come from schemas alone: a field that contains itself."""
 
-    __slots__ = ("fields", "item", "kinds")
+    __slots__ = ("again", "fields", "item", "kinds")
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
         self.fields: dict[str, Seen] = {}
         self.item: Seen | None = None
+        self.again: list[Seen] = []
+
+    def alike(self) -> list[Seen]:
+        """This place, its items' and those that it is like: a field of one is a field of all."""
+        found = [self]
+        for each in found:
+            inner = [*each.again, *([each.item] if each.item is not None else [])]
+            found += [one for one in inner if one not in found]
+        return found
 
     def add(self, value: object, level: int = 1) -> None:
         """Add a value."""
@@ -187,7 +197,7 @@ class _Growth:
     def _new_record(self, seen: Seen, level: int) -> InferredType | None:
         if level >= MAX_LEVELS or len(seen.fields) > MAX_FIELDS_AT_ONCE:
             return InferredType("JSON")
-        made = _Growth(self._room).record(InferredType("RECORD"), seen, level)
+        made = _Growth(self._room - 1).record(InferredType("RECORD"), seen, level)
         return made if made.fields else None
 
     def _new_list(self, seen: Seen, level: int) -> InferredType | None:
