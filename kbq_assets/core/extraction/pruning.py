@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, backlog_path, shard_of
@@ -17,11 +17,10 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 
 
 @dataclass(frozen=True)
-class BacklogChunk:
+class BacklogChunk(Stored):
     """Files of one window in a table's backlog (E7)."""
 
     files: tuple[StagedFile, ...]
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -45,7 +46,7 @@ HOUR_SCHEMA: Final = json.dumps(
 
 
 @dataclass(frozen=True)
-class TableHours:
+class TableHours(Stored):
     """A table's hours, in its state."""
 
     #: hours below this are complete; 0 if none is known to be
@@ -61,7 +62,6 @@ class TableHours:
     older_late: int = 0
     #: ranges of folded hours beyond ``until``, by first hour, with the hour after the last; they are never listed again
     unlisted: Mapping[int, int] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def late_rows(self) -> int:

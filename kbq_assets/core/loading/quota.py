@@ -7,16 +7,19 @@ wait in larger batches. A tenth is kept for retries.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from kbq_assets.core.protocol.codec import Stored
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True)
-class JobCounts:
+class JobCounts(Stored):
     """Jobs that a table submitted in the last day, per hour since 1970.
 
     All times are the store's, in ms since 1970. An hour counts until its last possible job is a day old.
@@ -29,7 +32,7 @@ class JobCounts:
         """With one more job, and without hours older than a day."""
         hours = {hour: count for hour, count in self.hours.items() if _end_ms(hour) > now_ms}
         this = now_ms // _HOUR_MS
-        return JobCounts({**hours, this: hours.get(this, 0) + 1}, now_ms)
+        return dataclasses.replace(self, hours={**hours, this: hours.get(this, 0) + 1}, last_ms=now_ms)
 
     def used(self, now_ms: int) -> int:
         """Jobs that count at ``now_ms``."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.loading.tables import Column, TableChange
+from kbq_assets.core.protocol.codec import Stored
 
 if TYPE_CHECKING:
     from kbq_assets.core.loading.table_state import TableState
@@ -25,7 +26,7 @@ _NAMED: Final = 30
 
 
 @dataclass(frozen=True)
-class SchemaChange:
+class SchemaChange(Stored):
     """A change of a table's schema."""
 
     #: the writer's schema that needed it
@@ -62,13 +63,14 @@ def note_change(state: TableState, change: TableChange, schema_id: int) -> Table
     named, loosened = list(dict.fromkeys(added))[:_NAMED], list(dict.fromkeys(relaxed))[:_NAMED]
     left_out = len(dict.fromkeys(added)) - len(named) + len(dict.fromkeys(relaxed)) - len(loosened)
     created = before.created or change.create
-    noted = SchemaChange(
-        schema_id,
-        created,
-        len(change.columns) if created else 0,
-        tuple(named),
-        tuple(loosened),
-        max(before.more, left_out),
+    noted = dataclasses.replace(
+        before,
+        schema_id=schema_id,
+        created=created,
+        columns=len(change.columns) if created else 0,
+        added=tuple(named),
+        relaxed=tuple(loosened),
+        more=max(before.more, left_out),
     )
     return dataclasses.replace(state, changing=noted)
 

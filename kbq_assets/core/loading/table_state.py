@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
@@ -22,7 +21,7 @@ from kbq_assets.core.protocol.totals import JobTotals
 
 
 @dataclass(frozen=True)
-class JobInFlight:
+class JobInFlight(codec.Stored):
     """The load job that a table waits for."""
 
     job_id: str
@@ -34,7 +33,6 @@ class JobInFlight:
     quarantined: tuple[QuarantinedFile, ...] = ()
     #: the id will be given up, and must be burned first (L3)
     burning: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -43,7 +41,7 @@ class JobInFlight:
 
 
 @dataclass(frozen=True)
-class QuarantinedFile:
+class QuarantinedFile(codec.Stored):
     """A file that no load job accepts, with the warehouse's error. Its copy is in ``quarantine/``."""
 
     file: StagedFile
@@ -51,7 +49,7 @@ class QuarantinedFile:
 
 
 @dataclass(frozen=True)
-class Parked:
+class Parked(codec.Stored):
     """Why a table waits for `kbq resume --table`."""
 
     reason: str
@@ -63,7 +61,7 @@ class Parked:
 
 
 @dataclass(frozen=True)
-class RowMismatch:
+class RowMismatch(codec.Stored):
     """A job whose output rows differ from its batch's (L4). It counts as loaded, is never repeated, and fails a
     check."""
 
@@ -73,7 +71,7 @@ class RowMismatch:
 
 
 @dataclass(frozen=True)
-class TableState:
+class TableState(codec.Stored):
     """`tables/<dataset>.<table>.json`."""
 
     uuid: str
@@ -104,7 +102,6 @@ class TableState:
     changing: SchemaChange | None = None
     #: recent changes of the table
     changes: tuple[SchemaChange, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
@@ -122,7 +119,7 @@ class TableState:
 
 
 @dataclass(frozen=True)
-class TableRegistry:
+class TableRegistry(codec.Stored):
     """`tables/_tables.json`: which table states exist (L6), and the uuid of each.
 
     The registry chooses the uuid before the state is created. Otherwise a late create could revive a state with another
@@ -131,7 +128,6 @@ class TableRegistry:
 
     active: Mapping[str, str] = field(default_factory=dict)
     creating: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def tables(self) -> list[TableReference]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.units import UnitOutcome
+from kbq_assets.core.protocol.codec import Stored
 
 METRICS: Final = "metrics/"
 #: Signs of life of runs.
@@ -25,7 +26,7 @@ _REMEMBERED: Final = 8
 
 
 @dataclass(frozen=True)
-class WorkerUse:
+class WorkerUse(Stored):
     """A worker process in a run: units, seconds in them, the most memory that it ever held."""
 
     units: int = 0
@@ -34,10 +35,11 @@ class WorkerUse:
 
     def with_outcome(self, outcome: UnitOutcome) -> WorkerUse:
         """With one more unit."""
-        return WorkerUse(
-            self.units + 1,
-            round(self.seconds + outcome.seconds, 3),
-            max(self.memory_bytes, outcome.memory_bytes),
+        return dataclasses.replace(
+            self,
+            units=self.units + 1,
+            seconds=round(self.seconds + outcome.seconds, 3),
+            memory_bytes=max(self.memory_bytes, outcome.memory_bytes),
         )
 
 
@@ -48,7 +50,7 @@ def skew(workers: Iterable[WorkerUse]) -> float:
 
 
 @dataclass(frozen=True)
-class TopicCost:
+class TopicCost(Stored):
     """A topic's processor seconds so far. ``cost`` also keeps what earlier versions' cost functions returned."""
 
     owner: str = ""
@@ -58,16 +60,17 @@ class TopicCost:
 
     def plus(self, used: Usage) -> TopicCost:
         """With one more run; its owner replaces the earlier one."""
-        return TopicCost(
-            used.owner,
-            used.cost_center,
-            round(self.cost + used.core_seconds, 6),
-            round(self.core_seconds + used.core_seconds, 6),
+        return dataclasses.replace(
+            self,
+            owner=used.owner,
+            cost_center=used.cost_center,
+            cost=round(self.cost + used.core_seconds, 6),
+            core_seconds=round(self.core_seconds + used.core_seconds, 6),
         )
 
 
 @dataclass(frozen=True)
-class RunTotals:
+class RunTotals(Stored):
     """`metrics/<kind>.json`: the finished runs of one kind."""
 
     runs: int = 0
@@ -89,7 +92,6 @@ class RunTotals:
     workers: tuple[WorkerUse, ...] = ()
     #: the last runs counted
     recent: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def plus(self, run: RunEnd) -> RunTotals:
         """With one more run. A run that is already counted changes nothing."""
@@ -130,13 +132,12 @@ class RunEnd:
 
 
 @dataclass(frozen=True)
-class SignOfLife:
+class SignOfLife(Stored):
     """`metrics/runs/<run>.json`, while a run reads: units in tasks now, and workers so far."""
 
     kind: str
     units: int = 0
     workers: tuple[WorkerUse, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def totals_path(kind: str) -> str:

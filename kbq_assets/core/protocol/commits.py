@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from kbq_assets.core.errors import Refused, StateError
+from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -26,7 +27,7 @@ MOST_DATES: Final = 4_000
 
 
 @dataclass(frozen=True)
-class StagedFile:
+class StagedFile(Stored):
     """One Avro container file, as the commit lists it."""
 
     path: str
@@ -52,7 +53,6 @@ class StagedFile:
     newest_event_ms: int = 0
     #: rows without the business time that their topic has: they use the Kafka time
     event_time_fallbacks: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def name(self) -> StagedFileName:
@@ -74,7 +74,7 @@ class StagedFile:
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Stored):
     """Counts of a range: ``positions = records + gaps + lost``, ``records = rows + errors + skipped``."""
 
     positions: int = 0
@@ -97,8 +97,8 @@ class Counts:
         rows = {
             table: self.rows.get(table, 0) + other.rows.get(table, 0) for table in {**self.rows, **other.rows}
         }
-        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in dataclasses.fields(self)[:-1]}
-        return Counts(**sums, rows=rows)
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
+        return Counts(**sums, rows=rows, extra=_sum_unknown(self.extra, other.extra))
 
     @property
     def staged(self) -> int:
@@ -113,8 +113,19 @@ class Counts:
             raise StateError(f"{context}: {self} leaves records unaccounted for", next_step="report a bug")
 
 
+_COUNTED: Final = tuple(f.name for f in dataclasses.fields(Counts) if f.name not in {"rows", "extra"})
+
+
+def _sum_unknown(left: Mapping[str, Any], right: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Counts of a newer version: numbers add up like the known ones, anything else stays as the left has it."""
+    if not right:
+        return left
+    both = {n for n in left.keys() & right.keys() if isinstance(left[n], int) and isinstance(right[n], int)}
+    return {**right, **left, **{name: left[name] + right[name] for name in both}}
+
+
 @dataclass(frozen=True)
-class Window:
+class Window(Stored):
     """A range of positions whose files become visible together (PROTOCOL E4).
 
     ``leader_epoch`` is that of its last record, just before ``epoch_until``; without records they are -1 and 0.
@@ -128,11 +139,10 @@ class Window:
     leader_epoch: int = -1
     epoch_until: int = 0
     newest_ms: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(Stored):
     """Why extraction of a partition waits for an operator (PROTOCOL E10)."""
 
     #: unknown_schema, unstageable_schema, error_share or bad_record
@@ -147,7 +157,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class AcceptedGap:
+class AcceptedGap(Stored):
     """Positions that an operator gave up, kept for the record."""
 
     first: int
@@ -156,7 +166,7 @@ class AcceptedGap:
 
 
 @dataclass(frozen=True)
-class PartitionCommit:
+class PartitionCommit(Stored):
     """One partition's position, totals and pending windows."""
 
     #: the first position that is not committed
@@ -175,11 +185,10 @@ class PartitionCommit:
     accepted_gaps: tuple[AcceptedGap, ...] = ()
     #: how far it was read in business time
     watermark: Watermark = field(default_factory=Watermark)
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Commit:
+class Commit(Stored):
     """A shard of a topic's commit."""
 
     topic: str
@@ -194,7 +203,6 @@ class Commit:
     #: totals of partitions before their resets
     retired: Counts = field(default_factory=Counts)
     published: WindowTotals = field(default_factory=WindowTotals)
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def topic_partition(self, partition: int) -> TopicPartition:
         """The TopicPartition of one of its partitions."""

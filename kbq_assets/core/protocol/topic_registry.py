@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from kbq_assets.core.protocol.codec import Stored
 
 
 @dataclass(frozen=True)
-class TopicEntry:
+class TopicEntry(Stored):
     """A topic's shards. ``active`` ones must exist; those in ``creating`` may not exist yet."""
 
     active: tuple[int, ...] = ()
@@ -17,11 +18,10 @@ class TopicEntry:
 
 
 @dataclass(frozen=True)
-class TopicRegistry:
+class TopicRegistry(Stored):
     """`commits/_topics.json`."""
 
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def announce(self, topic: str, shard: int) -> TopicRegistry:
         """Note that a shard is about to be created."""
@@ -36,7 +36,8 @@ class TopicRegistry:
         if shard in entry.active:
             return self
         creating = tuple(s for s in entry.creating if s != shard)
-        return self._with(topic, TopicEntry((*entry.active, shard), creating))
+        active = (*entry.active, shard)
+        return self._with(topic, dataclasses.replace(entry, active=active, creating=creating))
 
     def _with(self, topic: str, entry: TopicEntry) -> TopicRegistry:
         return dataclasses.replace(self, topics={**self.topics, topic: entry})

@@ -10,7 +10,9 @@ import dataclasses
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from kbq_assets.core.protocol.codec import Stored
 
 if TYPE_CHECKING:  # commits carry what is defined here
     from kbq_assets.core.protocol.commits import StagedFile, Window
@@ -24,7 +26,7 @@ READY_SECONDS: Final = (10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Stored):
     """Observations per bucket, and their sum. ``counts`` are not cumulative and end with the last bucket that has any;
     the bucket after the last bound counts everything above it. The bounds are fixed, and not stored."""
 
@@ -36,14 +38,13 @@ class Histogram:
         bucket = bisect_left(bounds, value)
         counts = [*self.counts, *[0] * (bucket + 1 - len(self.counts))]
         counts[bucket] += 1
-        return Histogram(tuple(counts), round(self.sum + value, 3))
+        return dataclasses.replace(self, counts=tuple(counts), sum=round(self.sum + value, 3))
 
     def __add__(self, other: Histogram) -> Histogram:
         short, long = sorted((self.counts, other.counts), key=len)
         padded = (*short, *[0] * (len(long) - len(short)))
-        return Histogram(
-            tuple(a + b for a, b in zip(padded, long, strict=True)), round(self.sum + other.sum, 3)
-        )
+        counts = tuple(a + b for a, b in zip(padded, long, strict=True))
+        return dataclasses.replace(self, counts=counts, sum=round(self.sum + other.sum, 3))
 
     @property
     def count(self) -> int:
@@ -52,7 +53,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class WindowTotals:
+class WindowTotals(Stored):
     """Windows that a commit published since it was created, or since KBQ counts them."""
 
     files: int = 0
@@ -66,7 +67,6 @@ class WindowTotals:
     staged: Histogram = field(default_factory=Histogram)
     #: the last publication, by a local clock
     last_ms: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def published(self, window: Window, seconds: float, now_ms: int) -> WindowTotals:
         """With one more window. Two clocks give its age, so it is capped at 0."""
@@ -87,7 +87,7 @@ class WindowTotals:
 
 
 @dataclass(frozen=True)
-class JobTotals:
+class JobTotals(Stored):
     """A table's jobs since its state was created, or since KBQ counts them."""
 
     #: jobs that ended with an error
@@ -98,7 +98,6 @@ class JobTotals:
     loaded: Histogram = field(default_factory=Histogram)
     #: the last recorded success, by a local clock
     last_ms: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def with_success(self, files: Sequence[StagedFile], set_aside: int, now_ms: int) -> JobTotals:
         """With one more job that loaded ``files``, and ``set_aside`` files in quarantine."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 
@@ -23,7 +24,7 @@ Shard = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Watermark:
+class Watermark(Stored):
     """Times in ms since 1970; 0 if unknown, as in commits of older versions."""
 
     #: highest business time committed, capped by the Kafka time: a producer's fast clock must not complete hours

@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from kbq_assets.core.loading.tables import Column, type_of
+from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import TableReference
 
 #: Folder of the columns that tables were given (PROTOCOL, Objects).
@@ -35,7 +36,7 @@ _NO_FIELDS: Final[frozenset[Path]] = frozenset()
 
 
 @dataclass(frozen=True)
-class TableColumn:
+class TableColumn(Stored):
     """A column that a table was given."""
 
     name: str
@@ -50,18 +51,17 @@ class TableColumn:
 
 
 @dataclass(frozen=True)
-class TableVersion:
+class TableVersion(Stored):
     """All columns that one table was given."""
 
     columns: tuple[TableColumn, ...] = ()
 
 
 @dataclass(frozen=True)
-class TableVariants:
+class TableVariants(Stored):
     """`placements/<dataset>.<table>.json`: the columns that a table and its later versions were given."""
 
     versions: tuple[TableVersion, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,9 @@ def add_variant(
 
 def with_table_columns(known: TableVariants, columns: Iterable[Column]) -> TableVariants:
     """With the columns that the warehouse's table has. They win; columns that the table has not yet stay."""
-    first = known.versions[0].columns if known.versions else ()
-    return replace(known, versions=(TableVersion(_merged_with(first, tuple(columns))), *known.versions[1:]))
+    first = known.versions[0] if known.versions else TableVersion()
+    merged = replace(first, columns=_merged_with(first.columns, tuple(columns)))
+    return replace(known, versions=(merged, *known.versions[1:]))
 
 
 def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> tuple[TableColumn, ...]:
@@ -136,8 +137,9 @@ def _merged_with(known: Iterable[TableColumn], columns: tuple[Column, ...]) -> t
     for column in columns:
         own = ours.pop(column.name.lower(), None)
         inner = own.fields if own is not None and own.type == type_of(column) else ()
-        field = _field_of(column, columns) if own is None else own.field
-        found.append(TableColumn(column.name, type_of(column), field, _merged_with(inner, column.fields)))
+        own = own or TableColumn(column.name, "", _field_of(column, columns))
+        fields = _merged_with(inner, column.fields)
+        found.append(replace(own, name=column.name, type=type_of(column), fields=fields))
     return (*found, *ours.values())
 
 
@@ -172,7 +174,9 @@ def _variants(table: str, columns: Iterable[TableColumn], above: str) -> Iterabl
 def _variant(
     known: TableVariants, number: int, columns: tuple[TableColumn, ...], renames: Mapping[Path, str]
 ) -> SchemaVariant:
-    versions = (*known.versions[: number - 1], TableVersion(columns), *known.versions[number:])
+    before = known.versions[number - 1] if number <= len(known.versions) else TableVersion()
+    version = replace(before, columns=columns)
+    versions = (*known.versions[: number - 1], version, *known.versions[number:])
     return SchemaVariant(number, renames, replace(known, versions=versions))
 
 

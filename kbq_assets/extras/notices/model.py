@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kbq_assets.core.observation.check_names import ERROR, WARN
-from kbq_assets.core.protocol.codec import stored_as
+from kbq_assets.core.protocol.codec import Stored, stored_as
 
 INFO: Final = "info"
 #: Kinds of conditions beside the names of the checks. More may be added.
@@ -108,7 +108,7 @@ class Notifier:
 
 
 @dataclass(frozen=True)
-class Reported:
+class Reported(Stored):
     """A condition in a ledger."""
 
     kind: str
@@ -118,11 +118,10 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(Stored):
     """`notices/<notifier>.json`: the conditions that a notifier knows, by their keys."""
 
     reported: Mapping[str, Reported] = field(default_factory=dict, metadata=stored_as("told"))
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def plan(
         self, found: Iterable[Condition], unseen: frozenset[str] = frozenset()
@@ -136,5 +135,8 @@ class Ledger:
         items = [c for k, c in conditions.items() if k not in known or c.size > known[k].size]
         items += [Condition(r.kind, r.subject, "", INFO, phase=RESOLVED) for r in gone.values() if r.lasts]
         kept = {k: r for k, r in known.items() if k not in gone}
-        seen = {k: Reported(c.kind, c.subject, c.size, c.lasts) for k, c in conditions.items()}
+        seen = {
+            k: dataclasses.replace(known.get(k, Reported(c.kind, c.subject)), size=c.size, lasts=c.lasts)
+            for k, c in conditions.items()
+        }
         return tuple(items), dataclasses.replace(self, reported={**kept, **seen})

@@ -15,13 +15,14 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from kbq_assets.core.errors import JobAlreadyExists, KbqError, PreconditionFailed, UnknownOutcome
 from kbq_assets.core.loading.completeness import HOUR_SCHEMA, hour_rows
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions, plan_table_change
+from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.names import COMPLETENESS, COMPLETENESS_TABLE, TableReference
 from kbq_assets.pipelines.loading.ports import LoadPorts
 from kbq_assets.pipelines.loading.view import LoadView
@@ -39,7 +40,7 @@ _Tables: TypeAlias = list[tuple[TableReference, Versioned[TableState]]]
 
 
 @dataclass(frozen=True)
-class HoursTableState:
+class HoursTableState(Stored):
     """`completeness/<dataset>.json`: the last job of a dataset's table."""
 
     uuid: str
@@ -52,7 +53,6 @@ class HoursTableState:
     digest: str = ""
     #: when the job was claimed, by the store's time
     at_ms: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def job_id(self) -> str:

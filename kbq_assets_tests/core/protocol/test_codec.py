@@ -1,13 +1,20 @@
-"""State objects survive the round trip, keep what they do not know, and refuse what is newer or broken."""
+"""State objects survive the round trip, keep what they do not know, and refuse what is newer or damaged."""
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from kbq_assets.core.errors import CorruptState, UnsupportedFormat
+from kbq_assets.core.extraction.pruning import BacklogChunk
+from kbq_assets.core.loading.quota import JobCounts
+from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import (
     JobInFlight,
     Parked,
@@ -17,12 +24,29 @@ from kbq_assets.core.loading.table_state import (
     TableState,
 )
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
+from kbq_assets.core.protocol.commits import (
+    AcceptedGap,
+    Commit,
+    Counts,
+    PartitionCommit,
+    Stop,
+    Window,
+    publish,
+)
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
+from kbq_assets.core.protocol.totals import Histogram
+from kbq_assets.core.protocol.watermarks import Watermark
+from kbq_assets_tests.fixtures.golden_state import OTHERS
 from kbq_assets_tests.strategies import staged_file, window
 
 _FILE = staged_file(0, 5)
+_PARTITION = PartitionCommit(
+    next=5,
+    windows=(window(0, 5, _FILE),),
+    stop=Stop("error_share", "bad", 5, 9),
+    accepted_gaps=(AcceptedGap(0, 3, "lost"),),
+)
 _VALUES = [
     TopicRegistry({"t": TopicEntry((0, 1), (2,))}),
     TableRegistry({"d.t": "u"}, {"d.s": "v"}),
@@ -32,7 +56,7 @@ _VALUES = [
         "c",
         "",
         3,
-        {64: PartitionCommit(next=5, windows=(window(0, 5, _FILE),), stop=Stop("error_share", "bad", 5, 9))},
+        {64: _PARTITION},
     ),
     TableState(
         "u",
@@ -44,11 +68,15 @@ _VALUES = [
         ),
         parked=Parked("load_failed", "no"),
         mismatches=(RowMismatch("kbq-u-6", 5, 4),),
+        jobs=JobCounts({4: 2}, 9),
+        changes=(SchemaChange(3, True, 7),),
     ),
 ]
+#: A value of every kind of state object.
+ALL = [*_VALUES, BacklogChunk((_FILE,)), *OTHERS.values()]
 
 
-@pytest.mark.parametrize("value", _VALUES, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
 def test_a_state_object_decodes_to_itself(value: object) -> None:
     assert codec.loads(type(value), codec.dumps(value), "x") == value
 
@@ -60,17 +88,74 @@ def test_a_job_in_flight_is_stored_under_the_key_that_older_loaders_read() -> No
     assert "in_flight" not in document
 
 
-def test_fields_of_a_newer_version_are_passed_on() -> None:
-    document = json.loads(codec.dumps(_VALUES[2]))
-    document["partitions"]["64"]["windows"][0]["compacted"] = True
-    document["owner"] = {"team": "a"}
-    commit = codec.loads(Commit, json.dumps(document).encode(), "x")
-    assert json.loads(codec.dumps(commit)) == document
+def _with_unknown(value: Any) -> Any:
+    """The value with a field of a newer version in each of its parts."""
+    if isinstance(value, codec.Stored):
+        known = {f.name: _with_unknown(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **{**known, "extra": {"newer": [{"a": 1}]}})
+    if isinstance(value, Mapping):
+        return {key: _with_unknown(item) for key, item in value.items()}
+    return tuple(map(_with_unknown, value)) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
+def test_fields_of_a_newer_version_are_passed_on_at_every_depth(value: object) -> None:
+    newer = codec.dumps(_with_unknown(value))
+    found = codec.loads(type(value), newer, "x")
+    assert found == _with_unknown(value)
+    assert codec.dumps(found) == newer
+
+
+def test_transitions_keep_fields_of_a_newer_version() -> None:
+    counts, unknown = Counts(positions=5, records=5, skipped=5), {"newer": 7, "text": "a"}
+    state = PartitionCommit(0, totals=Counts(extra=unknown), watermark=Watermark(extra=unknown))
+    commit = Commit("t", 0, "c", "i", 1, {0: state})
+    newer = Window(0, 5, dataclasses.replace(counts, extra={"newer": 3}))
+    after = publish(commit, 0, 1, [newer], asked_ms=9).partitions[0]
+    assert after.totals.extra == {"newer": 10, "text": "a"}
+    assert after.watermark.extra == unknown
+    assert Histogram(extra=unknown).observe((1, 2), 1.5).extra == unknown
+    assert (Histogram((1,), extra=unknown) + Histogram((1, 2))).extra == unknown
+    assert JobCounts(extra=unknown).add(5).extra == unknown
+    registry = TopicRegistry({"t": TopicEntry((), (0,), extra=unknown)})
+    assert registry.activate("t", 0).topics["t"].extra == unknown
+
+
+def test_a_type_that_would_lose_unknown_fields_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Careless:
+        name: str
+
+    with pytest.raises(TypeError, match="would lose unknown fields of Careless"):
+        codec.decode(Careless, {})
+
+
+def _damaged(data: bytes) -> Iterator[bytes]:
+    yield from (data[:length] for length in range(len(data)))
+    yield data + b" "
+    for place in range(len(data)):
+        for bit in range(8):
+            yield data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+    # Blocks of a torn write.
+    yield from (data[:cut] + b"\0" * (len(data) - cut) for cut in range(len(data)))
+    yield from (data[cut:] + data[:cut] for cut in range(1, len(data)))
+
+
+@pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
+def test_every_flipped_bit_and_every_truncation_is_detected(value: object) -> None:
+    for data in _damaged(codec.dumps(value)):
+        with pytest.raises(CorruptState):
+            codec.loads(type(value), data, "x")
+
+
+def test_an_older_version_finds_a_number_that_it_refuses() -> None:
+    document = json.loads(codec.dumps(TopicRegistry()))
+    assert document["format"] == 2
 
 
 def test_a_higher_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match="format 2"):
-        codec.loads(TopicRegistry, b'{"format":2,"topics":{}}', "commits/_topics.json")
+    with pytest.raises(UnsupportedFormat, match="format 3"):
+        codec.loads(TopicRegistry, b'{"format":3,"topics":{}}', "commits/_topics.json")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +168,11 @@ def test_a_higher_format_is_refused() -> None:
         b'{"format":1,"uuid":5}',
         b'{"format":1}',
         b'{"format":1,"uuid":"u","marks":[1]}',
+        b'{"format":0,"uuid":"u"}',
+        b'{"format":true,"uuid":"u"}',
+        b'{"format":2,"uuid":"u"}',
+        b'{"format":1,"checksum":"0","uuid":"u"}',
+        b'{"a":' * 100_000,
     ],
 )
 def test_what_cannot_be_read_names_the_object_and_is_never_empty(data: bytes) -> None:

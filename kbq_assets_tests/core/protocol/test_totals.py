@@ -88,11 +88,11 @@ def test_what_was_counted_before_a_reset_stays_counted() -> None:
     assert [c.totals.records for c in (commit, anew, again)] == [10, 10, 10]
 
 
-def test_state_of_an_earlier_version_is_read_and_written_as_it_was() -> None:
+def test_state_of_an_earlier_version_is_read_as_it_was() -> None:
     old_commit = b'{"cluster_id":"c","epoch":1,"format":1,"shard":0,"topic":"t","topic_id":"i"}'
     old_table = b'{"format":1,"sequence":3,"uuid":"u"}'
-    assert codec.dumps(codec.loads(Commit, old_commit, "c")) == old_commit
-    assert codec.dumps(codec.loads(TableState, old_table, "t")) == old_table
+    assert codec.loads(Commit, old_commit, "c") == Commit("t", 0, "c", "i", 1)
+    assert codec.loads(TableState, old_table, "t") == TableState("u", 3)
 
 
 def test_a_run_counts_once_however_often_it_is_recorded() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kbq_assets.core.loading.tables import MAX_COLUMNS
-from kbq_assets.core.protocol.codec import stored_as
+from kbq_assets.core.protocol.codec import Stored, stored_as
 from kbq_assets.core.topics.json.numbers import Number
 
 #: Folder of inferred schemas (PROTOCOL, Objects).
@@ -47,7 +47,7 @@ _TAKEN: Final = frozenset({"event_date", "_event_time"})
 
 
 @dataclass(frozen=True)
-class InferredType:
+class InferredType(Stored):
     """A type. ``kind``: BOOL, INT64, FLOAT64, STRING, JSON, RECORD (of ``fields``, in the order found), LIST (of
     ``item``)."""
 
@@ -63,7 +63,7 @@ class InferredType:
 
 
 @dataclass(frozen=True)
-class InferredField:
+class InferredField(Stored):
     """A field's key in documents, its column's name, and its type."""
 
     key: str
@@ -72,13 +72,12 @@ class InferredField:
 
 
 @dataclass(frozen=True)
-class InferredSchema:
+class InferredSchema(Stored):
     """`shapes/<topic>.json`: the columns of a topic's documents. ``version`` takes the place of a schema id: each
     version has the columns of the one before. The first, 1, has none, and is not stored."""
 
     version: int = 1
     root: InferredType = field(default_factory=lambda: InferredType("RECORD"))
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def grown(self, documents: Iterable[object]) -> InferredSchema:
         """The next version, with columns for new fields of documents; this one if there are none."""
