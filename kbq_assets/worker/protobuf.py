@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq_assets.adapters.protobuf import MessageTypes, avro_schema_of, compile_types, row_encoder
+from kbq_assets.adapters.protobuf import (
+    Descriptor,
+    MessageTypes,
+    avro_schema_of,
+    compile_types,
+    row_encoder,
+)
 from kbq_assets.core.errors import EncodingError, NotFound
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
@@ -17,7 +23,7 @@ from kbq_assets.wire.chunk import Chunk, decode_long
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.worker.translate import UNREADABLE, framed, problem, produced_ids, rejected, with_values
+from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 
 #: Ids of message types other than a schema's first start here; schema and type determine them.
 FIRST_TYPE_ID = 2**30
@@ -32,7 +38,7 @@ class _Rows:
 
     schema_id: int
     schema: str
-    encode: Callable[[bytes], bytes | None]
+    encode: Callable[[bytes], bytes | RejectedSchema]
 
 
 class ProtobufRows:
@@ -42,8 +48,9 @@ class ProtobufRows:
     def __init__(self, settings: TopicSettings, registry: SchemaRegistry) -> None:
         self.business_time = settings.records.event_date
         self._registry = registry
-        self._types: dict[int, MessageTypes | Reason] = {}
-        self._rows: dict[tuple[int, tuple[int, ...]], _Rows | Reason] = {}
+        self._messages = Messages()
+        self._types: dict[int, MessageTypes | bytes] = {}
+        self._rows: dict[tuple[int, tuple[int, ...]], _Rows | bytes] = {}
         self._schemas: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -54,7 +61,7 @@ class ProtobufRows:
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
-        return problem(schema_id)
+        return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records with framed Avro values. Raises Unavailable."""
@@ -70,52 +77,67 @@ class ProtobufRows:
 
     def _translated(self, schema_id: int, body: bytes) -> bytes:
         types = self._types_of(schema_id)
-        if isinstance(types, Reason):
-            return rejected(types)
+        if isinstance(types, bytes):
+            return types
         found = _indexes(body)
         if found is None:
-            return rejected(Reason.INVALID_PROTOBUF)
+            return self._invalid(f"no path of message types follows the id of schema {schema_id}")
         indexes, start = found
         rows = self._rows_of(schema_id, types, indexes)
-        if isinstance(rows, Reason):
-            return rejected(rows)
+        if isinstance(rows, bytes):
+            return rows
         encoded = rows.encode(body[start:])
-        return rejected(Reason.INVALID_PROTOBUF) if encoded is None else framed(rows.schema_id, encoded)
+        return (
+            framed(rows.schema_id, encoded)
+            if isinstance(encoded, bytes)
+            else self._messages.rejected(encoded)
+        )
 
-    def _types_of(self, schema_id: int) -> MessageTypes | Reason:
+    def _types_of(self, schema_id: int) -> MessageTypes | bytes:
         if schema_id not in self._types:
             self._types[schema_id] = self._compiled(schema_id)
         return self._types[schema_id]
 
-    def _compiled(self, schema_id: int) -> MessageTypes | Reason:
+    def _compiled(self, schema_id: int) -> MessageTypes | bytes:
+        """The message types of a schema id, or what replaces its records. Raises Unavailable."""
         try:
             found = self._registry.schema(schema_id)
             if found.schema_type != "PROTOBUF":
-                return Reason.UNSTAGEABLE_SCHEMA
+                return self._unstageable(schema_id, f"its type is {found.schema_type}, not PROTOBUF")
             return compile_types(found.schema, dict(found.references))
-        except NotFound:
-            return Reason.UNKNOWN_SCHEMA
-        except EncodingError:
-            return Reason.UNSTAGEABLE_SCHEMA
+        except NotFound as error:
+            return self._messages.rejected(RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message))
+        except EncodingError as error:
+            return self._unstageable(schema_id, error.message)
 
-    def _rows_of(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _Rows | Reason:
+    def _rows_of(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _Rows | bytes:
         key = (schema_id, indexes)
         if key not in self._rows:
-            self._rows[key] = self._made(schema_id, types, indexes)
+            type_ = types.at(indexes)
+            if type_ is None:  # not kept: a producer may send any number of paths
+                return self._invalid(f"schema {schema_id} has no message type at this path")
+            self._rows[key] = self._made(schema_id, type_, indexes)
         return self._rows[key]
 
-    def _made(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _Rows | Reason:
-        type_ = types.at(indexes)
-        if type_ is None:
-            return Reason.INVALID_PROTOBUF
+    def _made(self, schema_id: int, type_: Descriptor, indexes: tuple[int, ...]) -> _Rows | bytes:
         own = schema_id if indexes == (0,) else _type_id(schema_id, indexes)
         try:
             schema = json.dumps(avro_schema_of(type_))
-        except EncodingError:
-            return Reason.UNSTAGEABLE_SCHEMA
-        if self._schemas.setdefault(own, schema) != schema:
-            return Reason.UNSTAGEABLE_SCHEMA  # two types with one id: once in a billion schemas
+        except EncodingError as error:
+            return self._unstageable(schema_id, f"{type_.full_name}: {error.message}")
+        if self._schemas.setdefault(own, schema) != schema:  # once in a billion schemas
+            return self._unstageable(schema_id, f"{type_.full_name} and another type have the id {own}")
         return _Rows(own, schema, row_encoder(type_))
+
+    def _unstageable(self, schema_id: int, why: str) -> bytes:
+        return self._messages.rejected(
+            RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {why}")
+        )
+
+    def _invalid(self, why: str) -> bytes:
+        return self._messages.rejected(
+            RejectedSchema(Reason.INVALID_PROTOBUF, f"{Reason.INVALID_PROTOBUF.message}: {why}")
+        )
 
 
 def _type_id(schema_id: int, indexes: tuple[int, ...]) -> int:

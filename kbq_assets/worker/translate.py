@@ -18,7 +18,7 @@ from kbq_assets.wire.records.reasons import Reason
 
 #: Schema ids from here on stand for the reason why a value cannot become a row.
 FIRST_REASON_ID: Final = 2**31 - 256
-#: Most different messages of one task; their ids come just before. Further messages share the last id.
+#: Most different messages of one task; their ids come just before.
 _MOST_MESSAGES: Final = 50
 #: KBQ's own ids start here. No registry counts so far; a produced id in this range has no schema.
 FIRST_OWN_ID: Final = FIRST_REASON_ID - _MOST_MESSAGES
@@ -74,21 +74,25 @@ class Messages:
     """Schema ids that stand for messages: why records must not be staged."""
 
     def __init__(self) -> None:
-        self._messages: list[str] = []
+        self._found: list[RejectedSchema] = []
 
-    def id_of(self, message: str) -> int:
-        """The id of a message."""
-        if message not in self._messages and len(self._messages) < _MOST_MESSAGES:
-            self._messages.append(message)
-        known = message in self._messages
-        return FIRST_REASON_ID - 1 - (self._messages.index(message) if known else _MOST_MESSAGES - 1)
+    def id_of(self, message: str, reason: Reason = Reason.UNSTAGEABLE_SCHEMA) -> int:
+        """The id of a message. One too many for a task has the id of its reason alone."""
+        found = RejectedSchema(reason, message)
+        if found not in self._found:
+            if len(self._found) == _MOST_MESSAGES:
+                return FIRST_REASON_ID + reason
+            self._found.append(found)
+        return FIRST_REASON_ID - 1 - self._found.index(found)
+
+    def rejected(self, found: RejectedSchema) -> bytes:
+        """Replaces a value that cannot become a row."""
+        return framed(self.id_of(found.message, found.reason))
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
         index = FIRST_REASON_ID - 1 - schema_id
-        if not 0 <= index < len(self._messages):
-            return problem(schema_id)
-        return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, self._messages[index])
+        return self._found[index] if 0 <= index < len(self._found) else problem(schema_id)
 
 
 def with_values(chunk: Chunk, values: list[bytes | None]) -> Chunk:

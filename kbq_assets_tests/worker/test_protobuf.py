@@ -10,6 +10,7 @@ import pytest
 
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.wire.records.reasons import Reason
 from kbq_assets_tests.adapters.protobuf.messages import NODE, ORDER, new, order
 from kbq_assets_tests.pipelines.bench import TP, Bench
 
@@ -86,15 +87,49 @@ def test_what_is_no_message_is_an_error_row_as_it_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "reason"),
+    ("value", "schema", "reason", "why"),
     [
-        (b"\x00\x00\x00\x00\x63\x00", ORDER, "unknown_schema"),
-        (b"\x00\x00\x00\x00\x01\x00", ORDER, "unstageable_schema"),
-        (PREFIX + b"\x00", NODE, "unstageable_schema"),
-        (PREFIX + b"\x00", "no schema", "unstageable_schema"),
+        (b"\x00\x00\x00\x00\x63\x00", ORDER, "unknown_schema", "schema 99 is not in the registry"),
+        (
+            b"\x00\x00\x00\x00\x01\x00",
+            ORDER,
+            "unstageable_schema",
+            "schema 1: its type is AVRO, not PROTOBUF",
+        ),
+        (
+            PREFIX + b"\x00",
+            NODE,
+            "unstageable_schema",
+            "schema 7: Node: message Node contains itself at field next",
+        ),
+        (
+            PREFIX + b"\x00",
+            "message M {",
+            "unstageable_schema",
+            "schema 7: the schema is not Protobuf: schema.proto:1:12",
+        ),
     ],
 )
-def test_a_schema_that_cannot_be_read_stops_the_partition(value: bytes, schema: str, reason: str) -> None:
-    assert [p.stop.reason for p in bench_of(value, schema=schema).commit().partitions.values() if p.stop] == [
-        reason
+@pytest.mark.parametrize("options", [{}, {"pii": "x:drop"}], ids=["", "with_personal_data"])
+def test_a_schema_that_cannot_be_read_stops_the_partition_and_says_why(
+    value: bytes, schema: str, reason: str, why: str, options: dict[str, str]
+) -> None:
+    bench = bench_of(value, schema=schema, **options)
+    stop = bench.commit().partitions[0].stop
+    assert stop is not None and stop.reason == reason
+    assert f"offset 0: {reason.upper()}: {why}" in stop.message
+
+
+def test_an_error_row_names_the_field_at_fault() -> None:
+    message = order(id=5)
+    message.at.seconds = 2**50
+    bench = bench_of(PREFIX + TO_ORDER + message.SerializeToString(), PREFIX + b"\x02\x62")
+    [file] = [f for w in bench.commit().partitions[0].windows for f in w.files]
+    found: list[Any] = list(fastavro.reader(io.BytesIO(bench.store.get(file.path).data)))
+    assert [(row["reason"], row["message"]) for row in found] == [
+        (
+            "OUT_OF_RANGE",
+            f"{Reason.OUT_OF_RANGE.message} in field at: a Timestamp outside the years 1 to 9999",
+        ),
+        ("INVALID_PROTOBUF", f"{Reason.INVALID_PROTOBUF.message}: schema 7 has no message type at this path"),
     ]

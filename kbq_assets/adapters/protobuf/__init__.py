@@ -9,11 +9,16 @@
     enum                 string, its name       map                    array of {key, value}
 
 An absent proto3 scalar without `optional` has its default, as in Protobuf; absent members of a `oneof` and
-`optional` fields are null. A message that contains itself has no columns: its schema cannot be staged.
+`optional` fields are null. A message that contains itself has no columns: its schema cannot be staged. A message type
+without fields is a record of one marker, `_kbq_is_set`: when the type gets fields, the table only gets columns.
+confluent.type.Decimal is a decimal if the field's `field_meta` says its precision and scale, else a record.
 """
+
+from google.protobuf.descriptor import Descriptor
 
 from kbq_assets.adapters.protobuf.compiler import MessageTypes, compile_types
 from kbq_assets.adapters.protobuf.fields import fields_of
-from kbq_assets.adapters.protobuf.rows import avro_schema_of, row_encoder
+from kbq_assets.adapters.protobuf.rows import row_encoder
+from kbq_assets.adapters.protobuf.schema import avro_schema_of
 
-__all__ = ["MessageTypes", "avro_schema_of", "compile_types", "fields_of", "row_encoder"]
+__all__ = ["Descriptor", "MessageTypes", "avro_schema_of", "compile_types", "fields_of", "row_encoder"]

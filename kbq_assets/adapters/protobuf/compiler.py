@@ -1,19 +1,37 @@
-"""Compiles a schema's text to message types."""
+"""Compiles a schema's text, or its serialized descriptor, to message types."""
 
 from __future__ import annotations
 
+import base64
+import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError
+
+#: Folders of files that a schema may import without a reference, by the import paths they serve: Google's well-known
+#: types come with protoc, google/type with Google's clients, Confluent's with KBQ.
+_BUILT_IN: Final = (
+    ("", "grpc_tools", "_proto"),
+    ("google/type=", "google.type", ""),
+    ("", "kbq_assets.adapters.protobuf", "builtin"),
+)
+_EXPLAIN_SECONDS: Final = 20
+_MOST_SHOWN: Final = 300
+#: What protoc logs without an error, and the numbered folder of a file of ours.
+_LOGGED: Final = re.compile(r"WARNING: |[WI]\d{4} |.*: warning: ")
+_FOLDER: Final = re.compile(r"^\d+/")
 
 
 @dataclass(frozen=True)
@@ -35,18 +53,23 @@ class MessageTypes:
 
 
 def compile_types(schema: str, references: Mapping[str, str]) -> MessageTypes:
-    """Compile a schema. ``references`` are the texts of its imports, by import path.
+    """Compile a schema. ``references`` are the texts of its imports, by import path. Each may be source text or a
+    serialized FileDescriptorProto in base64, as Confluent's Python client registers it.
 
     Raises EncodingError if the schema or one of its imports is not Protobuf or has an unusable name,
     ConfigurationError if protoc is not installed.
     """
     main = _free_name(references)
+    given = descriptor_pb2.FileDescriptorSet()
     with tempfile.TemporaryDirectory() as folder:
-        roots = [
-            _root(Path(folder) / str(number), name, text)
-            for number, (name, text) in enumerate({main: schema, **references}.items())
-        ]
-        compiled = _compiled(roots, main, Path(folder) / "compiled")
+        roots = []
+        for number, (name, text) in enumerate({main: schema, **references}.items()):
+            path = _placed(Path(folder) / str(number), name)
+            if (descriptor := _descriptor(name, text)) is None:
+                roots.append(_written(path, Path(folder) / str(number), name, text))
+            else:
+                given.file.append(descriptor)
+        compiled = _compiled(roots, given, main, Path(folder))
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
@@ -62,25 +85,48 @@ def _free_name(references: Mapping[str, str]) -> str:
     return next(name for name in candidates if name not in references)
 
 
-def _root(folder: Path, name: str, text: str) -> Path:
-    """Write one file below its own folder: one import may be named `a`, and another `a/b.proto`."""
+def _descriptor(name: str, text: str) -> descriptor_pb2.FileDescriptorProto | None:
+    """The descriptor that a text is in base64, under the name of its import; None for source text."""
+    try:
+        found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
+    except (ValueError, DecodeError):
+        return None
+    if not found.ListFields():
+        return None
+    found.name = name
+    return found
+
+
+def _placed(folder: Path, name: str) -> Path:
     try:
         path = (folder / name).resolve()
-        if not path.is_relative_to(folder.resolve()):
-            raise EncodingError(
-                f"a schema imports {name!r}", next_step="use import paths below the registry's"
-            )
+    except (OSError, ValueError) as error:  # a NUL
+        raise _unusable(name, error) from error
+    if not path.is_relative_to(folder.resolve()):
+        raise EncodingError(f"a schema imports {name!r}", next_step="use import paths below the registry's")
+    return path
+
+
+def _written(path: Path, folder: Path, name: str, text: str) -> Path:
+    """Write one file below its own folder: one import may be named `a`, and another `a/b.proto`."""
+    try:
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    except (OSError, ValueError) as error:  # a NUL, a lone surrogate, or a name too long for a file
-        raise EncodingError(
-            f"a schema imports {name[:100]!r}, which cannot be compiled: {error}",
-            next_step="give the import another name",
-        ) from error
+    except (OSError, ValueError) as error:  # a lone surrogate, or a name too long for a file
+        raise _unusable(name, error) from error
     return folder
 
 
-def _compiled(roots: Sequence[Path], main: str, target: Path) -> bytes:
+def _unusable(name: str, error: Exception) -> EncodingError:
+    return EncodingError(
+        f"a schema imports {name[:100]!r}, which cannot be compiled: {error}",
+        next_step="give the import another name",
+    )
+
+
+def _compiled(
+    roots: Sequence[Path], given: descriptor_pb2.FileDescriptorSet, main: str, folder: Path
+) -> bytes:
     try:
         from grpc_tools import protoc
     except ImportError as error:
@@ -89,14 +135,42 @@ def _compiled(roots: Sequence[Path], main: str, target: Path) -> bytes:
             next_step="pip install 'kbq-assets[protobuf]', on Spark's workers too",
         ) from error
     compiler: Any = protoc
-    with as_file(files("grpc_tools").joinpath("_proto")) as common:
+    target, descriptors = folder / "compiled", folder / "given"
+    with ExitStack() as stack:
         arguments = [
-            *(f"-I{root}" for root in (*roots, common)),
+            *(f"-I{root}" for root in roots),
+            *_built_in(stack),
             f"--descriptor_set_out={target}",
             "--include_imports",
             main,
         ]
-        # protoc explains a syntax error on standard error, in the worker's log.
+        if given.file:
+            descriptors.write_bytes(given.SerializeToString())
+            arguments.append(f"--descriptor_set_in={descriptors}")
         if compiler.main(["protoc", *arguments]) != 0:
-            raise EncodingError("the schema is not Protobuf", next_step="check it in the registry")
+            why = _explanation(arguments, folder)
+            raise EncodingError(f"the schema is not Protobuf{why}", next_step="check it in the registry")
     return target.read_bytes()
+
+
+def _built_in(stack: ExitStack) -> list[str]:
+    found = []
+    for prefix, package, folder in _BUILT_IN:
+        try:
+            path = stack.enter_context(as_file(files(package).joinpath(folder)))
+        except ImportError:  # without Google's clients, a schema that imports google/type is refused by name
+            continue
+        found.append(f"-I{prefix}{path}")
+    return found
+
+
+def _explanation(arguments: Sequence[str], folder: Path) -> str:
+    """protoc's first complaint. Inside this process protoc writes to the log alone, so it runs again on its own."""
+    command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
+    try:
+        run = subprocess.run(command, capture_output=True, timeout=_EXPLAIN_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = run.stderr.decode(errors="replace").replace(f"{folder}/", "").splitlines()
+    found = next((line for line in lines if not _LOGGED.match(line)), "")
+    return f": {_FOLDER.sub('', found)[:_MOST_SHOWN]}" if found else ""

@@ -1,116 +1,98 @@
-"""Messages as Avro records: a schema and an encoding function per message type."""
+"""Messages as Avro records: an encoding function per message type."""
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from google.protobuf import json_format, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from kbq_assets.core.errors import EncodingError
+from kbq_assets.adapters.protobuf.schema import (
+    DURATION,
+    JSON_TYPES,
+    TIMESTAMP,
+    WRAPPERS,
+    decimal_of,
+    is_map,
+)
+from kbq_assets.adapters.protobuf.well_known import Refused, decimal, duration, json_text, timestamp
 from kbq_assets.wire.chunk import encode_bytes, encode_long
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.reasons import Reason
 
 Encode: TypeAlias = Callable[[Any], bytes]
 
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
 _END: Final = b"\x00"
+#: The marker of a message type without fields: true.
+_IS_SET: Final = b"\x02\x01"
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _F: Final[Any] = FieldDescriptor
 
-_JSON_TYPES: Final = frozenset(
-    f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue", "FieldMask", "Empty")
-)
-_WRAPPERS: Final = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
-_TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
-
-def avro_schema_of(type_: Descriptor) -> dict[str, Any]:
-    """The Avro schema of a message type. Raises EncodingError for one without columns, or that contains itself."""
-    return _record_schema(type_, ())
-
-
-def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | None]:
-    """A function from a serialized message to an Avro record; it returns None for other bytes."""
+def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
+    """A function from a serialized message to an Avro record, or to the message's problem."""
     new = message_factory.GetMessageClass(type_)
-    encode = _record(type_)
+    columns = _columns(type_)
+    requires = _requires(type_, set())
 
-    def row(data: bytes) -> bytes | None:
+    def row(data: bytes) -> bytes | RejectedSchema:
         message = new()
         try:
             message.ParseFromString(data)
-            return encode(message)
+        except DecodeError:
+            return RejectedSchema(Reason.INVALID_PROTOBUF, Reason.INVALID_PROTOBUF.message)
+        if requires and not message.IsInitialized():
+            # The path to the field may hold keys of maps, which may be personal: its name may not.
+            name = message.FindInitializationErrors()[0].rpartition(".")[2]
+            return _invalid(f"the required field {name} is missing")
+        try:
+            return b"".join([column(message, name) for name, column in columns])
         except Exception:  # any exception of the library makes this message an error row
-            return None
+            return _problem(message, columns)
 
     return row
 
 
-# Schemas
+def _problem(message: Message, columns: list[tuple[str, Callable[[Message, str], bytes]]]) -> RejectedSchema:
+    """Why a message cannot become a record, by its first field that cannot become a column."""
+    for name, column in columns:
+        try:
+            column(message, name)
+        except Refused as refused:
+            return RejectedSchema(refused.reason, f"{refused.reason.message} in field {name}: {refused}")
+        except Exception as error:
+            return _invalid(f"field {name} cannot be read ({type(error).__name__})")
+    return _invalid("it cannot be read")
 
 
-def _record_schema(type_: Descriptor, outer: tuple[str, ...]) -> dict[str, Any]:
-    if type_.full_name in outer:
-        raise EncodingError(
-            f"message {type_.full_name} contains itself, and no warehouse has recursive column types",
-            next_step="register a schema of fixed depth",
-        )
+def _invalid(why: str) -> RejectedSchema:
+    return RejectedSchema(Reason.INVALID_PROTOBUF, f"{Reason.INVALID_PROTOBUF.message}: {why}")
+
+
+def _requires(type_: Descriptor, seen: set[str]) -> bool:
+    """Whether a message type has required fields, at any depth."""
+    if type_.full_name in seen:
+        return False
+    seen.add(type_.full_name)
+    return any(
+        field.is_required or (field.message_type is not None and _requires(field.message_type, seen))
+        for field in type_.fields
+    )
+
+
+def _columns(type_: Descriptor) -> list[tuple[str, Callable[[Message, str], bytes]]]:
     if not type_.fields:
-        raise EncodingError(f"message {type_.full_name} has no field", next_step="give it one")
-    inside = (*outer, type_.full_name)
-    fields = [{"name": f.name, "type": _field_schema(f, inside)} for f in type_.fields]
-    # A type may occur at several places, and Avro allows each name once: the path makes it unique.
-    name = "_".join((*[n.replace(".", "_") for n in outer[1:]], type_.full_name.replace(".", "_")))
-    return {"type": "record", "name": name if outer else type_.name, "fields": fields}
-
-
-def _field_schema(field: FieldDescriptor, outer: tuple[str, ...]) -> Any:
-    where = (*outer, field.name)
-    if _is_map(field):
-        entry = field.message_type
-        key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
-        pair = [
-            {"name": "key", "type": _type(key, where)},
-            {"name": "value", "type": _nullable(value, where)},
-        ]
-        name = "_".join(n.replace(".", "_") for n in (*where, "entry"))
-        return {"type": "array", "items": {"type": "record", "name": name, "fields": pair}}
-    if field.is_repeated:
-        return {"type": "array", "items": _type(field, where)}
-    return _nullable(field, where) if field.has_presence else _type(field, where)
-
-
-def _nullable(field: FieldDescriptor, outer: tuple[str, ...]) -> Any:
-    return ["null", _type(field, outer)]
-
-
-def _type(field: FieldDescriptor, outer: tuple[str, ...]) -> Any:
-    if field.message_type is None:
-        return _SCALARS[field.type][0]
-    name = field.message_type.full_name
-    if name == _TIMESTAMP:
-        return {"type": "long", "logicalType": "timestamp-micros"}
-    if name == _DURATION:
-        return "long"
-    if name in _WRAPPERS:
-        return _SCALARS[field.message_type.fields_by_name["value"].type][0]
-    if name in _JSON_TYPES:
-        return {"type": "string", "sqlType": "JSON"}
-    return _record_schema(field.message_type, outer)
-
-
-# Values
+        return [("", lambda message, name: _IS_SET)]
+    return [(field.name, _field(field)) for field in type_.fields]
 
 
 def _record(type_: Descriptor) -> Encode:
-    columns = [(field.name, _field(field)) for field in type_.fields]
+    columns = _columns(type_)
 
     def encode(message: Message) -> bytes:
         return b"".join([column(message, name) for name, column in columns])
@@ -119,7 +101,7 @@ def _record(type_: Descriptor) -> Encode:
 
 
 def _field(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
-    if _is_map(field):
+    if is_map(field):
         return _map(field)
     inner = _value(field)
     if field.is_repeated:
@@ -149,14 +131,19 @@ def _items(encoded: list[bytes]) -> bytes:
 
 def _value(field: FieldDescriptor) -> Encode:
     if field.message_type is None:
-        return _enum(field) if field.type == _F.TYPE_ENUM else _SCALARS[field.type][1]
+        return _enum(field) if field.type == _F.TYPE_ENUM else _SCALARS[field.type]
     name = field.message_type.full_name
-    if name in (_TIMESTAMP, _DURATION):
-        return lambda found: encode_long(found.seconds * 1_000_000 + found.nanos // 1_000)
-    if name in _WRAPPERS:
-        inner = _SCALARS[field.message_type.fields_by_name["value"].type][1]
+    if name == TIMESTAMP:
+        return lambda found: encode_long(timestamp(found))
+    if name == DURATION:
+        return lambda found: encode_long(duration(found))
+    if name in WRAPPERS:
+        inner = _SCALARS[field.message_type.fields_by_name["value"].type]
         return lambda found: inner(found.value)
-    return _json if name in _JSON_TYPES else _record(field.message_type)
+    if (digits := decimal_of(field)) is not None:
+        precision, scale = digits
+        return lambda found: _decimal(decimal(found, precision, scale))
+    return _json if name in JSON_TYPES else _record(field.message_type)
 
 
 def _enum(field: FieldDescriptor) -> Encode:
@@ -166,7 +153,7 @@ def _enum(field: FieldDescriptor) -> Encode:
 
 
 def _json(message: Message) -> bytes:
-    return _text(json.dumps(json_format.MessageToDict(message), ensure_ascii=False, separators=(",", ":")))
+    return _text(json_text(message))
 
 
 def _text(value: str) -> bytes:
@@ -174,34 +161,22 @@ def _text(value: str) -> bytes:
 
 
 def _decimal(value: int) -> bytes:
-    return encode_bytes(value.to_bytes(value.bit_length() // 8 + 1, "big"))
+    return encode_bytes(value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
 def _bool(value: bool) -> bytes:
     return b"\x01" if value else b"\x00"
 
 
-_UNSIGNED: Final = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
-_SCALARS: Final[Mapping[int, tuple[Any, Encode]]] = {
-    _F.TYPE_DOUBLE: ("double", _DOUBLE.pack),
-    _F.TYPE_FLOAT: ("float", _FLOAT.pack),
-    _F.TYPE_INT32: ("int", encode_long),
-    _F.TYPE_SINT32: ("int", encode_long),
-    _F.TYPE_SFIXED32: ("int", encode_long),
-    _F.TYPE_UINT32: ("long", encode_long),
-    _F.TYPE_FIXED32: ("long", encode_long),
-    _F.TYPE_INT64: ("long", encode_long),
-    _F.TYPE_SINT64: ("long", encode_long),
-    _F.TYPE_SFIXED64: ("long", encode_long),
-    _F.TYPE_UINT64: (_UNSIGNED, _decimal),
-    _F.TYPE_FIXED64: (_UNSIGNED, _decimal),
-    _F.TYPE_BOOL: ("boolean", _bool),
-    _F.TYPE_STRING: ("string", _text),
-    _F.TYPE_BYTES: ("bytes", encode_bytes),
-    _F.TYPE_ENUM: ("string", _text),
+_SCALARS: Final[Mapping[int, Encode]] = {
+    _F.TYPE_DOUBLE: _DOUBLE.pack,
+    _F.TYPE_FLOAT: _FLOAT.pack,
+    **dict.fromkeys((_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_SFIXED32), encode_long),
+    **dict.fromkeys((_F.TYPE_UINT32, _F.TYPE_FIXED32), encode_long),
+    **dict.fromkeys((_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64), encode_long),
+    **dict.fromkeys((_F.TYPE_UINT64, _F.TYPE_FIXED64), _decimal),
+    _F.TYPE_BOOL: _bool,
+    _F.TYPE_STRING: _text,
+    _F.TYPE_BYTES: encode_bytes,
+    _F.TYPE_ENUM: _text,
 }
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    message = field.message_type
-    return message is not None and bool(message.GetOptions().map_entry)

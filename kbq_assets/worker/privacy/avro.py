@@ -34,7 +34,7 @@ from kbq_assets.wire.records.validate import validate_avro
 from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.privacy.json import refuse_missing_keys, without_keys
 from kbq_assets.worker.translate import (
-    FIRST_REASON_ID,
+    FIRST_OWN_ID,
     UNREADABLE,
     ValueTranslator,
     framed,
@@ -97,12 +97,12 @@ class PersonalData:
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
-        return problem(schema_id)
+        return problem(schema_id) if self._inner is None else self._inner.problem(schema_id)
 
     def _rewrite(self, source: Chunk, schema_id: int, rows: list[int], values: list[bytes | None]) -> None:
         if schema_id < 0:
             values_of: Mapping[int, bytes] = {row: rejected(UNREADABLE[schema_id]) for row in rows}
-        elif schema_id >= FIRST_REASON_ID or isinstance(version := self._version(schema_id), Exception):
+        elif schema_id >= FIRST_OWN_ID or isinstance(version := self._version(schema_id), Exception):
             values_of = {row: framed(schema_id) for row in rows}
         else:
             values_of = self._rewritten(source, schema_id, rows, version)

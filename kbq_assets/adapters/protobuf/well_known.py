@@ -1,0 +1,109 @@
+"""Values of Google's and Confluent's own message types."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+from kbq_assets.wire.records.reasons import Reason
+
+#: Microseconds of the years 1 to 9999, which warehouses hold.
+_FIRST_MICROS: Final = -62_135_596_800 * 10**6
+_END_MICROS: Final = 253_402_300_800 * 10**6
+_LONG: Final = 2**63
+#: The range of a value's scale beyond its column's, so that no power of ten grows without bound.
+_MOST_SHIFT: Final = 100
+#: Paths of a FieldMask that have a form in camelCase, and lead back to themselves.
+_SNAKE_CASE: Final = re.compile(r"[^A-Z_]*(?:_[a-z][^A-Z_]*)*")
+
+
+class Refused(Exception):
+    """A value that no column holds: the record is an error row of this reason."""
+
+    def __init__(self, reason: Reason, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+def timestamp(message: Any) -> int:
+    """Microseconds of a Timestamp; parts of one are cut off towards the past. Raises Refused."""
+    micros: int = message.seconds * 1_000_000 + message.nanos // 1_000
+    if not _FIRST_MICROS <= micros < _END_MICROS:
+        raise Refused(Reason.OUT_OF_RANGE, "a Timestamp outside the years 1 to 9999")
+    return micros
+
+
+def duration(message: Any) -> int:
+    """Microseconds of a Duration; parts of one are cut off towards zero, as Google's library does. Raises Refused."""
+    nanos: int = message.seconds * 1_000_000_000 + message.nanos
+    micros = nanos // 1_000 if nanos >= 0 else -(-nanos // 1_000)
+    if not -_LONG <= micros < _LONG:
+        raise Refused(Reason.OUT_OF_RANGE, "a Duration of more microseconds than 64 bits hold")
+    return micros
+
+
+def decimal(message: Any, precision: int, scale: int) -> int:
+    """The unscaled value of a confluent.type.Decimal at its column's scale. Raises Refused if a digit would be lost."""
+    unscaled, shift = int.from_bytes(message.value, "big", signed=True), scale - message.scale
+    if unscaled and abs(shift) > _MOST_SHIFT:
+        raise _no_decimal(precision, scale)
+    if shift >= 0 or not unscaled:
+        found = unscaled * 10**shift if unscaled else 0
+    else:
+        found, rest = divmod(unscaled, 10**-shift)
+        if rest:
+            raise _no_decimal(precision, scale)
+    if abs(found) >= 10**precision:
+        raise _no_decimal(precision, scale)
+    return found
+
+
+def _no_decimal(precision: int, scale: int) -> Refused:
+    return Refused(Reason.OUT_OF_RANGE, f"its schema declares {precision} digits, {scale} of them decimals")
+
+
+def json_text(message: Any) -> str:
+    """JSON of a Struct, Value, ListValue, FieldMask or Empty. JSON has no NaN and no infinity: they become texts,
+    as in Protobuf's own mapping of doubles."""
+    return json.dumps(_plain(message), ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(message: Any) -> Any:
+    match message.DESCRIPTOR.name:
+        case "Struct":
+            return {key: _plain(message.fields[key]) for key in sorted(message.fields)}
+        case "ListValue":
+            return [_plain(each) for each in message.values]
+        case "FieldMask":
+            return ",".join(map(_mask_path, message.paths))
+        case "Value":
+            return _plain_value(message)
+    return {}
+
+
+def _plain_value(message: Any) -> Any:
+    kind = message.WhichOneof("kind")
+    if kind is None or kind == "null_value":
+        return None
+    found = getattr(message, kind)
+    if kind == "number_value":
+        return _number(found)
+    return _plain(found) if kind in ("struct_value", "list_value") else found
+
+
+def _number(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _mask_path(path: str) -> str:
+    """A path in camelCase, or as it is if no path leads back from there."""
+    if not _SNAKE_CASE.fullmatch(path):
+        return path
+    head, *words = path.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in words)
