@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any, Final
 
 from kbq_assets.core.catalog.entries import CatalogEntry
@@ -45,6 +45,28 @@ class DatasetColumn:
 
 
 @dataclass(frozen=True)
+class Contacts:
+    """Who answers for a dataset, who writes and who reads it."""
+
+    teams: tuple[str, ...] = ()
+    emails: tuple[str, ...] = ()
+    slack: tuple[str, ...] = ()
+    producers: tuple[str, ...] = ()
+    consumers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Where a dataset belongs; "" for unknown."""
+
+    company: str = ""
+    domain: str = ""
+    typology: str = ""
+    scope: str = ""
+    cost_center: str = ""
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A table and its topics. If ``table`` is None: a topic whose records name their tables, or one that is not
     archived (then ``target`` is "")."""
@@ -53,17 +75,9 @@ class Dataset:
     table: TableReference | None
     target: str
     description: str = ""
-    teams: tuple[str, ...] = ()
-    emails: tuple[str, ...] = ()
-    slack: tuple[str, ...] = ()
-    cost_center: str = ""
-    company: str = ""
-    domain: str = ""
-    typology: str = ""
-    scope: str = ""
+    contacts: Contacts = Contacts()
+    classification: Classification = Classification()
     pii: str = ""
-    producers: tuple[str, ...] = ()
-    consumers: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[DatasetColumn, ...] = ()
     max_age_seconds: int = 0
@@ -72,24 +86,8 @@ class Dataset:
     @property
     def words(self) -> str:
         """The text that a search matches, in lower case."""
-        texts = (
-            self.target,
-            self.description,
-            self.cost_center,
-            self.company,
-            self.domain,
-            self.typology,
-            self.pii,
-        )
-        lists = (
-            self.topics,
-            self.teams,
-            self.emails,
-            self.slack,
-            self.producers,
-            self.consumers,
-            self.entries,
-        )
+        texts = (self.target, self.description, self.pii, *astuple(self.classification))
+        lists = (self.topics, self.entries, *astuple(self.contacts))
         labels = [f"{key} {value}" for key, value in self.labels.items()]
         columns = [f"{column.name} {column.description} {column.pii}" for column in self.columns]
         return " ".join([*texts, *(word for words in lists for word in words), *labels, *columns]).lower()
@@ -98,21 +96,27 @@ class Dataset:
 def dataset_of_entry(entry: CatalogEntry, schema: str = "") -> Dataset:
     """The dataset of an entry. ``schema`` is the Avro schema of its values, "" if there is none."""
     document, settings, place = entry.document, entry.settings, entry.place
-    ownership = document.get("ownership", {})
+    ownership, known = document.get("ownership", {}), dataset_of_source(entry.source)
     return replace(
-        dataset_of_source(entry.source),
+        known,
         table=_table(entry.source) if entry.archived else None,
         target=settings.destination.target(entry.topic) if entry.archived else "",
         description=str(document.get("description", "")),
-        emails=_one(ownership.get("email")),
-        slack=_one(ownership.get("slack")),
-        company=place.company,
-        domain=place.domain,
-        typology=str(document.get("typology", "")),
-        scope=str(document.get("scope", "")),
+        contacts=replace(
+            known.contacts,
+            emails=_one(ownership.get("email")),
+            slack=_one(ownership.get("slack")),
+            producers=tuple(document.get("producers", ())),
+            consumers=tuple(document.get("consumers", ())),
+        ),
+        classification=replace(
+            known.classification,
+            company=place.company,
+            domain=place.domain,
+            typology=str(document.get("typology", "")),
+            scope=str(document.get("scope", "")),
+        ),
         pii=str(document.get("pii", {}).get("level", "")),
-        producers=tuple(document.get("producers", ())),
-        consumers=tuple(document.get("consumers", ())),
         labels={str(key): str(value) for key, value in document.get("labels", {}).items()},
         columns=tuple(_columns(entry, schema)),
         entries=(place.path,),
@@ -126,8 +130,8 @@ def dataset_of_source(source: SourceEntry) -> Dataset:
         topics=(source.pattern,),
         table=_table(source),
         target=settings.destination.target(source.pattern),
-        teams=_one(settings.destination.owner),
-        cost_center=settings.destination.cost_center,
+        contacts=Contacts(teams=_one(settings.destination.owner)),
+        classification=Classification(cost_center=settings.destination.cost_center),
         max_age_seconds=settings.checks.max_age_seconds,
     )
 
@@ -154,11 +158,12 @@ def error_datasets(sources: Iterable[SourceEntry]) -> dict[TableReference, Datas
 
 def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
     """Descriptions and labels that loads keep current on a dataset's table."""
+    teams, classification = dataset.contacts.teams, dataset.classification
     labels = {
-        "owner": dataset.teams[0] if len(dataset.teams) == 1 else "",
-        "cost_center": dataset.cost_center,
-        "domain": dataset.domain,
-        "typology": dataset.typology,
+        "owner": teams[0] if len(teams) == 1 else "",
+        "cost_center": classification.cost_center,
+        "domain": classification.domain,
+        "typology": classification.typology,
         "pii": dataset.pii,
     }
     own = {_label_key(key): label_value(value) for key, value in dataset.labels.items()}
@@ -282,33 +287,27 @@ def _joined(several: list[Dataset]) -> Dataset:
     agreed = {
         key: value for key, value in first.labels.items() if all(o.labels.get(key) == value for o in others)
     }
+    contacts = [each.contacts for each in several]
+    classes = [each.classification for each in several]
     return replace(
         first,
         topics=_all(several, "topics"),
         description=" ".join(dict.fromkeys(each.description for each in several if each.description)),
-        teams=_all(several, "teams"),
-        emails=_all(several, "emails"),
-        slack=_all(several, "slack"),
-        producers=_all(several, "producers"),
-        consumers=_all(several, "consumers"),
-        entries=_all(several, "entries"),
-        cost_center=_same(several, "cost_center"),
-        company=_same(several, "company"),
-        domain=_same(several, "domain"),
-        typology=_same(several, "typology"),
-        scope=_same(several, "scope"),
+        contacts=Contacts(**{f.name: _all(contacts, f.name) for f in fields(Contacts)}),
+        classification=Classification(**{f.name: _same(classes, f.name) for f in fields(Classification)}),
         pii=max((each.pii for each in several), key=("", *PII_LEVELS).index),
         labels=agreed,
         columns=tuple(columns.values()),
         max_age_seconds=max(each.max_age_seconds for each in several),
+        entries=_all(several, "entries"),
     )
 
 
-def _all(several: Iterable[Dataset], name: str) -> tuple[str, ...]:
+def _all(several: Iterable[object], name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for each in several for word in getattr(each, name)))
 
 
-def _same(several: Iterable[Dataset], name: str) -> str:
+def _same(several: Iterable[object], name: str) -> str:
     found = {str(getattr(each, name)) for each in several}
     return found.pop() if len(found) == 1 else ""
 

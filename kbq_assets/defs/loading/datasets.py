@@ -50,7 +50,7 @@ def _spec(
         translator.dataset_key(table),
         deps=[*sorted(topics), translator.asset_of(table)],
         description=_description(translator, settings, dataset, table),
-        group_name=re.sub(r"[^A-Za-z0-9_]", "_", dataset.domain or table.dataset),
+        group_name=re.sub(r"[^A-Za-z0-9_]", "_", dataset.classification.domain or table.dataset),
         kinds={settings.warehouse_url.partition(":")[0], "table"},
         owners=_owners(dataset) or list(translator.owners),
         tags=_tags(dataset),
@@ -83,13 +83,12 @@ def _description(
     translator: AssetTranslator, settings: Settings, dataset: Dataset, table: TableReference
 ) -> str:
     from_topics = ", ".join(f"`{topic}`" for topic in dataset.topics)
+    typology, asked = dataset.classification.typology, (*dataset.contacts.emails, *dataset.contacts.slack)
     facts = [
         f"Kafka: {from_topics}" if from_topics else "",
-        f"typology: {dataset.typology}" if dataset.typology else "",
+        f"typology: {typology}" if typology else "",
         f"personal data: **{dataset.pii}**" if dataset.pii else "",
-        f"questions: {', '.join((*dataset.emails, *dataset.slack))}"
-        if dataset.emails or dataset.slack
-        else "",
+        f"questions: {', '.join(asked)}" if asked else "",
     ]
     loads = translator.asset_of(table).to_user_string()
     return "\n\n".join(
@@ -106,17 +105,17 @@ def _description(
 
 
 def _owners(dataset: Dataset) -> list[str]:
-    said = (*dataset.teams, *(email for email in dataset.emails if "@" in email))
+    said = (*dataset.contacts.teams, *(email for email in dataset.contacts.emails if "@" in email))
     return [owner for owner in dict.fromkeys(map(dagster_owner, said)) if owner]
 
 
 def _tags(dataset: Dataset) -> dict[str, str]:
     said = {
-        "kbq/company": dataset.company,
-        "kbq/domain": dataset.domain,
-        "kbq/typology": dataset.typology,
+        "kbq/company": dataset.classification.company,
+        "kbq/domain": dataset.classification.domain,
+        "kbq/typology": dataset.classification.typology,
         "kbq/pii": dataset.pii,
-        "kbq/cost_center": dataset.cost_center,
+        "kbq/cost_center": dataset.classification.cost_center,
     }
     return {key: value for key, text in said.items() if (value := tag_value(text))}
 
@@ -131,7 +130,7 @@ def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Me
         metadata["loaded_within_seconds"] = dataset.max_age_seconds
     if dataset.entries:
         metadata["catalogue"] = ", ".join(dataset.entries)
-    for key, words in (("producers", dataset.producers), ("consumers", dataset.consumers)):
+    for key, words in (("producers", dataset.contacts.producers), ("consumers", dataset.contacts.consumers)):
         if words:
             metadata[key] = ", ".join(words)
     return {**metadata, **table_links(settings, table)}

@@ -128,9 +128,21 @@ def test_what_is_said_of_a_key_is_said_of_its_column() -> None:
 def test_who_and_what_are_the_entry_s() -> None:
     found = dataset_of_entry(entry_of(ORDERS))
     assert (found.topics, found.table, found.target) == (("orders",), TABLE, "sales.orders")
-    assert (found.description, found.typology, found.pii) == ("Orders of the shop.", "event", "HIGH")
-    assert (found.teams, found.emails, found.cost_center) == (("Sales & co",), ("sales@example.com",), "c42")
-    assert (found.company, found.domain, found.entries) == ("shop", "sales", (ENTRY,))
+    assert (found.description, found.classification.typology, found.pii) == (
+        "Orders of the shop.",
+        "event",
+        "HIGH",
+    )
+    assert (found.contacts.teams, found.contacts.emails, found.classification.cost_center) == (
+        ("Sales & co",),
+        ("sales@example.com",),
+        "c42",
+    )
+    assert (found.classification.company, found.classification.domain, found.entries) == (
+        "shop",
+        "sales",
+        (ENTRY,),
+    )
     for word in ("orders", "sales & co", "pseudonym", "gold", "born"):
         assert word in found.words
 
@@ -188,7 +200,7 @@ def test_a_table_of_several_topics_has_the_words_of_all_of_them() -> None:
     )
     (found,) = by_table(dataset_of_entry(entry) for entry in catalog.entries).values()
     assert (found.topics, found.description) == (("app", "web"), "From the app. From the web.")
-    assert (found.teams, found.cost_center, found.pii) == (("sales",), "c1", "MEDIUM")
+    assert (found.contacts.teams, found.classification.cost_center, found.pii) == (("sales",), "c1", "MEDIUM")
 
 
 def test_tables_of_bad_records_are_datasets_where_there_may_be_some() -> None:
