@@ -85,6 +85,7 @@ class Staging:
             RecordLimits(max_bytes=settings.records.max_record_bytes),
             self.routes.tombstones(),
             settings.destination.max_tables,
+            is_translated=self.translator is not None,
         )
 
 

@@ -82,7 +82,7 @@ class WindowEncoder:
 
     def add(self, chunk: Chunk) -> Rejects:
         """Append the good records of ``chunk`` to their files; returns all others."""
-        rejected = Rejections(chunk)
+        rejected = Rejections(positions=not self._context.is_translated)
         groups = (
             self._json_groups(chunk)
             if self._context.value_format is ValueFormat.JSON

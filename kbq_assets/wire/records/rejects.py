@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq_assets.wire.chunk import Chunk, Longs
+from kbq_assets.wire.chunk import Longs
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import StagedSchema
 from kbq_assets.wire.records.verdicts import Validation, describe
@@ -50,8 +50,8 @@ class Rejects:
 class Rejections:
     """Collects the rejects of one chunk, group by group."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        self._chunk = chunk
+    def __init__(self, *, positions: bool = True) -> None:
+        self._positions = positions
         self._rows: list[int] = []
         self._reasons: list[int] = []
         self._schema_ids: list[int] = []
@@ -69,7 +69,9 @@ class Rejections:
     def invalid(self, schema: StagedSchema, validation: Validation, rows: Longs, schema_id: int) -> None:
         """Reject the invalid rows."""
         bad = np.flatnonzero(validation.reasons)
-        messages = [describe(schema.program, validation, index) for index in bad.tolist()]
+        messages = [
+            describe(schema.program, validation, index, position=self._positions) for index in bad.tolist()
+        ]
         self._extend(rows[bad], validation.reasons[bad].tolist(), schema_id, messages)
 
     def sorted(self) -> Rejects:

@@ -67,11 +67,13 @@ def blank_validation(count: int, slots: int) -> Validation:
     )
 
 
-def describe(program: Program, validation: Validation, index: int) -> str:
-    """A record's problem and its place, for the error table."""
+def describe(program: Program, validation: Validation, index: int, *, position: bool = True) -> str:
+    """A record's problem and its field, for the error table; with its ``position`` in the value, if that is the
+    record's own."""
     reason = Reason(int(validation.reasons[index]))
     if reason <= Reason.TOO_LARGE:  # found before the first instruction
         return reason.message
     place = program.places[int(validation.instructions[index]) // WIDTH]
     field = f" in field {place}" if place else ""
-    return f"{reason.message}{field} (byte {int(validation.positions[index])} of the value)"
+    where = f" (byte {int(validation.positions[index])} of the value)" if position else ""
+    return f"{reason.message}{field}{where}"

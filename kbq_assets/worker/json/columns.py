@@ -165,12 +165,13 @@ class JsonColumns:
         try:
             found = self._registry.schema(schema_id)
             schema = json.loads(found.schema) if found.schema_type == "JSON" else None
-        except NotFound:
-            return rejected(Reason.UNKNOWN_SCHEMA)
-        except (ValueError, RecursionError):
-            schema = None
+            why = f"its type is {found.schema_type}, not JSON"
+        except NotFound as error:
+            return framed(self._messages.id_of(error.message, Reason.UNKNOWN_SCHEMA))
+        except (ValueError, RecursionError) as error:
+            schema, why = None, f"it cannot be read as JSON ({type(error).__name__})"
         if schema is None:
-            return rejected(Reason.UNSTAGEABLE_SCHEMA)
+            return framed(self._messages.id_of(f"schema {schema_id}: {why}"))
         try:
             refuse_undecided(tagged(schema), self._decisions)
             self._refuse_any_name(schema)

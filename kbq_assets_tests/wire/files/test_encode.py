@@ -232,6 +232,13 @@ def test_rejects_say_why_where_and_which_schema() -> None:
     assert rejects.take([0, 2]).messages == [Reason.TOMBSTONE.message, Reason.TOO_SHORT.message]
 
 
+def test_a_position_in_a_translated_value_is_not_told() -> None:
+    encoder = window(Sinks(), {1: TEXT}, is_translated=True)
+    assert encoder.add(chunk_of(framed(b"\x02\xff"))).messages == [
+        "a string is not valid UTF-8 in field text"
+    ]
+
+
 def test_a_null_value_with_a_null_key_is_no_tombstone() -> None:
     messages = [RawRecord(None, 0, key=b"k"), RawRecord(None, 1, key=None)]
     rejects = window(Sinks(), {}).add(Chunk.from_messages(messages, keys=True))

@@ -203,12 +203,21 @@ def test_no_json_schema_stops_another_one_s_records(schema: str) -> None:
     assert [row["score"] for row in rows(bench)] == [1.0]
 
 
-@pytest.mark.parametrize(("schema_id", "reason"), [(99, "unknown_schema"), (1, "unstageable_schema")])
-def test_a_schema_that_is_none_of_json_stops_the_partition(schema_id: int, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("schema_id", "reason", "why"),
+    [
+        (99, "unknown_schema", "schema 99 is not in the registry"),
+        (1, "unstageable_schema", "schema 1: its type is AVRO, not JSON"),
+        (7, "unstageable_schema", "schema 7: it cannot be read as JSON (JSONDecodeError)"),
+    ],
+)
+def test_a_schema_that_is_none_of_json_stops_the_partition(schema_id: int, reason: str, why: str) -> None:
     bench = Bench(TopicSettings.of(dataset="d", table="t", format="json_schema"))
+    bench.registry.documents = {7: "{"}
     produce(bench, framed(schema_id, {"a": 1}))
     [stop] = bench.extract().stops
     assert stop.reason == reason
+    assert stop.message.endswith(f"offset 0: {reason.upper()}: {why}")
 
 
 def test_a_run_with_small_windows_accounts_for_every_document() -> None:
