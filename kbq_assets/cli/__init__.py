@@ -57,7 +57,7 @@ COMMANDS: Final[Commands] = {
         "resume": Lazy("kbq_assets.cli.operate:resume", "Resume a stopped partition or a parked table."),
         "park": Lazy("kbq_assets.cli.operate:park", "Park a table: its files wait until it is resumed."),
         "accept-gap": Lazy(
-            "kbq_assets.cli.operate:accept_gap", "Continue after records were lost to retention."
+            "kbq_assets.cli.operate:accept_gap", "Give up records that are lost or cannot be read."
         ),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
     },

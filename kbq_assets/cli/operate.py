@@ -123,9 +123,10 @@ def park(operator: Operator, table: str, yes: bool) -> None:
 @yes_option
 @pass_operator
 def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> None:
-    """Continue after retention deleted records that were never read.
+    """Continue after retention deleted records that were never read, or at a batch that cannot be read.
 
-    Gives up the positions up to the oldest record that the broker still has, and counts them as lost.
+    Gives up the positions up to the oldest record that the broker still has, or exactly that batch, and counts them as
+    lost.
     """
     tp = TopicPartition(topic, partition)
     confirm([operator.accept_gap(tp)], yes=yes)

@@ -12,7 +12,8 @@
     ├── StateError                  the stored state is not what the protocol allows: stop, check, fix
     │   ├── MissingState            a registered object is gone
     │   ├── CorruptState            an object cannot be read
-    │   └── OffsetOutOfRange        the broker no longer has a position, or has another log there
+    │   ├── OffsetOutOfRange        the broker no longer has a position, or has another log there
+    │   └── UnreadableBatch         a batch of the log that no reader can deliver
     ├── ConflictError               somebody else was first
     │   ├── PreconditionFailed      a compare-and-swap lost
     │   └── JobAlreadyExists        a job id is taken
@@ -42,7 +43,7 @@ class KbqError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark tasks, Dagster steps): keyword arguments must survive pickling.
-        return (_rebuild, (type(self), self.message, self.next_step))
+        return (_rebuild, (type(self), self.message, self.next_step), self.__dict__)
 
 
 def _rebuild(cls: type[KbqError], message: str, next_step: str) -> KbqError:
@@ -89,6 +90,17 @@ class CorruptState(StateError):
 
 class OffsetOutOfRange(StateError):
     """The broker does not have the position, or has another log there (PROTOCOL E2)."""
+
+
+class UnreadableBatch(StateError):
+    """The batch of ``[first, until)`` cannot be read; everything before it has been delivered (PROTOCOL E10).
+
+    ``reason`` is ``damaged_batch`` or ``oversized_batch``.
+    """
+
+    def __init__(self, message: str, *, reason: str, first: int, until: int) -> None:
+        super().__init__(message)
+        self.reason, self.first, self.until = reason, first, until
 
 
 class ConflictError(KbqError):

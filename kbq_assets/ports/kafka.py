@@ -67,5 +67,6 @@ class RecordSource(Protocol):
 
         While a chunk without ``headers`` is the latest, `Chunk.late_headers` returns single records' headers.
 
-        Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset).
+        Raises Unavailable, NotFound (topic or partition gone), OffsetOutOfRange (never a silent reset), and
+        UnreadableBatch after everything before that batch.
         """

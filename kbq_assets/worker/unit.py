@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, OffsetOutOfRange, Unavailable
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    KbqError,
+    NotFound,
+    OffsetOutOfRange,
+    Unavailable,
+    UnreadableBatch,
+)
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, Stop, Window
@@ -220,9 +227,23 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, i
         if writer is not None and writer.position > writer.first:
             read.end(writer.close())
             writer = None
+    except UnreadableBatch as batch:
+        if writer is not None and writer.position > writer.first:
+            read.end(writer.close())
+            writer = None
+        raise StopWindow(_stop_at(unit, windows, batch)) from batch
     finally:
         if writer is not None:
             writer.abort()
+
+
+def _stop_at(unit: Unit, windows: Sequence[Window], batch: UnreadableBatch) -> Stop:
+    """The stop at a batch, whose records before it are staged. It begins at the position, which may be before the
+    batch."""
+    first = windows[-1].until if windows else unit.range.from_offset
+    until = max(batch.until, first + 1)
+    where = f"{unit.range.topic_partition} [{first}, {until})"
+    return Stop(batch.reason, f"{where}: {batch.message}", first, until)
 
 
 def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:

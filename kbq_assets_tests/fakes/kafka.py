@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable
+from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import Chunk, RawRecord, encode_headers
@@ -35,6 +35,8 @@ class FakePartition:
     history: dict[int, RawRecord] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     open_since: int | None = None
+    unreadable: dict[OffsetRange, str] = field(default_factory=dict)
+    """Batches that cannot be read, each with its reason."""
 
     @property
     def last_stable(self) -> int:
@@ -152,6 +154,14 @@ class FakeKafka:
         for offset in offsets:
             del self.log(tp).records[offset]
 
+    def damage(self, tp: TopicPartition, first: int, until: int, reason: str = "damaged_batch") -> None:
+        """Make the batch of ``[first, until)`` unreadable."""
+        self.log(tp).unreadable[OffsetRange(tp, first, until)] = reason
+
+    def repair(self, tp: TopicPartition) -> None:
+        """Make every batch readable."""
+        self.log(tp).unreadable.clear()
+
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """Retention: the log starts at ``offset``."""
         log = self.log(tp)
@@ -249,6 +259,13 @@ class FakeKafka:
         if not log.start <= position <= log.end:
             raise _out_of_range(range_, position, log)
         until = min(range_.until_offset, log.last_stable)
+        for bad, reason in log.unreadable.items():
+            if bad.from_offset <= position < bad.until_offset:
+                raise UnreadableBatch(
+                    f"{bad} is bad", reason=reason, first=bad.from_offset, until=bad.until_offset
+                )
+            if position < bad.from_offset:
+                until = min(until, bad.from_offset)
         offsets = [o for o in range(position, until) if o in log.records][: self.chunk_records]
         if len(offsets) == self.chunk_records:
             until = offsets[-1] + 1

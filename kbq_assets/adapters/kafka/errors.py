@@ -6,7 +6,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
+from kbq_assets.adapters.kafka.fetch.errors import NO_BROKER, DamagedBatch
+from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 
 UNKNOWN: Final = frozenset(
     {
@@ -61,11 +62,17 @@ def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError
             f"{what}: {text}", next_step="`kbq plan` states what is lost and the commands that resume"
         )
     if code in _DAMAGED:
-        return Unavailable(
-            f"{what}: the broker's reply is damaged: {text}",
-            next_step="run it again; if it stays, the broker's log is damaged there: kbq accept-gap",
-        )
+        message = f"{what}: the broker's answer is damaged: {text} (Kafka at {bootstrap_servers})"
+        return Unavailable(message, next_step=NO_BROKER)
     return unavailable(f"{what}: {text}", bootstrap_servers, error)
+
+
+def unreadable(batch: DamagedBatch) -> UnreadableBatch:
+    """The error for one batch that cannot be read."""
+    if not batch.is_oversized:
+        return UnreadableBatch(str(batch), reason="damaged_batch", first=batch.first, until=batch.until)
+    message = f"{batch}; the Kafka option receive.message.max.bytes sets the limit"
+    return UnreadableBatch(message, reason="oversized_batch", first=batch.first, until=batch.until)
 
 
 def gone(what: str, text: str) -> NotFound:

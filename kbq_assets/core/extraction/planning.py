@@ -16,7 +16,7 @@ from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_i
 from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
+from kbq_assets.core.protocol.commits import UNREADABLE, Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import check_topic, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
@@ -338,10 +338,15 @@ def _plan_partition(
 
 
 def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
-    options = f"--topic {tp.topic} --partition {tp.partition}"
-    commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
     next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
-    return PartitionStop(tp, stop.reason, stop.message, commands, stop.tries, next_ms)
+    return PartitionStop(tp, stop.reason, stop.message, stop_commands(stop, tp), stop.tries, next_ms)
+
+
+def stop_commands(stop: Stop, tp: TopicPartition) -> tuple[str, ...]:
+    """The commands that resume a partition; the first changes nothing but reads again."""
+    options = f"--topic {tp.topic} --partition {tp.partition}"
+    other = f"kbq accept-gap {options}" if stop.reason in UNREADABLE else f"kbq resume {options} --as-errors"
+    return f"kbq resume {options}", other
 
 
 def _add_unit(

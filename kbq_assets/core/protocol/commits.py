@@ -24,6 +24,8 @@ from kbq_assets.core.protocol.watermarks import Watermark
 MOST_HOURS: Final = 1_000
 #: Most event dates that a file lists: the bound of a BigQuery load job. A file with more is loaded alone.
 MOST_DATES: Final = 4_000
+#: Stops at a batch that no reader can deliver: its records cannot become error rows.
+UNREADABLE: Final = frozenset({"damaged_batch", "oversized_batch"})
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Window(Stored):
 class Stop(Stored):
     """Why extraction of a partition waits for an operator (PROTOCOL E10)."""
 
-    #: unknown_schema, unstageable_schema, error_share or bad_record
+    #: unknown_schema, unstageable_schema, error_share, bad_record, or one of `UNREADABLE`
     reason: str
     message: str
     first: int

@@ -25,6 +25,7 @@ from kbq_assets.core.extraction.planning import (
     ExtractionPlan,
     PartitionStop,
     RecordedGap,
+    stop_commands,
 )
 from kbq_assets.core.extraction.turns import Turns
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
@@ -221,9 +222,8 @@ class _Run:
         if outcome.failure:
             self._failures[tp] = outcome.failure
         if outcome.stop is not None:
-            options = f"--topic {tp.topic} --partition {tp.partition}"
-            commands = (f"kbq resume {options}", f"kbq resume {options} --as-errors")
-            self._stops.append(PartitionStop(tp, outcome.stop.reason, outcome.stop.message, commands))
+            stop = outcome.stop
+            self._stops.append(PartitionStop(tp, stop.reason, stop.message, stop_commands(stop, tp)))
 
     def _show_progress(self) -> None:
         published = self._publisher.published

@@ -14,7 +14,7 @@ from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.commits import UNREADABLE, Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import (
     DONE,
@@ -26,7 +26,7 @@ from kbq_assets.core.protocol.names import (
     shard_of,
     table_state_path,
 )
-from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -44,24 +44,35 @@ class Proposal:
 
 
 def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartition) -> Proposal:
-    """Continue after a retention loss: give up the positions before the log start, and count them as lost."""
+    """Continue after a retention loss or an unreadable batch: give up the positions before the log start, or the batch,
+    and count them as lost."""
     commit = _commit_of(store, tp)
     broker = reader.offsets([tp]).get(tp)
     if broker is None:
         raise NotFound(f"{tp} is not on the broker", next_step=f"kbq reset --topic {tp.topic}")
-    position = commit.partitions[tp.partition].next
-    commits.accept_gap(commit, tp.partition, broker.earliest, "operator")  # refuses before anything is asked
-    lost = OffsetRange(tp, position, broker.earliest)
+    position, until = (
+        commit.partitions[tp.partition].next,
+        _end_of_gap(commit.partitions[tp.partition], broker),
+    )
+    commits.accept_gap(commit, tp.partition, until, "operator")  # refuses before anything is asked
+    lost = OffsetRange(tp, position, until)
 
     def apply() -> None:
         def change(now: Commit) -> Commit:
             if now.partitions[tp.partition].next != position:
                 raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
-            return commits.accept_gap(now, tp.partition, broker.earliest, "operator")
+            return commits.accept_gap(now, tp.partition, until, "operator")
 
         state.change(store, Commit, _path(tp), change)
 
     return Proposal(f"accept the gap of {tp}", (f"gives up {lost}: {lost.positions} positions",), apply)
+
+
+def _end_of_gap(partition: PartitionCommit, broker: BrokerOffsets) -> int:
+    stop = partition.stop
+    if stop is None or stop.reason not in UNREADABLE:
+        return broker.earliest
+    return max(min(stop.until, broker.latest), broker.earliest)
 
 
 def propose_reset(
@@ -243,6 +254,12 @@ def propose_resume(
     ]
     if not stopped:
         raise Refused(f"no partition of {topic} is stopped", next_step="kbq status lists what is stopped")
+    unreadable = [tp for tp, stop in stopped if stop and stop.reason in UNREADABLE]
+    if as_errors and unreadable:
+        raise Refused(
+            f"{unreadable[0]} is stopped at a batch that cannot be read: it has no records to make error rows of",
+            next_step=f"kbq accept-gap --topic {topic} --partition {unreadable[0].partition}",
+        )
 
     def apply() -> None:
         for tp, _ in stopped:

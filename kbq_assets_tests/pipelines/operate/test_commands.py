@@ -34,6 +34,59 @@ def test_a_gap_is_accepted_with_its_range_shown_and_counted() -> None:
     assert bench.reconcile().accounted
 
 
+class TestUnreadableBatch:
+    @pytest.fixture
+    def bench(self) -> Bench:
+        """Five good records, then a batch of three positions that cannot be read, then two good records."""
+        bench = Bench()
+        bench.produce(*[1] * 10)
+        bench.kafka.damage(TP, 5, 8, "oversized_batch")
+        [stop] = bench.extract().stops
+        assert (stop.reason, _next(bench)) == ("oversized_batch", 5)
+        assert stop.commands == (
+            f"kbq resume --topic {TOPIC} --partition 0",
+            f"kbq accept-gap --topic {TOPIC} --partition 0",
+        )
+        return bench
+
+    def test_it_stops_its_partition_after_everything_before_it(self, bench: Bench) -> None:
+        [stop] = bench.extract().plan.stops
+        assert "[5, 8)" in stop.message
+        assert bench.commit().partitions[0].totals.records == 5
+
+    def test_the_gap_of_exactly_that_batch_can_be_accepted(self, bench: Bench) -> None:
+        proposal = operate.propose_accept_gap(bench.store, bench.kafka, TP)
+        assert proposal.lines == (f"gives up {TOPIC}[0] [5, 8): 3 positions",)
+        proposal.apply()
+        assert not bench.extract().stops
+        bench.load()
+        assert (bench.offsets(A), bench.commit().partitions[0].totals.lost) == ([0, 1, 2, 3, 4, 8, 9], 3)
+
+    def test_it_is_read_once_it_can_be(self, bench: Bench) -> None:
+        bench.kafka.repair(TP)
+        operate.propose_resume(bench.store, TOPIC).apply()
+        assert not bench.extract().stops
+        bench.load()
+        assert bench.offsets(A) == list(range(10))
+        assert bench.reconcile().accounted
+
+    def test_its_records_cannot_become_error_rows(self, bench: Bench) -> None:
+        with pytest.raises(Refused, match="no records"):
+            operate.propose_resume(bench.store, TOPIC, as_errors=True)
+
+
+def test_a_damaged_batch_is_tried_again_by_itself() -> None:
+    bench = Bench()
+    bench.produce(*[1] * 10)
+    bench.kafka.damage(TP, 5, 8)
+    assert [stop.reason for stop in bench.extract().stops] == ["damaged_batch"]
+    bench.kafka.repair(TP)
+    bench.store.time_ms += 61_000
+    bench.extract()
+    bench.extract()
+    assert (_next(bench), bench.commit().partitions[0].stop) == (10, None)
+
+
 def test_there_is_nothing_to_accept_without_a_gap() -> None:
     bench = Bench()
     bench.produce(1)

@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 
 from kbq_assets.adapters.kafka.fetch import codecs, kernels
-from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
+from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, NotSpoken
 from kbq_assets.adapters.kafka.native import UNREADABLE_HEADERS
 from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Bytes, Chunk, Longs, Spans
 
@@ -32,6 +32,10 @@ _CONTROL: Final = 32
 _ABORT: Final = b"\x00\x00"
 #: Room for control records: a control batch has one.
 _CONTROL_BYTES: Final = 4096
+#: Most batches of one answer; later ones are left for the next. The smallest ones fill six megabytes.
+_MOST_BATCHES: Final = 100_000
+#: Bytes of a record's fields while its batch is parsed.
+_FIELD_BYTES: Final = 8 * kernels.FIELDS
 
 
 class BatchHead(NamedTuple):
@@ -55,6 +59,11 @@ class BatchHead(NamedTuple):
         """The position after the batch's last one."""
         return self.base_offset + self.last_delta + 1
 
+    def damaged(self, text: str, *, is_oversized: bool = False) -> DamagedBatch:
+        """The error for this batch."""
+        where = f"the batch of offsets {self.base_offset} to {self.next_offset - 1}"
+        return DamagedBatch(f"{where}: {text}", self.base_offset, self.next_offset, is_oversized=is_oversized)
+
 
 @dataclass(frozen=True)
 class Delivered:
@@ -68,7 +77,8 @@ class Delivered:
 
 @dataclass(frozen=True)
 class WantedOffsets:
-    """Which records to deliver, which parts, and how many in a chunk. ``most_bytes`` limits an unpacked batch."""
+    """Which records to deliver, which parts, and how many in a chunk. ``most_bytes`` limits an unpacked batch and the
+    fields of its records."""
 
     from_offset: int
     until: int
@@ -88,7 +98,7 @@ def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
     Raises Damaged, or NotSpoken for messages of the formats before Kafka 0.11.
     """
     found: list[BatchHead] = []
-    while end - start > 16:
+    while end - start > 16 and len(found) < _MOST_BATCHES:
         base, length, epoch, magic, crc, attributes, last, stamp, latest, producer, _, _, count = _head(
             data, start, end
         )
@@ -113,6 +123,14 @@ def survey(data: Bytes, start: int, end: int) -> list[BatchHead]:
     return found
 
 
+def next_offset(data: Bytes, start: int, end: int) -> int:
+    """The position after a batch that is cut off; -1 if its head is, too."""
+    if end - start < _HEAD.size:
+        return -1
+    base, _, _, _, _, _, last, *_ = _head(data, start, end)
+    return base + last + 1
+
+
 def _head(data: Bytes, start: int, end: int) -> tuple[int, ...]:
     if end - start >= _HEAD.size:
         return _HEAD.unpack_from(data.data, start)
@@ -121,17 +139,19 @@ def _head(data: Bytes, start: int, end: int) -> tuple[int, ...]:
 
 
 def without_aborted(
-    heads: Sequence[BatchHead], aborted: Sequence[tuple[int, int]], data: Bytes
+    heads: Sequence[BatchHead], aborted: Longs, data: Bytes
 ) -> Iterator[tuple[BatchHead, bool]]:
-    """Each batch, and whether to deliver its records.
+    """Each batch, and whether to deliver its records. ``aborted`` are rows of producer id and first offset.
 
     Like Kafka's own consumer, it drops a producer's batches from the transaction's first offset to its abort.
     """
-    begun = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+    begun = aborted[np.argsort(aborted[:, 1], kind="stable")]
     producers: set[int] = set()
+    seen = 0
     for head in heads:
-        while begun and begun[-1][1] < head.next_offset:
-            producers.add(begun.pop()[0])
+        while seen < len(begun) and begun[seen, 1] < head.next_offset:
+            producers.add(int(begun[seen, 0]))
+            seen += 1
         if head.attributes & _CONTROL:
             if head.producer_id in producers and _is_abort(head, data):
                 producers.discard(head.producer_id)
@@ -143,33 +163,46 @@ def without_aborted(
 def _is_abort(head: BatchHead, data: Bytes) -> bool:
     """Whether the batch's only record has the key of an abort marker: version, then type 0."""
     unpacked = Unpacked(_CONTROL_BYTES, 1)
-    unpacked.add(head, data, _CONTROL_BYTES)
-    markers = unpacked.chunk(0, head.next_offset, keys=True, headers=False)
+    try:
+        unpacked.add(head, data, _CONTROL_BYTES)
+        markers = unpacked.chunk(0, head.next_offset, keys=True, headers=False)
+    except DamagedBatch:
+        raise head.damaged("it is no control record") from None
     key = markers.key(0) if len(markers) else None
     if key is None or len(key) < 4:
-        raise Damaged(f"a control record without a type at offset {head.base_offset}")
+        raise head.damaged("a control record without a type")
     return key[2:4] == _ABORT
 
 
 def deliver(
-    heads: Sequence[BatchHead], wanted: WantedOffsets, aborted: Sequence[tuple[int, int]], data: Bytes
+    heads: Sequence[BatchHead], wanted: WantedOffsets, aborted: Longs, data: Bytes
 ) -> Iterator[Delivered]:
-    """Chunks of the wanted records; ``data`` must not change meanwhile. Raises Damaged."""
+    """Chunks of the wanted records; ``data`` must not change meanwhile. Raises DamagedBatch, after everything before
+    that batch."""
     unpacked, position, epoch = wanted.room(), wanted.from_offset, -1
-    for head, is_delivered in without_aborted(heads, aborted, data):
-        if head.next_offset <= wanted.from_offset:
-            continue
-        if head.base_offset >= wanted.until:
-            position = wanted.until
-            break
-        check(head, data)
-        if is_delivered and not unpacked.add(head, data, wanted.most_bytes):
+    behind = wanted.from_offset
+    try:
+        for head, is_delivered in without_aborted(heads, aborted, data):
+            if head.next_offset <= wanted.from_offset:
+                continue
+            if head.base_offset >= wanted.until:
+                position = wanted.until
+                break
+            check(head, data)
+            if is_delivered and not unpacked.add(head, data, wanted.most_bytes):
+                yield from _delivered(unpacked, wanted, position, epoch)
+                behind, unpacked = position, wanted.room()
+                unpacked.add(head, data, wanted.most_bytes)
+            position, epoch = min(head.next_offset, wanted.until), head.leader_epoch
+        if position > wanted.from_offset:
             yield from _delivered(unpacked, wanted, position, epoch)
-            unpacked = wanted.room()
-            unpacked.add(head, data, wanted.most_bytes)
-        position, epoch = min(head.next_offset, wanted.until), head.leader_epoch
-    if position > wanted.from_offset:
-        yield from _delivered(unpacked, wanted, position, epoch)
+    except DamagedBatch as damaged:
+        unpacked.drop_from(damaged.first)
+        until = min(damaged.first, wanted.until)
+        if until > behind:
+            yield from _delivered(unpacked, wanted, until, epoch)
+        if until < wanted.until:
+            raise
 
 
 def _delivered(
@@ -189,9 +222,9 @@ def _delivered(
 
 
 def check(head: BatchHead, data: Bytes) -> None:
-    """Raise Damaged if a batch's checksum is wrong."""
+    """Raise DamagedBatch if a batch's checksum is wrong."""
     if google_crc32c.value(data[head.start + _CHECKED_FROM : head.until]) != head.crc:
-        raise Damaged(f"the checksum of the batch at offset {head.base_offset} is wrong")
+        raise head.damaged("its checksum is wrong")
 
 
 class Unpacked:
@@ -206,23 +239,20 @@ class Unpacked:
         self._rows: list[tuple[int, ...]] = []
 
     def add(self, head: BatchHead, data: Bytes, most_bytes: int) -> bool:
-        """Unpack a batch; False if there is no room for it after the others. Raises Damaged."""
-        codec = head.attributes & _CODEC
+        """Unpack a batch; False if there is no room for it after the others. Raises DamagedBatch."""
         packed = data[head.records_from : head.until]
-        room = codecs.room(codec, packed) if codec else len(packed)
-        if room > most_bytes:
-            raise Damaged(f"the batch at offset {head.base_offset} would unpack to {room} bytes")
+        room = self._room(head, packed, most_bytes)
         if not self._has_room(head.records, room):
             if self.heads:
                 return False
             self.buffer = np.empty(room + PADDING, np.uint8)
         out = self.buffer[self.used : self.used + room]
-        if codec:
-            size = codecs.unpack(codec, packed, out)
-        else:
-            out[:], size = packed, room
+        try:
+            size = codecs.unpack(head.attributes & _CODEC, packed, out)
+        except Damaged as damaged:
+            raise head.damaged(str(damaged)) from None
         if head.records > size // kernels.SMALLEST_RECORD:
-            raise Damaged(f"{head.records} records in {size} bytes at offset {head.base_offset}")
+            raise head.damaged(f"{head.records} records in {size} bytes")
         is_append_time = bool(head.attributes & _APPEND_TIME)
         stamp = head.max_timestamp if is_append_time else head.base_timestamp
         end = self.used + size
@@ -234,6 +264,23 @@ class Unpacked:
         self.records += head.records
         return True
 
+    @staticmethod
+    def _room(head: BatchHead, packed: Bytes, most_bytes: int) -> int:
+        """The bytes to unpack a batch into. Raises DamagedBatch, before anything is unpacked, if it is too large."""
+        try:
+            room = codecs.room(head.attributes & _CODEC, packed, most_bytes)
+        except Damaged as damaged:
+            raise head.damaged(str(damaged)) from None
+        size = max(room, head.records * _FIELD_BYTES)
+        if size > most_bytes:
+            raise head.damaged(f"it would unpack to {size} bytes, over {most_bytes}", is_oversized=True)
+        return room
+
+    def drop_from(self, offset: int) -> None:
+        """Drop the batches at and after an offset."""
+        kept = sum(head.base_offset < offset for head in self.heads)
+        del self.heads[kept:], self._rows[kept:]
+
     def leader_epoch(self, offset: int) -> int:
         """The leader epoch of the record at ``offset``."""
         return next(head.leader_epoch for head in reversed(self.heads) if head.base_offset <= offset)
@@ -243,11 +290,11 @@ class Unpacked:
         return not is_full and self.used + size + PADDING <= len(self.buffer)
 
     def parse(self, from_offset: int, until: int, fields: Longs) -> int:
-        """Fill ``fields``; returns the number of records. Raises Damaged."""
+        """Fill ``fields``; returns the number of records. Raises DamagedBatch."""
         table = np.array(self._rows, np.int64).reshape(len(self._rows), kernels.COLUMNS)
         count = kernels.parse_records(self.buffer, table, from_offset, until, fields)
         if count < 0:
-            raise Damaged(f"the records of the batch at offset {self.heads[-1 - count].base_offset}")
+            raise self.heads[-1 - count].damaged("its records do not parse")
         return count
 
     def chunk(self, from_offset: int, until: int, *, keys: bool, headers: bool) -> Chunk:

@@ -1,19 +1,24 @@
 """Unpacks the records of a batch (gzip, snappy, lz4, zstd) into a buffer of known size.
 
 The formats give the maximum size of their contents. Larger contents are damaged, so nothing grows without limit.
+Several gzip members, or lz4 or zstd frames, one after another, hold the records of one batch.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import cramjam
+import numpy as np
 from isal import isal_zlib
 
 from kbq_assets.adapters.kafka.fetch.errors import Damaged
 from kbq_assets.wire.chunk import Bytes
 
+NONE: Final = 0
 GZIP: Final = 1
 SNAPPY: Final = 2
 LZ4: Final = 3
@@ -28,6 +33,12 @@ _LZ4_BLOCKS: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 *
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK: Final = 128 * 1024
 _GZIP_WINDOW: Final = 31
+#: A member's head: magic, method, flags, time, level, system. Packed bytes look like one once in 2**37 positions.
+_GZIP_HEAD: Final = re.compile(rb"\x1f\x8b\x08[\x00-\x1f].{4}[\x00\x02\x04][\x00-\x0d\xff]", re.DOTALL)
+#: Packed bytes taken at once: they unpack to 17 MB at most.
+_GZIP_PIECE: Final = 16 * 1024
+#: Most blocks of a batch. Clients' blocks hold 16 kB or more, so 256 MB have 16,000.
+_MOST_BLOCKS: Final = 100_000
 
 _lz4: Any = cramjam.lz4
 _snappy: Any = cramjam.snappy
@@ -36,9 +47,11 @@ _gzip: Any = isal_zlib
 _IsalError: type[Exception] = _gzip.error
 
 
-def room(codec: int, data: Bytes) -> int:
-    """The maximum number of unpacked bytes. Raises Damaged."""
+def room(codec: int, data: Bytes, most_bytes: int) -> int:
+    """The maximum number of unpacked bytes; above ``most_bytes`` a lower number, also above it. Raises Damaged."""
     try:
+        if codec == NONE:
+            return len(data)
         if codec == LZ4:
             return _lz4_room(data)
         if codec == ZSTD:
@@ -46,14 +59,17 @@ def room(codec: int, data: Bytes) -> int:
         if codec == SNAPPY:
             return sum(_snappy.decompress_raw_len(block) for block in _snappy_blocks(data))
         if codec == GZIP:
-            return int(struct.unpack("<I", data[-4:].data)[0])
-    except (struct.error, IndexError, cramjam.DecompressionError) as error:
+            return _gzip_room(data, most_bytes)
+    except (struct.error, IndexError, cramjam.DecompressionError, _IsalError) as error:
         raise Damaged(f"{NAMES[codec]}: {error}") from error
     raise Damaged(f"codec {codec}")
 
 
 def unpack(codec: int, data: Bytes, out: Bytes) -> int:
     """Unpack into ``out``, which has at least `room` bytes; returns the number of bytes. Raises Damaged."""
+    if codec == NONE:
+        out[:] = data
+        return len(data)
     try:
         if codec == LZ4:
             return _unpack_lz4(data, out)
@@ -66,56 +82,74 @@ def unpack(codec: int, data: Bytes, out: Bytes) -> int:
         raise Damaged(f"{NAMES[codec]}: {error}") from error
 
 
-def _lz4_head(data: Bytes) -> tuple[int, int, bool, bool]:
-    """A frame's start of blocks, maximum block size, whether blocks are independent, whether they have checksums."""
-    magic, flags, sizes = struct.unpack_from("<IBB", data.data)
-    if magic != _LZ4_MAGIC or flags >> 6 != 1 or sizes >> 4 not in _LZ4_BLOCKS:
-        raise Damaged("lz4: no frame")
-    start = 7 + 8 * bool(flags & 8) + 4 * bool(flags & 1)
-    return start, _LZ4_BLOCKS[sizes >> 4], bool(flags & 32), bool(flags & 16)
+class _Lz4Frame(NamedTuple):
+    """A frame: its bytes, its blocks' largest size, whether they are independent; of each block the beginning, the end,
+    and whether it is stored uncompressed."""
+
+    start: int
+    until: int
+    most: int
+    stand_alone: bool
+    blocks: list[tuple[int, int, bool]]
 
 
-def _lz4_blocks(data: Bytes, at: int, has_checksums: bool) -> list[tuple[int, int, bool]]:
-    """Beginning and end of each block, and whether it is stored uncompressed."""
-    blocks: list[tuple[int, int, bool]] = []
-    while True:
-        (word,) = struct.unpack_from("<I", data.data, at)
-        if word == 0:
-            return blocks
-        start, end = at + 4, at + 4 + (word & 0x7FFFFFFF)
-        if end > len(data):
-            raise Damaged("lz4: a block that ends too soon")
-        blocks.append((start, end, bool(word >> 31)))
-        at = end + 4 * has_checksums
+def _lz4_frames(data: Bytes) -> Iterator[_Lz4Frame]:
+    """All frames, of which there is at least one."""
+    until = count = 0
+    while not until or until < len(data):
+        start = until
+        magic, flags, sizes = struct.unpack_from("<IBB", data.data, start)
+        if magic != _LZ4_MAGIC or flags >> 6 != 1 or sizes >> 4 not in _LZ4_BLOCKS:
+            raise Damaged("lz4: no frame")
+        at = start + 7 + 8 * bool(flags & 8) + 4 * bool(flags & 1)
+        blocks: list[tuple[int, int, bool]] = []
+        while word := struct.unpack_from("<I", data.data, at)[0]:
+            begin, end = at + 4, at + 4 + (word & 0x7FFFFFFF)
+            if end > len(data):
+                raise Damaged("lz4: a block that ends too soon")
+            blocks.append((begin, end, bool(word >> 31)))
+            at = end + 4 * bool(flags & 16)
+            count = _counted(count)
+        until, count = at + 4 + 4 * bool(flags & 4), _counted(count)
+        yield _Lz4Frame(start, until, _LZ4_BLOCKS[sizes >> 4], bool(flags & 32), blocks)
+
+
+def _counted(blocks: int) -> int:
+    if blocks == _MOST_BLOCKS:
+        raise Damaged(f"more than {_MOST_BLOCKS} blocks")
+    return blocks + 1
 
 
 def _lz4_room(data: Bytes) -> int:
-    start, most, _, has_checksums = _lz4_head(data)
-    blocks = _lz4_blocks(data, start, has_checksums)
-    return sum(end - begin if stored else min(most, 255 * (end - begin)) for begin, end, stored in blocks)
+    return sum(
+        end - begin if stored else min(frame.most, 255 * (end - begin))
+        for frame in _lz4_frames(data)
+        for begin, end, stored in frame.blocks
+    )
 
 
 def _unpack_lz4(data: Bytes, out: Bytes) -> int:
     """Unpack independent blocks one by one: twice as fast as the frame, whose checksums are redundant with the
     batch's."""
-    start, most, stand_alone, has_checksums = _lz4_head(data)
-    if not stand_alone:
-        return int(_lz4.decompress_into(data, out))
     used = 0
-    for begin, end, stored in _lz4_blocks(data, start, has_checksums):
-        if stored:
-            out[used : used + end - begin] = data[begin:end]
-            used += end - begin
-        else:
-            size = min(most, 255 * (end - begin))
-            target = out[used : used + size]
-            used += int(_lz4.decompress_block_into(data[begin:end], target, output_len=size))
+    for frame in _lz4_frames(data):
+        if not frame.stand_alone:
+            used += int(_lz4.decompress_into(data[frame.start : frame.until], out[used:]))
+            continue
+        for begin, end, stored in frame.blocks:
+            if stored:
+                out[used : used + end - begin] = data[begin:end]
+                used += end - begin
+            else:
+                size = min(frame.most, 255 * (end - begin))
+                target = out[used : used + size]
+                used += int(_lz4.decompress_block_into(data[begin:end], target, output_len=size))
     return used
 
 
 def _zstd_room(data: Bytes) -> int:
     """The maximum size from the blocks of all frames (RFC 8878, 3.1.1)."""
-    at = total = 0
+    at = total = count = 0
     while at < len(data):
         (magic,) = struct.unpack_from("<I", data.data, at)
         if magic != _ZSTD_MAGIC:
@@ -130,6 +164,7 @@ def _zstd_room(data: Bytes) -> int:
             is_last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
             total += _ZSTD_BLOCK if kind == 2 else size
             at += 3 + (1 if kind == 1 else size)
+            count = _counted(count)
         at += 4 * has_checksum
     return total
 
@@ -144,6 +179,7 @@ def _snappy_blocks(data: Bytes) -> list[Bytes]:
             raise Damaged("snappy: a block that ends too soon")
         blocks.append(data[at + 4 : at + 4 + size])
         at += 4 + size
+        _counted(len(blocks))
     return blocks
 
 
@@ -154,9 +190,40 @@ def _unpack_snappy(data: Bytes, out: Bytes) -> int:
     return used
 
 
+def _gzip_room(data: Bytes, most_bytes: int) -> int:
+    """The size that the trailer gives. Only unpacking tells the size of several members."""
+    if _GZIP_HEAD.search(data.data, 1) is None:
+        return int(struct.unpack("<I", data[-4:].data)[0])
+    size = 0
+    for piece in _gzip_pieces(data, most_bytes):
+        size += len(piece)
+    return size
+
+
 def _unpack_gzip(data: Bytes, out: Bytes) -> int:
-    unpacked = _gzip.decompressobj(_GZIP_WINDOW).decompress(data, len(out) + 1)
-    if len(unpacked) != len(out):
-        raise Damaged("gzip: another size than its trailer says")
-    out.data[:] = unpacked
-    return len(unpacked)
+    used = 0
+    for piece in _gzip_pieces(data, len(out)):
+        if used + len(piece) > len(out):
+            break
+        out[used : used + len(piece)] = np.frombuffer(piece, np.uint8)
+        used += len(piece)
+    else:
+        if used == len(out):
+            return used
+    raise Damaged("gzip: another size than its trailer says")
+
+
+def _gzip_pieces(data: Bytes, most_bytes: int) -> Iterator[bytes]:
+    """The contents of all members, in pieces; it ends after the first byte above ``most_bytes``."""
+    at = used = count = 0
+    member = _gzip.decompressobj(_GZIP_WINDOW)
+    while at < len(data) and used <= most_bytes:
+        if member.eof:
+            member, count = _gzip.decompressobj(_GZIP_WINDOW), _counted(count)
+        packed = data[at : at + _GZIP_PIECE]
+        unpacked = member.decompress(packed, most_bytes - used + 1)
+        used += len(unpacked)
+        at += len(packed) - len(member.unused_data) - len(member.unconsumed_tail)
+        yield unpacked
+    if used <= most_bytes and not member.eof:
+        raise Damaged("gzip: it ends too soon")

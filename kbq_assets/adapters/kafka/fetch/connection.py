@@ -22,6 +22,7 @@ from kbq_assets.adapters.kafka.fetch.errors import (
     ConnectionLost,
     Damaged,
     NotSpoken,
+    OversizedAnswer,
 )
 from kbq_assets.adapters.kafka.fetch.protocol import Api, BrokerAddress, ResponseReader
 from kbq_assets.adapters.kafka.fetch.sasl import log_in
@@ -34,6 +35,9 @@ _KEPT_BYTES: Final = 4 * 1024 * 1024
 #: SaslAuthenticate's refusal of credentials, and SaslHandshake's of a mechanism.
 _SASL_REFUSED: Final = 58
 _WRONG_MECHANISM: Final = 33
+#: The first byte of a TLS record, from ChangeCipherSpec to ApplicationData, and the second.
+_TLS_RECORDS: Final = range(20, 24)
+_TLS_MAJOR: Final = 3
 
 
 class Connection:
@@ -47,7 +51,7 @@ class Connection:
         self.node = node
         self._access = access
         self._correlations = itertools.count(1)
-        self._expected: list[int] = []
+        self._expected: list[tuple[int, Api]] = []
         self._room: Bytes = np.empty(0, np.uint8)
         self._setup_seconds = min(connect_seconds, access.connect_seconds)
         self._socket = self._connect(self._setup_seconds)
@@ -79,21 +83,22 @@ class Connection:
         with _failures(self.node):
             self._socket.settimeout(self._access.answer_seconds)
             self._socket.sendall(protocol.frame(api, correlation, self._access.client_id, body))
-        self._expected.append(correlation)
+        self._expected.append((correlation, api))
 
     def receive(self, seconds: float) -> tuple[ResponseReader, Bytes]:
         """The next answer and its bytes, valid until the next call."""
         deadline = time.monotonic() + seconds
+        correlation, api = self._expected.pop(0)
         with _failures(self.node):
             head = bytearray(_SIZE)
             self._fill(memoryview(head), deadline)
             (size,) = struct.unpack(">i", head)
-            if not _CORRELATION <= size <= self._access.most_bytes:
-                raise Damaged(f"an answer of {size} bytes")
+            if not _CORRELATION <= size <= (api.most_bytes or self._access.most_bytes):
+                raise _unusual(bytes(head), size, api)
             room = self._room_for(size)
             self._fill(room.data[:size], deadline)
         reply = ResponseReader(room.data[:size])
-        if reply.int32() != self._expected.pop(0):
+        if reply.int32() != correlation:
             raise Damaged("the answer to another request")
         return reply, room[:size]
 
@@ -164,6 +169,19 @@ class Connection:
             low, high = spoken.get(api.key, (0, -1))
             if not low <= api.version <= high:
                 raise NotSpoken(f"the broker speaks {api.name} {low} to {high}, not {api.version}")
+
+
+def _unusual(head: bytes, size: int, api: Api) -> Damaged:
+    """The error for an answer whose first bytes are not the length of one."""
+    if api is protocol.FETCH and size > 0:
+        return OversizedAnswer(f"an answer of {size} bytes")
+    if head[0] in _TLS_RECORDS and head[1] == _TLS_MAJOR:
+        return Damaged("the port speaks TLS", "set KBQ_KAFKA_SECURITY_PROTOCOL to ssl or sasl_ssl")
+    if head == b"HTTP":
+        return Damaged(
+            "an HTTP server answers", "correct KBQ_KAFKA_BOOTSTRAP_SERVERS: this is not a broker's port"
+        )
+    return Damaged(f"an answer of {size} bytes")
 
 
 @contextlib.contextmanager

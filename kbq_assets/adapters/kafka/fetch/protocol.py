@@ -10,30 +10,40 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
 
 from kbq_assets.adapters.kafka.fetch.errors import Damaged
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.wire.chunk import Longs
 
 Item = TypeVar("Item")
+#: What an answer says about partitions, by topic.
+Found: TypeAlias = list[tuple[str, list[tuple[int, Item]]]]
 
 READ_COMMITTED: Final = 1
 NO_REPLICA: Final = -1
+#: Largest answer to a request about one topic or connection: 100,000 partitions of three replicas.
+_CONTROL_BYTES: Final = 8 << 20
+#: Most aborted transactions of an answer. Each overlaps its few megabytes of log, so no broker comes near.
+MOST_ABORTED: Final = 1_000_000
 
 
 @dataclass(frozen=True)
 class Api:
-    """A request type, in the version that KBQ uses."""
+    """A request type, in the version that KBQ uses. ``most_bytes`` limits its answer; 0: the access's limit."""
 
     name: str
     key: int
     version: int
+    most_bytes: int = _CONTROL_BYTES
 
 
-FETCH: Final = Api("Fetch", 1, 10)
+FETCH: Final = Api("Fetch", 1, 10, 0)
 METADATA: Final = Api("Metadata", 3, 7)
-SASL_HANDSHAKE: Final = Api("SaslHandshake", 17, 1)
-API_VERSIONS: Final = Api("ApiVersions", 18, 0)
+SASL_HANDSHAKE: Final = Api("SaslHandshake", 17, 1, 1 << 20)
+API_VERSIONS: Final = Api("ApiVersions", 18, 0, 1 << 20)
 EPOCH_END: Final = Api("OffsetForLeaderEpoch", 23, 2)
 SASL_AUTHENTICATE: Final = Api("SaslAuthenticate", 36, 0)
 NEEDED: Final = (FETCH, METADATA, EPOCH_END)
@@ -71,8 +81,8 @@ class FetchAnswer:
 
     error: int
     last_stable_offset: int
-    aborted: tuple[tuple[int, int], ...]
-    """Producer id and first offset of aborted transactions."""
+    aborted: Longs
+    """Producer id and first offset of aborted transactions, a row each."""
     records_from: int
     records_until: int
 
@@ -120,9 +130,20 @@ class ResponseReader:
         start = self.skip(max(size, 0))
         return bytes(self._data[start : self.position]).decode(errors="replace")
 
-    def array(self, item: Callable[[], Item]) -> list[Item]:
+    def array(self, item: Callable[[], Item], most: int = 2**31) -> list[Item]:
         """Length-prefixed items; null is empty. Every item has bytes, so a wrong length ends with the bytes."""
-        return [item() for _ in range(self.int32())]
+        size = self.int32()
+        if size > most:
+            raise Damaged(f"an answer about {size} items instead of {most}")
+        return [item() for _ in range(size)]
+
+    def pairs(self, most: int) -> Longs:
+        """Length-prefixed pairs of signed numbers of 64 bits, a row each; null is empty."""
+        size = max(self.int32(), 0)
+        if size > most:
+            raise Damaged(f"an answer with {size} pairs, over the limit of {most}")
+        start = self.skip(16 * size)
+        return np.frombuffer(self._data, ">i8", 2 * size, start).astype(np.int64).reshape(size, 2)
 
 
 def frame(api: Api, correlation: int, client_id: str, body: bytes) -> bytes:
@@ -197,44 +218,47 @@ def _topic(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[str,
 def _partition(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[int, PartitionLeader]:
     error, index, leader, epoch = reply.int16(), reply.int32(), reply.int32(), reply.int32()
     for _ in range(3):
-        reply.array(reply.int32)
+        reply.skip(4 * max(reply.int32(), 0))
     return index, PartitionLeader(nodes.get(leader), epoch, error)
 
 
-def parse_epoch_end(reply: ResponseReader) -> tuple[int, int, int]:
+def parse_epoch_end(reply: ResponseReader, tp: TopicPartition) -> tuple[int, int, int]:
     """Error, the epoch found, and its end; -1 and -1 if the broker never had it."""
     reply.int32()
-    found = reply.array(lambda: (reply.text(), reply.array(lambda: _epoch_end(reply))))
-    return _only([partition for _, partitions in found for partition in partitions])
+    return _only(reply.array(lambda: (reply.text(), reply.array(lambda: _epoch_end(reply), 1)), 1), tp)
 
 
-def _epoch_end(reply: ResponseReader) -> tuple[int, int, int]:
-    error, _, epoch, offset = reply.int16(), reply.int32(), reply.int32(), reply.int64()
-    return error, epoch, offset
+def _epoch_end(reply: ResponseReader) -> tuple[int, tuple[int, int, int]]:
+    error, partition, epoch, offset = reply.int16(), reply.int32(), reply.int32(), reply.int64()
+    return partition, (error, epoch, offset)
 
 
-def parse_fetch(reply: ResponseReader) -> FetchAnswer:
-    """The only partition of the answer."""
+def parse_fetch(reply: ResponseReader, tp: TopicPartition) -> FetchAnswer:
+    """The only partition of the answer. Raises Damaged for another one."""
     reply.int32()
     error = reply.int16()
     reply.int32()
     if error:
-        return FetchAnswer(error, -1, (), 0, 0)
-    found = reply.array(lambda: (reply.text(), reply.array(lambda: _fetched(reply))))
-    return _only([partition for _, partitions in found for partition in partitions])
+        return FetchAnswer(error, -1, np.empty((0, 2), np.int64), 0, 0)
+    return _only(reply.array(lambda: (reply.text(), reply.array(lambda: _fetched(reply), 1)), 1), tp)
 
 
-def _fetched(reply: ResponseReader) -> FetchAnswer:
-    _, error, _, last_stable, _ = reply.int32(), reply.int16(), reply.int64(), reply.int64(), reply.int64()
-    aborted = tuple(reply.array(lambda: (reply.int64(), reply.int64())))
+def _fetched(reply: ResponseReader) -> tuple[int, FetchAnswer]:
+    partition, error, _, last_stable = reply.int32(), reply.int16(), reply.int64(), reply.int64()
+    reply.int64()
+    aborted = reply.pairs(MOST_ABORTED)
     size = max(reply.int32(), 0)
-    return FetchAnswer(error, last_stable, aborted, reply.skip(size), reply.position)
+    return partition, FetchAnswer(error, last_stable, aborted, reply.skip(size), reply.position)
 
 
-def _only(items: list[Item]) -> Item:
-    if len(items) != 1:
-        raise Damaged(f"an answer about {len(items)} partitions instead of one")
-    return items[0]
+def _only(found: Found[Item], tp: TopicPartition) -> Item:
+    """The item about ``tp``. Raises Damaged for an answer about another partition, or none."""
+    for topic, partitions in found:
+        for partition, item in partitions:
+            if (topic, partition) == (tp.topic, tp.partition):
+                return item
+            raise Damaged(f"an answer about {topic[:249]}[{partition}] instead of {tp}")
+    raise Damaged(f"an answer about no partition instead of {tp}")
 
 
 def parse_handshake(reply: ResponseReader) -> tuple[int, list[str]]:

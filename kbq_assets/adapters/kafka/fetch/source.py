@@ -15,10 +15,17 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from kbq_assets.adapters.kafka.errors import UNKNOWN, gone, is_refusal, read_error, unavailable
+from kbq_assets.adapters.kafka.errors import UNKNOWN, gone, is_refusal, read_error, unavailable, unreadable
 from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch.access import Access, access_of
-from kbq_assets.adapters.kafka.fetch.batches import BatchHead, Delivered, WantedOffsets, deliver, survey
+from kbq_assets.adapters.kafka.fetch.batches import (
+    BatchHead,
+    Delivered,
+    WantedOffsets,
+    deliver,
+    next_offset,
+    survey,
+)
 from kbq_assets.adapters.kafka.fetch.cluster import Cluster
 from kbq_assets.adapters.kafka.fetch.connection import Connection
 from kbq_assets.adapters.kafka.fetch.errors import (
@@ -26,15 +33,17 @@ from kbq_assets.adapters.kafka.fetch.errors import (
     AuthenticationRefused,
     ConnectionLost,
     Damaged,
+    DamagedBatch,
     FetchFailure,
     NotSpoken,
+    OversizedAnswer,
 )
 from kbq_assets.adapters.kafka.fetch.protocol import FetchAnswer, PartitionLeader
 from kbq_assets.adapters.kafka.options import check_options, client_options, redacted, without_secrets
-from kbq_assets.core.errors import KbqError
+from kbq_assets.core.errors import KbqError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
-from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.chunk import Bytes, Chunk
 
 #: A chunk's maximum number of records, for topics of small records.
 CHUNK_RECORDS: Final = 40_000
@@ -166,8 +175,12 @@ class _Reading:
             while self.position < self.range.until_offset:
                 yield from self._step()
             self._give_back()
+        except DamagedBatch as damaged:
+            raise unreadable(damaged) from damaged
         except Damaged as damaged:
-            raise self._error(KafkaError(KafkaError._BAD_MSG, str(damaged))) from damaged
+            what = f"{self.range}: the broker's answer is damaged: {damaged}"
+            message = f"{what} (Kafka at {self.client['bootstrap.servers']})"
+            raise Unavailable(message, next_step=damaged.advice) from damaged
         except AuthenticationRefused as refused:
             raise self._error(KafkaError(KafkaError._AUTHENTICATION, str(refused))) from None
         finally:
@@ -199,9 +212,12 @@ class _Reading:
         link = self.link or self._open()
         if link.asked != self.position:
             self._ask(link, self.position)
-        reply, data = link.connection.receive(self._seconds() + self.access.wait_seconds)
+        try:
+            reply, data = link.connection.receive(self._seconds() + self.access.wait_seconds)
+        except OversizedAnswer as answer_:
+            raise self._oversized(str(answer_)) from None
         link.asked = -1
-        answer = protocol.parse_fetch(reply)
+        answer = protocol.parse_fetch(reply, self.range.topic_partition)
         if answer.error:
             raise self._refusal(answer.error)
         heads = survey(data, answer.records_from, answer.records_until)
@@ -209,7 +225,7 @@ class _Reading:
             _require_large(heads)
         behind = heads[-1].next_offset if heads else self.position
         if behind <= self.position:
-            self._nothing(answer, bool(heads))
+            self._nothing(answer, bool(heads), data)
             return None
         if behind < self.range.until_offset:
             self._ask(link, behind)
@@ -224,14 +240,20 @@ class _Reading:
         link.connection.send(protocol.FETCH, request)
         link.asked = offset
 
-    def _nothing(self, answer: FetchAnswer, has_batches: bool) -> None:
+    def _nothing(self, answer: FetchAnswer, has_batches: bool, data: Bytes) -> None:
         """Handle a response without progress."""
         if not has_batches and answer.records_until > answer.records_from:
             if self.fetch_bytes >= self.access.most_bytes:
-                raise Damaged(f"a batch at offset {self.position} has more than {self.fetch_bytes} bytes")
+                until = next_offset(data, answer.records_from, answer.records_until)
+                raise self._oversized(f"a batch of more than {self.fetch_bytes} bytes", until)
             self.fetch_bytes = min(2 * self.fetch_bytes, self.access.most_bytes)
         self.is_at_end = self.position >= answer.last_stable_offset
         time.sleep(_PAUSE_SECONDS)
+
+    def _oversized(self, text: str, until: int = -1) -> DamagedBatch:
+        """The error for a batch at the position. Without ``until``, it is too large to see where it ends."""
+        where, until = f"the batch at offset {self.position}", max(until, self.position + 1)
+        return DamagedBatch(f"{where}: {text}", self.position, until, is_oversized=True)
 
     def _open(self) -> _Link:
         """A connection to the leader, after checking that its log is the one read so far. Raises FetchFailure,
@@ -252,7 +274,9 @@ class _Reading:
         A leader of the same epoch has only added to its log, and each fetch names the epoch it expects.
         """
         request = protocol.epoch_end_request(self.range.topic_partition, link.leader.epoch, self.epoch)
-        error, epoch, end = protocol.parse_epoch_end(link.connection.ask(protocol.EPOCH_END, request))
+        error, epoch, end = protocol.parse_epoch_end(
+            link.connection.ask(protocol.EPOCH_END, request), self.range.topic_partition
+        )
         if error:
             raise self._refusal(error)
         if epoch < 0 or end < self.position:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from kbq_assets.adapters.kafka.fetch import codecs
 from kbq_assets.adapters.kafka.fetch.batches import Delivered, WantedOffsets, deliver, survey
-from kbq_assets.adapters.kafka.fetch.errors import Damaged, FetchFailure, NotSpoken
+from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, FetchFailure, NotSpoken
 from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.kafka.fetch.wires import (
     ABORT,
@@ -32,6 +33,7 @@ MESSAGES = [
     *(RawRecord(b"v%d" % n * 40, n, 2_000 + n, b"k%d" % n) for n in range(10, 900)),
 ]
 TRANSACTIONAL = 16
+NO_ABORTED = np.empty((0, 2), np.int64)
 
 
 def wanted(
@@ -44,7 +46,8 @@ def delivered(
     data: bytes, want: WantedOffsets | None = None, aborted: Sequence[tuple[int, int]] = ()
 ) -> list[Delivered]:
     found = as_bytes(data)
-    return list(deliver(survey(found, 0, len(found)), want or wanted(), aborted, found))
+    rows = np.array(aborted, np.int64).reshape(-1, 2)
+    return list(deliver(survey(found, 0, len(found)), want or wanted(), rows, found))
 
 
 def messages(found: Sequence[Delivered]) -> list[RawRecord]:
@@ -60,6 +63,18 @@ def test_records_come_back_as_they_were_packed(codec: str) -> None:
     found = delivered(batch(MESSAGES, codec=codec, epoch=7))
     assert messages(found) == MESSAGES
     assert [(part.position, part.record_epoch, part.batch_epoch) for part in found] == [(900, 7, 7)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@pytest.mark.parametrize("cut", [1, 5_000, 40_000])
+def test_several_members_or_frames_are_one_batch(codec: str, cut: int) -> None:
+    plain = b"".join(record(m, m.offset - 5, m.timestamp - 1_000) for m in MESSAGES)
+    number, pack = PACK[codec]
+    packed = bytes(pack(plain[:cut])) + bytes(pack(b"")) + bytes(pack(plain[cut:]))
+    head = (5, 0, number, 894, 1_000, 1_000, -1, len(MESSAGES))
+    assert messages(delivered(seal(packed, head))) == MESSAGES
+    with pytest.raises(DamagedBatch, match="would unpack"):
+        delivered(seal(packed, head), wanted(most_bytes=len(plain) // 2))
 
 
 def test_batches_of_all_codecs_share_a_chunk() -> None:
@@ -157,7 +172,7 @@ class TestDamage:
     def test_a_changed_byte_is_noticed(self, at: int) -> None:
         data = bytearray(batch(MESSAGES[:20]))
         data[at] ^= 1
-        with pytest.raises(Damaged, match="checksum of the batch at offset 5"):
+        with pytest.raises(Damaged, match="batch of offsets 5 to 26: its checksum"):
             delivered(bytes(data))
 
     @pytest.mark.parametrize("magic", [0, 1])
@@ -200,12 +215,56 @@ class TestDamage:
         with pytest.raises(Damaged):
             delivered(seal(two, (0, 0, 0, 9, 1, 1, -1, 2)))
 
-    @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "xerial"])
-    def test_a_batch_that_would_fill_the_memory_is_refused(self, codec: str) -> None:
-        data = batch([RawRecord(bytes(2_000_000), 0, 1)], codec=codec)
-        assert len(data) < 200_000
-        with pytest.raises(Damaged, match="would unpack to"):
-            delivered(data, wanted(most_bytes=1_000_000))
+    @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy", "xerial"])
+    def test_a_batch_that_would_fill_the_memory_is_refused_before_it_is_unpacked(self, codec: str) -> None:
+        bomb = batch([RawRecord(bytes(64 << 20), 5, 1)], codec=codec)
+        assert len(bomb) < 4_000_000
+        data = as_bytes(batch([RawRecord(b"v", 0, 1)]), bomb)
+        tracemalloc.start()
+        found = []
+        with pytest.raises(DamagedBatch, match="would unpack to") as caught:
+            for part in deliver(
+                survey(data, 0, len(data)), wanted(0, most_bytes=5_000_000), NO_ABORTED, data
+            ):
+                found.append(part)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (caught.value.first, caught.value.until, caught.value.is_oversized) == (5, 6, True)
+        assert [part.position for part in found] == [5]
+        assert peak < 16_000_000
+
+    def test_many_small_records_count_by_the_memory_of_their_fields(self) -> None:
+        few = batch([RawRecord(None, n, 0) for n in range(1_000)])
+        with pytest.raises(DamagedBatch, match="would unpack to 64000 bytes") as caught:
+            delivered(few, wanted(most_bytes=60_000))
+        assert caught.value.is_oversized
+
+    @pytest.mark.parametrize("bad", range(4))
+    @pytest.mark.parametrize("is_parsed", [False, True])
+    def test_everything_before_a_damaged_batch_is_delivered(self, bad: int, is_parsed: bool) -> None:
+        batches = [batch([RawRecord(b"v%d" % n, 10 * i + n, 1) for n in range(9)]) for i in range(4)]
+        whole = bytearray(batches[bad])
+        whole[70] ^= 0x40
+        batches[bad] = (
+            seal(bytes(whole[61:]), (10 * bad, 0, 0, 8, 1, 1, -1, 9)) if is_parsed else bytes(whole)
+        )
+        data, found = as_bytes(*batches), []
+        with pytest.raises(DamagedBatch) as caught:
+            for part in deliver(survey(data, 0, len(data)), wanted(chunk_records=20), NO_ABORTED, data):
+                found.append(part)
+        assert (caught.value.first, caught.value.until) == (10 * bad, 10 * bad + 9)
+        assert [m.offset for m in messages(found)] == [10 * i + n for i in range(bad) for n in range(9)]
+        assert [part.position for part in found][-1:] == ([10 * bad] if bad else [])
+
+    @pytest.mark.parametrize(("codec", "part"), [("zstd", b"\x00\x00\x00"), ("lz4", b"\x01\x00\x00\x80\x00")])
+    def test_blocks_without_end_are_refused(self, codec: str, part: bytes) -> None:
+        head = (
+            bytes(PACK["zstd"][1](b""))[:6]
+            if codec == "zstd"
+            else struct.pack("<IBBB", 0x184D2204, 0x60, 0x40, 0)
+        )
+        with pytest.raises(Damaged, match="more than 100000 blocks"):
+            codecs.room(PACK[codec][0], as_bytes(head + part * 200_000), 2**28)
 
     def test_headers_that_do_not_parse_stop_nothing(self) -> None:
         names = [
@@ -271,5 +330,5 @@ def test_noise_is_damaged_for_every_codec(codec: int, size: int) -> None:
     noise = as_bytes(random.Random(size).randbytes(size))
     out = np.empty(2**16, np.uint8)
     with pytest.raises(Damaged):
-        room = codecs.room(codec, noise)
+        room = codecs.room(codec, noise, len(out))
         codecs.unpack(codec, noise, out[:room])

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import random
+import struct
 import threading
+import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
+from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch import source as subject
+from kbq_assets.adapters.kafka.fetch.batches import BatchHead, without_aborted
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, NotSpoken
 from kbq_assets.adapters.kafka.fetch.protocol import (
     ResponseReader,
+    fetch_request,
     parse_epoch_end,
     parse_fetch,
     parse_metadata,
 )
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
+from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import RawRecord
@@ -199,20 +205,98 @@ def test_garbage_is_unavailable_and_the_connection_is_not_used_again(broker: Wir
     assert broker.connections == 2
 
 
-@pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00"])
+@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x00"])
 def test_a_size_that_no_answer_has_is_refused(broker: WireBroker, size: bytes) -> None:
     broker.faults = deque([lambda answer: size + answer[4:]])
     with pytest.raises(Unavailable, match="damaged: an answer of"):
         read(source_of(broker))
 
 
-def test_a_changed_byte_in_a_record_is_unavailable_after_the_good_ones(broker: WireBroker) -> None:
+@pytest.mark.parametrize(
+    ("answer", "advice"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x46", "KBQ_KAFKA_SECURITY_PROTOCOL"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this is not a broker's port"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "names Kafka brokers"),
+        (struct.pack(">iih", 6, 9, 0), "names Kafka brokers"),
+        (struct.pack(">iihi", 10, 1, 0, 2**31 - 1), "names Kafka brokers"),
+        (struct.pack(">iih", 6, 1, 35), "names Kafka brokers"),
+    ],
+)
+def test_what_is_no_broker_gets_the_advice_that_fits(answer: bytes, advice: str) -> None:
+    with wire_broker(greeting=answer) as other, pytest.raises(Unavailable) as caught:
+        read(source_of(other))
+    assert advice in caught.value.next_step
+    assert "gap" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("other", 0), (TOPIC, 1)])
+@pytest.mark.parametrize("answer", ["_fetch", "_epoch_end"])
+def test_an_answer_about_another_partition_is_refused(
+    broker: WireBroker, topic: str, partition: int, answer: str
+) -> None:
+    broker.epoch, broker.epoch_ends, broker.lies = 1, {0: END, 1: END}, {answer: (topic, partition)}
+    with pytest.raises(Unavailable, match=r"an answer about .* instead of wired\[0\]"):
+        read(source_of(broker), epoch=0)
+
+
+def test_aborted_transactions_without_end_are_refused(broker: WireBroker) -> None:
+    broker.aborted = [(1, n) for n in range(50)]
+    assert list(records(read(source_of(broker)))) == list(range(END))
+    broker.aborted = [(1, n) for n in range(51)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "MOST_ABORTED", 50)
+        with pytest.raises(Unavailable, match="51 pairs, over the limit"):
+            read(source_of(broker))
+
+
+def test_large_answers_take_memory_of_their_size(broker: WireBroker) -> None:
+    broker.aborted = [(n, n) for n in range(200_000)]
+    data = memoryview(broker._fetch(fetch_request(TP, 0, 0, max_bytes=1, wait_seconds=0)))
+    replicas = struct.pack(">i", 1_000_000) + bytes(4_000_000)
+    partition = struct.pack(">hiii", 0, 0, 5, 0) + replicas + bytes(8)
+    metadata = struct.pack(">iihii", 0, 0, -1, 5, 1) + b"\0\0\0\5wired\0" + struct.pack(">i", 1) + partition
+    tracemalloc.start()
+    answer = parse_fetch(ResponseReader(data), TP)
+    assert answer.aborted[-1].tolist() == [199_999, 199_999]
+    heads = [BatchHead(0, 0, 0, n, 0, 0, 0, 0, 0, 0, n, 0) for n in range(100)]
+    tracemalloc.reset_peak()
+    assert len(list(without_aborted(heads, answer.aborted, np.empty(0, np.uint8)))) == 100
+    assert parse_metadata(ResponseReader(memoryview(metadata)), TOPIC).partitions[0].epoch == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * len(data)
+
+
+@pytest.mark.parametrize("api", [protocol.METADATA, protocol.API_VERSIONS])
+def test_a_control_answer_has_a_small_limit(broker: WireBroker, api: protocol.Api) -> None:
+    broker.long_answers = {api.key: api.most_bytes + 1}
+    with pytest.raises(Unavailable, match=f"an answer of {api.most_bytes + 1} bytes"):
+        read(source_of(broker))
+
+
+def test_a_batch_over_the_limit_is_named(broker: WireBroker) -> None:
+    for size, until in ((200_000, END + 3), (400_000, END + 1)):
+        broker.log = log_of()
+        large = RawRecord(random.Random(0).randbytes(size), END, 1)
+        broker.log.append((END + 3, batch([large], next_offset=END + 3)))
+        source, found = source_of(broker, receive_message_max_bytes="150000"), []
+        broker.cuts = {END: 140_000} if until == END + 3 else {}
+        with pytest.raises(UnreadableBatch, match=r"receive\.message\.max\.bytes") as caught:
+            for each in source.read(OffsetRange(TP, 0, END + 3)):
+                found.append(each)
+        assert (caught.value.first, caught.value.until, found[-1].position) == (END, until, END)
+        assert caught.value.reason == "oversized_batch"
+
+
+def test_a_changed_byte_in_a_record_is_named_after_the_good_ones(broker: WireBroker) -> None:
     broker.faults = deque([bytes, lambda answer: answer[:-700] + bytes([answer[-700] ^ 1]) + answer[-699:]])
     found = []
-    with pytest.raises(Unavailable, match="checksum"):
+    with pytest.raises(UnreadableBatch, match="checksum") as caught:
         for each in source_of(broker).read(OffsetRange(TP, 0, END)):
             found.append(each)
     assert list(records(found)) == list(range(found[-1].position))
+    assert (caught.value.first, caught.value.reason) == (found[-1].position, "damaged_batch")
 
 
 class TestLeaders:
@@ -277,8 +361,8 @@ def test_mutated_answers_are_damaged_or_parse_but_nothing_else(broker: WireBroke
     source = random.Random(5)
     fetch = broker._fetch(bytes(64))
     for parse, data in (
-        (parse_fetch, fetch),
-        (parse_epoch_end, broker._epoch_end(bytes(8))),
+        (lambda reply: parse_fetch(reply, TP), fetch),
+        (lambda reply: parse_epoch_end(reply, TP), broker._epoch_end(bytes(8))),
         (lambda reply: parse_metadata(reply, TOPIC), broker._metadata(b"")),
     ):
         for _ in range(1_000):

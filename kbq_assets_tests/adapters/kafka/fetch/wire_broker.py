@@ -46,6 +46,14 @@ class WireBroker:
     asked: list[tuple[int, int]] = field(default_factory=list)
     connections: int = 0
     piece: int = 0
+    greeting: bytes = b""
+    """What it sends instead of its first answers."""
+    lies: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The topic and partition that answers of a kind name instead of the right ones."""
+    long_answers: dict[int, int] = field(default_factory=dict)
+    """The size of answers that is announced, by API key."""
+    cuts: dict[int, int] = field(default_factory=dict)
+    """The most bytes of records from an offset on."""
     _open: list[socket.socket] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,7 +100,8 @@ class WireBroker:
                 key, _, correlation, size = struct.unpack_from(">hhih", request)
                 body = request[10 + size :]
                 whole = struct.pack(">i", correlation) + self._answer(key, body)
-                answer = struct.pack(">i", len(whole)) + whole
+                answer = struct.pack(">i", self.long_answers.get(key, len(whole))) + whole
+                answer = self.greeting or answer
                 sent = self.faults.popleft()(answer) if key == 1 and self.faults else answer
                 for at in range(0, len(sent or b""), self.piece or 2**30):
                     client.sendall((sent or b"")[at : at + (self.piece or 2**30)])
@@ -116,8 +125,9 @@ class WireBroker:
     def _epoch_end(self, body: bytes) -> bytes:
         _, epoch = struct.unpack(">ii", body[-8:])
         found = (epoch, self.epoch_ends[epoch]) if epoch in self.epoch_ends else (-1, -1)
-        partition = struct.pack(">ihiiq", 1, 0, 0, *found)
-        return struct.pack(">ii", 0, 1) + _text(TOPIC) + partition
+        topic, number = self.lies.get("_epoch_end", (TOPIC, 0))
+        partition = struct.pack(">ihiiq", 1, 0, number, *found)
+        return struct.pack(">ii", 0, 1) + _text(topic) + partition
 
     def _fetch(self, body: bytes) -> bytes:
         (most,) = struct.unpack_from(">i", body, 12)
@@ -130,14 +140,17 @@ class WireBroker:
             error = 1
         records = b"" if error else self._records(offset, most)
         aborted = b"".join(struct.pack(">qq", *each) for each in self.aborted)
-        partition = struct.pack(">iihqqqi", 1, 0, error, self.end, self.end, 0, len(self.aborted)) + aborted
-        head = struct.pack(">ihii", 0, 0, 0, 1) + _text(TOPIC)
+        topic, number = self.lies.get("_fetch", (TOPIC, 0))
+        partition = (
+            struct.pack(">iihqqqi", 1, number, error, self.end, self.end, 0, len(self.aborted)) + aborted
+        )
+        head = struct.pack(">ihii", 0, 0, 0, 1) + _text(topic)
         return head + partition + struct.pack(">i", len(records)) + records
 
     def _records(self, offset: int, most: int) -> bytes:
         """The first batch whole, as brokers do, and what of the others fits."""
         first, *others = [data for behind, data in self.log if behind > offset] or [b""]
-        return first + b"".join(others)[: max(0, most - len(first))]
+        return (first + b"".join(others)[: max(0, most - len(first))])[: self.cuts.get(offset)]
 
 
 def _text(value: str) -> bytes:
