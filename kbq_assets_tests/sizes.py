@@ -16,7 +16,7 @@ def _size(moderate: int, full: int, variable: str = "") -> int:
     return int(os.environ.get(variable) or (full if FULL else moderate))
 
 
-#: Simulated schedules. 500 notice every mutant by themselves; the rarest shows in the 358th.
+#: Simulated schedules. 500 notice every mutant by themselves; the rarest shows in the 434th.
 SCHEDULES: Final = _size(500, 3_000, "KBQ_TEST_SCHEDULES")
 #: Schedules with a variation: restarts, schema variants, replays, checks. Each counts how often its subject occurred.
 VARIED_SCHEDULES: Final = _size(40, 100)

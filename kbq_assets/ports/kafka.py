@@ -35,8 +35,9 @@ class OffsetReader(Protocol):
     def cluster_id(self) -> str:
         """The cluster's id. Raises Unavailable."""
 
-    def topics(self) -> Mapping[str, TopicDescription]:
-        """All topics that the credentials may see, except internal ones. Raises Unavailable."""
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
+        """These topics, by default all that the credentials may see; internal ones never. The cost grows with their
+        number. Raises Unavailable."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
         """Log start and last stable offset of each partition. Raises Unavailable."""

@@ -81,12 +81,13 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
     """
     started, waited = ports.clock.monotonic(), _seconds_waited(units[0], ports.clock.now_ms())
     is_patient = True
+    commits = _Commits(ports.store)
     for number, unit in enumerate(units):
         left = unit.task_seconds - waited - (ports.clock.monotonic() - started)
         if number and left <= 0:
             yield UnitOutcome(unit)
             continue
-        outcome = extract_unit(unit, ports, left, is_patient=is_patient)
+        outcome = extract_unit(unit, ports, left, is_patient=is_patient, commits=commits)
         is_patient = is_patient and not outcome.is_unavailable
         yield outcome
 
@@ -98,7 +99,12 @@ def _seconds_waited(unit: Unit, now_ms: int) -> float:
 
 
 def extract_unit(
-    unit: Unit, ports: WorkerPorts, seconds: float = math.inf, *, is_patient: bool = True
+    unit: Unit,
+    ports: WorkerPorts,
+    seconds: float = math.inf,
+    *,
+    is_patient: bool = True,
+    commits: _Commits | None = None,
 ) -> UnitOutcome:
     """Read a unit, for at most ``seconds``. It raises no Exception: the outcome has the failure, and the windows
     finished before it."""
@@ -107,7 +113,7 @@ def extract_unit(
     stop: Stop | None = None
     failure, is_unavailable = "", False
     try:
-        if _is_superseded(unit, ports.store):
+        if _is_superseded(unit, commits or _Commits(ports.store)):
             return UnitOutcome(unit, superseded=True)
         _read_windows(unit, ports, read, min(seconds, unit.seconds), is_patient)
     except StopWindow as stopped:
@@ -162,14 +168,29 @@ class _Read:
         self.windows.append(dataclasses.replace(window, epoch_until=self.epoch_until if has_records else 0))
 
 
-def _is_superseded(unit: Unit, store: ObjectStore) -> bool:
+class _Commits:
+    """The commits of a task's units. Each is read once: its units began when the task did."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._read: dict[str, Commit | None] = {}
+
+    def find(self, path: str) -> Commit | None:
+        """The commit at a path; None if there is none."""
+        if path not in self._read:
+            try:
+                self._read[path] = codec.loads(Commit, self._store.get(path).data, path)
+            except NotFound:
+                self._read[path] = None
+        return self._read[path]
+
+
+def _is_superseded(unit: Unit, commits: _Commits) -> bool:
     """Whether another attempt published the unit: Spark may run a task twice. The commit may be below the unit, while
     earlier slices are read or wait to be published."""
     tp = unit.range.topic_partition
-    path = commit_path(tp.topic, shard_of(tp.partition))
-    try:
-        commit = codec.loads(Commit, store.get(path).data, path)
-    except NotFound:
+    commit = commits.find(commit_path(tp.topic, shard_of(tp.partition)))
+    if commit is None:
         return True
     return commit.epoch != unit.epoch or commit.partitions[tp.partition].next > unit.range.from_offset
 

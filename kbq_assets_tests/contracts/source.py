@@ -314,6 +314,14 @@ class BrokerContract:
         described = broker.reader.topics()[topic]
         assert (described.topic, described.partitions, bool(described.topic_id)) == (topic, 3, True)
 
+    def test_single_topics_are_described_without_the_others(self, broker: Broker) -> None:
+        wanted, other = broker.create_topic(2), broker.create_topic(1)
+        described = broker.reader.topics({wanted, f"{wanted}-unknown"})
+        assert {name: found.partitions for name, found in described.items()} == {wanted: 2}
+        assert described[wanted] == broker.reader.topics()[wanted]
+        assert broker.reader.topics(()) == {}
+        assert set(broker.reader.topics({wanted, other})) == {wanted, other}
+
     def test_added_partitions_appear(self, broker: Broker, tp: TopicPartition) -> None:
         broker.add_partitions(tp.topic, 3)
         assert broker.reader.topics()[tp.topic].partitions == 3

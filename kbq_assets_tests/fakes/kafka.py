@@ -196,11 +196,12 @@ class FakeKafka:
         self._require_up()
         return self.cluster
 
-    def topics(self) -> Mapping[str, TopicDescription]:
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
         self._require_up()
         return {
             name: TopicDescription(name, topic.topic_id, len(topic.partitions))
             for name, topic in sorted(self.topics_by_name.items())
+            if names is None or name in names
         }
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
@@ -306,9 +307,9 @@ class KafkaView:
         self._announce("cluster_id", "")
         return self._kafka.cluster_id()
 
-    def topics(self) -> Mapping[str, TopicDescription]:
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
         self._announce("topics", "")
-        return self._kafka.topics()
+        return self._kafka.topics(names)
 
     def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
         self._announce("offsets", "")

@@ -64,11 +64,11 @@ class KafkaOffsetReader:
         """The cluster's id. Raises Unavailable."""
         return str(self._metadata().cluster_id or "")
 
-    def topics(self) -> Mapping[str, TopicDescription]:
-        """All topics that the credentials may see, except internal ones and names with two leading underscores (tools'
-        own topics). Raises Unavailable."""
-        names = [name for name in self._metadata().topics if not name.startswith("__")]
-        described = self._gather("topics", names, self._describe)
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
+        """These topics, by default all that the credentials may see; never internal ones, nor names with two leading
+        underscores (tools' own topics). Raises Unavailable."""
+        wanted = self._metadata().topics if names is None else names
+        described = self._gather("topics", [n for n in wanted if not n.startswith("__")], self._describe)
         return {
             name: TopicDescription(name, _topic_id(found.topic_id), len(found.partitions))
             for name, found in sorted(described.items())

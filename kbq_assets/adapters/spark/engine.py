@@ -6,6 +6,7 @@ the slowest partition (PROTOCOL E4), and a failed task affects no other. ADR 12 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
@@ -60,15 +61,16 @@ class SparkEngine:
         InheritableThread(target=self._run, args=(number, units), daemon=True).start()
 
     def next_outcomes(self, timeout_seconds: float) -> list[UnitOutcome]:
-        """Outcomes of the tasks that have ended."""
-        try:
+        """Outcomes of all tasks that have ended."""
+        arrived: list[UnitOutcome] = []
+        with contextlib.suppress(queue.Empty):
             number, outcomes = self._ended.get(timeout=timeout_seconds)
-        except queue.Empty:
-            return []
-        if self._open.pop(number, None) is None:
-            return []  # it was cancelled
-        self._last_sign = time.monotonic()
-        return outcomes
+            while True:
+                if self._open.pop(number, None) is not None:  # else it was cancelled
+                    self._last_sign = time.monotonic()
+                    arrived += outcomes
+                number, outcomes = self._ended.get_nowait()
+        return arrived
 
     def complaint(self) -> str:
         """A message if no task has been running for a while, else "": Spark itself only waits."""

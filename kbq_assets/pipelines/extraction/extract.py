@@ -48,6 +48,7 @@ from kbq_assets.pipelines.extraction.ports import (
 from kbq_assets.pipelines.extraction.prune import repair_and_prune
 from kbq_assets.pipelines.extraction.publisher import Publisher
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
 __all__ = [
@@ -77,9 +78,10 @@ def extract(
     repair_and_prune(ports.store)
     planned = plan(ports.store, ports.offsets, sources, now_ms=started_ms, only=only, limits=limits)
     units = prepare(ports.store, planned)
-    publisher = Publisher(ports.store, ports.offsets, ports.clock, planned.log_ends, started_ms)
-    run = _Run(ports, limits, units, publisher, on_progress)
-    run.read_all()
+    with pool_of(ports.publishing_threads, "kbq-publish") as pool:
+        publisher = Publisher(ports.store, ports.offsets, ports.clock, pool, planned.log_ends, started_ms)
+        run = _Run(ports, limits, units, publisher, on_progress)
+        run.read_all()
     costs = charge(ports.store, run.usage, ports.new_run(), started_ms)
     return run.report(planned, costs, ports.clock.monotonic() - started)
 
@@ -226,10 +228,9 @@ class _Run:
             self._stops.append(PartitionStop(tp, stop.reason, stop.message, stop_commands(stop, tp)))
 
     def _show_progress(self) -> None:
-        published = self._publisher.published
-        positions = sum(ws[-1].until - ws[0].first for ws in published.values())
-        records = sum(w.counts.records for ws in published.values() for w in ws)
-        in_flight = self._turns.in_flight
+        publisher, in_flight = self._publisher, self._turns.in_flight
         self._on_progress(
-            Progress(self._positions, positions, records, self._complaint, in_flight, self._busiest)
-        )
+            Progress(
+                self._positions, publisher.positions, publisher.records, self._complaint, in_flight, self._busiest
+            )
+        )  # fmt: skip

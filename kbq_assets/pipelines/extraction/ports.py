@@ -41,13 +41,15 @@ class ExtractionLimits:
 
 @dataclass(frozen=True)
 class ExtractionPorts:
-    """What an extraction needs. ``new_run`` makes the name of a run."""
+    """What an extraction needs. ``new_run`` makes the name of a run. With one thread, commits are published in the loop
+    that hands out tasks."""
 
     store: ObjectStore
     offsets: OffsetReader
     engine: ExtractionEngine
     clock: Clock
     new_run: Callable[[], str] = _random_run
+    publishing_threads: int = 1
 
 
 @dataclass(frozen=True)

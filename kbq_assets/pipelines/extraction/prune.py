@@ -8,7 +8,7 @@ from kbq_assets.core.errors import PreconditionFailed
 from kbq_assets.core.extraction.pruning import expected_done_files, plan_pruning
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, commit_path, shard_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -18,15 +18,17 @@ from kbq_assets.ports.object_store import ObjectStore
 def repair_and_prune(store: ObjectStore) -> None:
     """Write missing done files (E5), then drop loaded windows and set parked tables' files aside (E7).
 
-    In this order: a partition's highest done file exists before its window can leave the commit (L7).
+    In this order: a partition's highest done file exists before its window can leave the commit (L7). If one cannot
+    be written now, a later run prunes its commit.
     """
     current = state.read_commits(store, state.topic_registry(store))
     versioned = state.read_table_states(store, state.table_registry(store))
     states = {table: v.value for table, v in versioned.items()}
     existing = frozenset(list_done_files(store))
     expected = [name for c in current for name in expected_done_files(c.value, states)]
-    write_done_files(store, [name for name in expected if name not in existing])
-    state.parallel(lambda commit: _prune(store, commit, states), current)
+    missing = write_done_files(store, [name for name in expected if name not in existing])
+    kept = {commit_path(tp.topic, shard_of(tp.partition)) for tp in missing}
+    state.parallel(lambda commit: _prune(store, commit, states), [c for c in current if c.path not in kept])
 
 
 def _prune(

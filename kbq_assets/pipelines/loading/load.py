@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
 
 from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.extraction.pruning import superseded_done_files
@@ -43,6 +42,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.threads import pool_of
 from kbq_assets.ports.object_store import ObjectStore
 
 __all__ = ["LoadOptions", "LoadPorts", "LoadReport", "TableReport", "load", "plan", "tables_to_load"]
@@ -124,23 +124,11 @@ def load(
     """Load every table's pending files. One table's failure does not stop the others."""
     started, options = ports.clock.monotonic(), options or LoadOptions()
     cycle = _Cycle(ports, options, cache or StateCache(ports.store), on_table)
-    with contextlib.ExitStack() as stack:
-        threads = options.concurrency
-        pool = stack.enter_context(ThreadPoolExecutor(threads, "kbq-load")) if threads > 1 else _SameThread()
+    with pool_of(options.concurrency, "kbq-load") as pool:
         cycle.run(only, pool)
     reports = sorted(cycle.reports, key=lambda report: report.table)
     seconds = ports.clock.monotonic() - started
     return LoadReport(tuple(reports), seconds, cycle.deleted_done_files, cycle.verdicts)
-
-
-class _SameThread(Executor):
-    """Runs each call immediately, in the calling thread: one table after another."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it."""
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 class _Cycle:

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kbq_assets.core.errors import InvalidName, PreconditionFailed
+from kbq_assets.core.errors import InvalidName, PreconditionFailed, TransientError
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import DONE
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol.state import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -36,8 +37,13 @@ def has_done_files(store: ObjectStore, topic: str, known: frozenset[str]) -> boo
     return False
 
 
-def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:
-    """Create done files unless they exist. A name that is too long is logged and skipped: done files are hints."""
+def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> frozenset[TopicPartition]:
+    """Create done files unless they exist. Return the partitions with files that the store did not take now.
+
+    Done files are hints, so the failure of one stops no run: the next run writes what is missing. A name that is too
+    long is logged and skipped.
+    """
+    missing = set[TopicPartition]()
 
     def write(name: DoneFileName) -> None:
         try:
@@ -46,5 +52,9 @@ def write_done_files(store: ObjectStore, names: Iterable[DoneFileName]) -> None:
             return
         except InvalidName as error:
             LOGGER.warning("no done file for %s: %s", name.topic_partition, error.message)
+        except TransientError as error:
+            LOGGER.warning("no done file for %s yet: %s", name.topic_partition, error.message)
+            missing.add(name.topic_partition)
 
     parallel(write, names)
+    return frozenset(missing)

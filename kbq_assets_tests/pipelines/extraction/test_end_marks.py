@@ -9,7 +9,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import END_MARK_MS, LogEnd, Watermark
-from kbq_assets.pipelines.extraction.publisher import mark_idle
+from kbq_assets.pipelines.extraction.end_marks import mark_idle
 from kbq_assets.pipelines.protocol.state import read
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore

@@ -1,0 +1,93 @@
+"""What one swap of a commit publishes: pure functions from a commit and outcomes to the next commit (PROTOCOL E4).
+
+A window is appended only if the partition is at its first position, and has the leader epoch that the window was read
+under. Otherwise it may come from a log that was truncated since.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from kbq_assets.core.errors import StateError
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.commits import Commit, Window
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+ANOTHER_WAS_FASTER = "another extraction was faster"
+Rebased = tuple[Commit, list[UnitOutcome], dict[TopicPartition, str]]
+
+
+def rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_ms: int = 0) -> Rebased:
+    """The commit with the outcomes applied; the outcomes whose windows it has; and why others are lost.
+
+    Windows fit while the partition's epoch and ``next`` are those that they were read for (E4). Windows that follow
+    lost ones are lost too.
+    """
+    ours: list[UnitOutcome] = []
+    lost: dict[TopicPartition, str] = {}
+    stopped_short: set[TopicPartition] = set()
+    for outcome in outcomes:
+        tp = outcome.unit.range.topic_partition
+        if tp in stopped_short:
+            continue
+        try:
+            commit = _with(commit, outcome, now_ms, asked_ms)
+        except StateError as error:
+            stopped_short.add(tp)
+            if outcome.windows:
+                lost[tp] = error.message if _stands_at(commit, outcome.unit) else ANOTHER_WAS_FASTER
+            continue
+        if outcome.windows:
+            ours.append(outcome)
+    return commit, ours, lost
+
+
+def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int) -> Commit:
+    """The commit with an outcome's windows and stop. Raises StateError if the windows do not follow."""
+    tp, windows = outcome.unit.range.topic_partition, outcome.windows
+    if not _lists(commit, tp, windows):
+        published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
+        _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
+        commit = _counted(published, outcome, now_ms)
+    if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
+        commit = commits.stop(commit, tp.partition, outcome.stop)
+    return commit
+
+
+def _counted(commit: Commit, outcome: UnitOutcome, now_ms: int) -> Commit:
+    """The commit that counts an outcome's windows as published now."""
+    totals = commit.published
+    for number, window in enumerate(outcome.windows):
+        opened_ms = outcome.opened_ms[number] if outcome.opened_ms else now_ms
+        totals = totals.published(window, max(0.0, (now_ms - opened_ms) / 1000), now_ms)
+    return dataclasses.replace(commit, published=totals)
+
+
+def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
+    """Raise StateError unless the windows continue the log that the position was read from.
+
+    The broker verified the unit's leader epoch. A slice that was read ahead began without one. If its first records
+    have the epoch of the last records before it, one leader wrote both, so nothing was truncated in between.
+    """
+    known = outcome.first_leader_epoch if outcome.unit.ahead else outcome.unit.leader_epoch
+    if known != leader_epoch:
+        raise StateError(f"{outcome.unit.range} was read under another leader; the next run reads it again")
+
+
+def _stands_at(commit: Commit, unit: Unit) -> bool:
+    here = commit.partitions[unit.range.topic_partition.partition]
+    return commit.epoch == unit.epoch and here.next == unit.range.from_offset
+
+
+def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window]) -> bool:
+    """Whether an earlier swap of these windows was applied although its reply was an error.
+
+    Windows without files look the same in every attempt.
+    """
+    state = commit.partitions.get(tp.partition)
+    if state is None:
+        return False
+    paths = {f.path for w in state.windows for f in w.files}
+    return any(f.path in paths for w in windows for f in w.files)

@@ -1,0 +1,206 @@
+"""Publishing runs beside the loop that hands out tasks, and a failure has the size of its commit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import pytest
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, Window
+from kbq_assets.core.protocol.names import commit_path
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.pipelines.extraction import publisher as publishing
+from kbq_assets.pipelines.extraction.publisher import Publisher
+from kbq_assets.pipelines.protocol.state import read
+from kbq_assets.pipelines.threads import pool_of
+from kbq_assets_tests.fakes.clock import FakeClock
+from kbq_assets_tests.fakes.faults import Call, Outcome
+from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
+from kbq_assets_tests.fakes.script import Script
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, B, Bench, value
+
+PATIENCE_SECONDS = 600.0
+
+
+class HeldStore(FaultyMemoryStore):
+    """A swap of a commit in ``held`` does not return until ``release`` is set."""
+
+    def __init__(self, held: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.held = {commit_path(topic, 0) for topic in held}
+        self.release = threading.Event()
+
+    def swap(self, path: str, data: bytes, generation: int) -> int:
+        if path in self.held:
+            assert self.release.wait(PATIENCE_SECONDS)
+        return super().swap(path, data, generation)
+
+
+class Asked(FakeKafka):
+    """Remembers the topics of each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Collection[str] | None] = []
+
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
+        self.asked.append(names)
+        return super().topics(names)
+
+
+def world(topics: int, store: FaultyMemoryStore) -> Asked:
+    """Topics of one partition, with commits."""
+    kafka = Asked()
+    for number in range(topics):
+        topic = f"t{number}"
+        kafka.create_topic(topic, 1)
+        commit = Commit(topic, 0, "cluster", kafka.topics_by_name[topic].topic_id, 1, {0: PartitionCommit(0)})
+        store.create(commit_path(topic, 0), codec.dumps(commit))
+    return kafka
+
+
+def gap(topic: str, first: int = 0) -> UnitOutcome:
+    """A window of ten positions without records."""
+    range_ = OffsetRange(TopicPartition(topic, 0), first, first + 10)
+    return UnitOutcome(Unit(range_, 1, SETTINGS), (Window(first, first + 10, Counts(positions=10, gaps=10)),))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_commit_that_is_slow_to_swap_delays_no_other_and_not_the_loop() -> None:
+    store = HeldStore(["t0"])
+    kafka = world(3, store)
+    with pool_of(4, "test") as pool:
+        publisher = Publisher(store, kafka, FakeClock(), pool)
+        for topic in ("t0", "t1", "t2"):
+            publisher.add(gap(topic))
+        publisher.flush_due()  # returns, although t0 is not published
+
+        def others_are_published() -> bool:
+            publisher.flush_due()
+            return len(publisher.published) == 2
+
+        wait_until(others_are_published)
+        assert {tp.topic for tp in publisher.published} == {"t1", "t2"}
+        publisher.add(gap("t0", 10))
+        publisher.flush_due()  # the next window of t0 waits for the swap before it
+        store.release.set()
+        publisher.flush()
+    assert (publisher.failures, publisher.positions) == ({}, 40)
+    assert read(store, Commit, commit_path("t0", 0)).value.partitions[0].next == 20
+
+
+def test_only_the_topics_that_are_published_are_described_in_one_request() -> None:
+    store = FaultyMemoryStore()
+    kafka = world(50, store)
+    publisher = Publisher(store, kafka, FakeClock(), pool_of(1, ""))
+    for topic in ("t7", "t9"):
+        publisher.add(gap(topic))
+    publisher.flush_due()
+    assert kafka.asked == [{"t7", "t9"}]
+
+
+def test_more_windows_than_may_wait_are_published_before_the_loop_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publishing, "MOST_WAITING", 3)
+    store = FaultyMemoryStore()
+    publisher = Publisher(store, world(1, store), FakeClock(), pool_of(1, ""))
+    publisher.add(gap("t0"))
+    publisher.flush_due()
+    for number in range(1, 5):  # within a second of the first swap
+        publisher.add(gap("t0", 10 * number))
+        publisher.flush_due()
+    assert publisher.positions == 50
+
+
+def two_topics(bench: Bench) -> list[SourceEntry]:
+    """The bench's topic and another, with records."""
+    other = TopicPartition("other", 0)
+    bench.kafka.create_topic(other.topic, 1)
+    bench.produce(1)
+    bench.kafka.produce(other, value(3))
+    return [SourceEntry(TOPIC, SETTINGS), SourceEntry(other.topic, SETTINGS)]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Script("swap", f"commits/{TOPIC}", Outcome.UNAVAILABLE),
+        Script("get", f"commits/{TOPIC}", Outcome.UNAVAILABLE, nth=3),
+    ],
+    ids=["swap", "read"],
+)
+def test_a_commit_that_the_store_does_not_take_now_fails_its_own_partitions(fault: Script) -> None:
+    bench = Bench()
+    sources = two_topics(bench)
+    bench.faults = fault
+    report = bench.extract(sources=sources)
+    [failure] = report.failures.items()
+    assert failure[0] == TP
+    assert failure[1].startswith("not published: ")
+    assert [partition.topic_partition.topic for partition in report.partitions] == ["other"]
+    assert bench.extract(sources=sources).failures == {}
+    bench.load()
+    assert (bench.offsets(A), bench.offsets(B)) == ([0], [0])
+
+
+def test_done_files_that_the_store_does_not_take_now_are_written_by_a_later_run() -> None:
+    bench = Bench()
+    bench.produce(1, 3)
+
+    def no_done_files(call: Call) -> Outcome:
+        refused = call.operation == "create" and call.target.startswith("done/")
+        return Outcome.UNAVAILABLE if refused else Outcome.OK
+
+    bench.faults = no_done_files
+    assert bench.extract().failures == {}
+    bench.load()
+    assert bench.extract().failures == {}
+    assert (bench.paths("done/"), len(bench.commit().partitions[0].windows)) == ([], 1), "not pruned yet (L7)"
+    bench.faults = lambda call: Outcome.OK
+    bench.extract()
+    assert (len(bench.paths("done/")), bench.commit().partitions[0].windows) == (2, ())
+
+
+def test_a_broker_that_describes_no_topic_fails_what_was_to_be_published() -> None:
+    bench = Bench()
+    bench.produce(1)
+    bench.faults = Script("topics", outcome=Outcome.UNAVAILABLE, nth=2)
+    assert list(bench.extract().failures) == [TP]
+    assert bench.extract().totals.records == 1
+
+
+def test_a_broker_out_of_reach_from_the_beginning_raises() -> None:
+    bench = Bench(faults=Script("topics", outcome=Outcome.UNAVAILABLE))
+    with pytest.raises(Unavailable):
+        bench.extract()
+
+
+@pytest.mark.parametrize("partitions", [4, 16])
+def test_a_task_reads_the_commit_of_its_units_once(partitions: int) -> None:
+    bench = Bench(partitions=partitions)
+    for partition in range(partitions):
+        bench.produce(1, partition=partition)
+    bench.extract()
+    for partition in range(partitions):
+        bench.produce(1, partition=partition)
+    calls = Script("none")
+    bench.faults = calls
+    assert bench.extract().totals.records == partitions
+    reads = [
+        call for call in calls.calls if call.operation == "get" and call.target == f"commits/{TOPIC}.json"
+    ]
+    assert len(reads) == 4, "repair, plan, task, swap"
