@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.extras.doctor.cli import Doctor
     from kbq_assets.extras.notices.model import Notifier
     from kbq_assets.extras.notices.send import NoticePorts
+    from kbq_assets.extras.reconcile.account import Expected
     from kbq_assets.extras.reconcile.reconciler import Reconciler
-    from kbq_assets.extras.reconcile.records import Expected
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.extraction.extractor import Extractor
     from kbq_assets.pipelines.loading.loader import Loader
@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.ports.registry import SubjectRegistry
     from kbq_assets.ports.topics import TopicAdmin
     from kbq_assets.ports.warehouse import Warehouse
+    from kbq_assets.worker.unit import WorkerPorts
 
 
 class Adapters:
@@ -89,6 +90,12 @@ class Adapters:
         from kbq_assets.worker.adapters import open_source
 
         return open_source(self.settings)
+
+    def worker(self) -> WorkerPorts:
+        """The ports of a task, for commands that read records as an extraction does."""
+        from kbq_assets.worker.task import worker_ports
+
+        return worker_ports(self.settings)
 
     def warehouse(self) -> Warehouse:
         """BigQuery or DuckDB, with the loader's credentials."""
@@ -244,7 +251,10 @@ class Parts:
         """The account of every record."""
         from kbq_assets.extras.reconcile.reconciler import Reconciler
 
-        return Reconciler(self.deployment, self.adapters.source, self.adapters.expected)
+        adapters = self.adapters
+        return Reconciler(
+            self.deployment, adapters.source, adapters.expected, adapters.worker, adapters.topic_admin
+        )
 
     @cached_property
     def catalog_commands(self) -> CatalogCommands:

@@ -43,7 +43,7 @@ class UnitTask:
         """Extract units one after another."""
         from kbq_assets.worker.unit import extract_units
 
-        return [_signed(outcome) for outcome in extract_units(units, _ports(self.settings))]
+        return [_signed(outcome) for outcome in extract_units(units, worker_ports(self.settings))]
 
 
 def _signed(outcome: UnitOutcome) -> UnitOutcome:
@@ -78,7 +78,8 @@ def _refuse_plain_secrets(settings: Settings) -> None:
         )
 
 
-def _ports(settings: Settings) -> WorkerPorts:
+def worker_ports(settings: Settings) -> WorkerPorts:
+    """The ports of this process, opened once per settings."""
     for opened, ports in _OPENED:
         if opened == settings:
             return ports

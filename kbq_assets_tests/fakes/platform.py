@@ -27,7 +27,7 @@ from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
 if TYPE_CHECKING:
     from kbq_assets.extras.notices.model import Notifier
-    from kbq_assets.extras.reconcile.records import Expected
+    from kbq_assets.extras.reconcile.account import Expected
 
 TOPIC = "shop.orders.v1"
 SCHEMAS = {
@@ -90,6 +90,7 @@ class FakePlatform:
             "load_store": store,
             "offsets": lambda: self.kafka,
             "source": lambda: self.kafka,
+            "worker": lambda: WorkerPorts(self.store, self.kafka, self.registry, self.clock),
             "warehouse": lambda: self.warehouse,
             "engine": self._engine,
             "clock": self.clock,

@@ -11,7 +11,7 @@ from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Parts
-from kbq_assets.extras.reconcile.records import Expected
+from kbq_assets.extras.reconcile.account import Expected
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.worker.adapters import open_registry, open_source, open_store
 from kbq_assets.worker.unit import WorkerPorts

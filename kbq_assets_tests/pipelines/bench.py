@@ -16,6 +16,7 @@ from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.extras.reconcile.counts import CountPorts
 from kbq_assets.extras.reconcile.records import ReconcilePorts, Reconciliation, reconcile
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import (
@@ -109,15 +110,7 @@ class Bench:
         """One run, whose calls may fail. ``choose`` says which of the open tasks ends next, if no other engine is to
         run them."""
         store, kafka = self.store.view("extractor"), self.kafka.view("extractor")
-        worker = WorkerPorts(
-            store,
-            kafka,
-            self.registry,
-            self.clock,
-            pseudonyms=lambda: self.pseudonyms,
-            seal_key=lambda: self.seal_key,
-            find_route=self.find_route,
-        )
+        worker = self._worker(store, kafka)
         engine = open_engine(worker) if open_engine else InProcessEngine(worker, choose=choose)
         ports = ExtractionPorts(store, kafka, engine, self.clock)
         return extract(
@@ -134,7 +127,32 @@ class Bench:
 
     def reconcile(self) -> Reconciliation:
         """Compare broker and warehouse."""
-        return reconcile(ReconcilePorts(self.store, self.kafka, self.kafka, self.warehouse))
+        return reconcile(self.reconcile_ports())
+
+    def reconcile_ports(self, sources: Sequence[SourceEntry] | None = None, **ports: Any) -> ReconcilePorts:
+        """What a reconciliation needs, without faults."""
+        counts = CountPorts(self.store, self.kafka, self.warehouse)
+        return ReconcilePorts(
+            self.store,
+            self.kafka,
+            self.kafka,
+            self.warehouse,
+            counts,
+            lambda: self._worker(self.store, self.kafka),
+            [SourceEntry(TOPIC, self.settings)] if sources is None else sources,
+            **ports,
+        )
+
+    def _worker(self, store: Any, kafka: Any) -> WorkerPorts:
+        return WorkerPorts(
+            store,
+            kafka,
+            self.registry,
+            self.clock,
+            pseudonyms=lambda: self.pseudonyms,
+            seal_key=lambda: self.seal_key,
+            find_route=self.find_route,
+        )
 
     def commit(self) -> Commit:
         """The topic's commit."""

@@ -60,8 +60,8 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         "No commit lists so many unloaded files that every write of it is slow.", WARN, "topic", STAGED
     ),
     ROWS_MATCH: CheckKind(
-        "Each load job's output rows equal the rows of its files (PROTOCOL L4), and all committed rows are loaded, "
-        "waiting or in quarantine.",
+        "Each load job's output rows equal the rows of its files (PROTOCOL L4), and all committed rows are loaded or "
+        "waiting, or in quarantine with an operator's consent.",
         ERROR, "table", WAREHOUSE, blockable=True,
     ),
     TABLES_LOAD: CheckKind(

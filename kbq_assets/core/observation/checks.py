@@ -317,14 +317,19 @@ def _places(partitions: Collection[TopicPartition]) -> str:
 
 
 def rows_result(table: TableReference, state: TableState, findings: Collection[str] = ()) -> CheckResult:
-    """Whether jobs loaded the rows of their files. ``findings`` name committed rows that are missing or double."""
-    differing = state.new_mismatches
+    """Whether the table has the rows of its files. ``findings`` name committed rows that are missing or double."""
+    differing, refused = state.new_mismatches, state.new_quarantined
     named = [f"job {m.job_id} loaded {m.actual:,} rows of files with {m.expected:,}" for m in differing]
+    if refused:
+        rows = sum(bad.file.rows for bad in refused)
+        named.append(f"{rows:,} rows of {len(refused):,} files are in quarantine: {refused[0].error}")
     if not (named or findings):
         return CheckResult(ROWS_MATCH, str(table), "every job loaded the rows of its files")
-    commands = [f"kbq reconcile --counts --table {table}"]
-    commands += [f"kbq resume --table {table}"] if differing else []
-    return failed(ROWS_MATCH, str(table), [*named, *findings], commands, jobs=len(differing))
+    commands = [f"kbq reconcile --counts --table {table}"] if differing or findings else []
+    commands += ["kbq errors list"] if refused else []
+    commands += [f"kbq resume --table {table}"] if differing or refused else []
+    numbers = {"jobs": len(differing), "quarantined_files": len(refused)}
+    return failed(ROWS_MATCH, str(table), [*named, *findings], commands, **numbers)
 
 
 # Blocks -------------------------------------------------------------------------------------------------------------

@@ -15,12 +15,14 @@ from rich.text import Text
 from kbq_assets.cli.context import ExitCode, Part, json_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import NotFound
+from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.extras.reconcile.account import PartitionAccount
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
 from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.extras.reconcile.reconciler import Reconciler
-from kbq_assets.extras.reconcile.records import PartitionAccount, Reconciliation
-from kbq_assets.pipelines.observation.documents import document
+from kbq_assets.extras.reconcile.records import Reconciliation
+from kbq_assets.pipelines.observation.documents import document, stop_json
 
 pass_reconciler: Part[Reconciler] = Part("reconciler")
 
@@ -52,7 +54,8 @@ def reconcile(
     """Compare the broker, the warehouse and the producers' log, record by record; exit with 1 if they differ.
 
     Each run counts again: offsets from the broker, rows from the warehouse. It compares the commit's own counters
-    and never trusts them. It names the offset of a missing or doubled record.
+    and never trusts them. It names the offset of a missing or doubled record, and the command that follows. A stopped
+    partition also fails it; unread records do not.
 
     With --counts one query per table counts rows and offsets instead, and compares the counts with the rows
     loaded and committed. The output states what counts cannot show.
@@ -70,7 +73,7 @@ def reconcile(
         echo_json(reconciliation_json(result))
     else:
         console().print(render_reconciliation(result))
-    sys.exit(ExitCode.DONE if result.accounted else ExitCode.FAILED)
+    sys.exit(ExitCode.DONE if result.is_whole else ExitCode.FAILED)
 
 
 def _reconcile_counts(
@@ -99,6 +102,12 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
     """An account as a document. ``produced`` is the producers' count if they keep one, else the broker's."""
     return {
         "accounted": result.accounted,
+        "verdict": result.verdict,
+        "unread": result.unread,
+        "stops": [stop_json(stop) for stop in result.stops],
+        "problems": list(result.problems),
+        "notes": list(result.notes),
+        "next": result.next_steps,
         "totals": result.totals(),
         "topics": {topic: result.totals(topic) for topic in result.topics},
         "partitions": [_account_json(account) for account in result.partitions],
@@ -108,10 +117,27 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
 def render_reconciliation(result: Reconciliation) -> RenderableType:
     """An account for people: a line per partition, totals, pending rows, findings, the verdict."""
     notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
-    findings = [Text(finding, style="red") for account in result.partitions for finding in account.findings]
+    notes += [Text(note, style="yellow") for note in result.notes]
+    findings = [Text(finding, style="red") for finding in result.findings]
+    stops = [Text(f"{_place(stop)}: {stop.reason}: {stop.message}", style="yellow") for stop in result.stops]
+    steps = [Text(f"  next: {step}") for step in result.next_steps]
+    return Group(_accounts(result), *notes, *findings, *stops, *steps, _verdict(result))
+
+
+def _place(stop: PartitionStop) -> str:
+    tp = stop.topic_partition
+    return f"stopped: {tp.topic if tp.partition < 0 else tp}"
+
+
+def _verdict(result: Reconciliation) -> Text:
     verdict = Text("every record accounted for: ", style="bold")
-    verdict.append("yes" if result.accounted else "no", style="green" if result.accounted else "red")
-    return Group(_accounts(result), *notes, *findings, verdict)
+    style = {"yes": "green", "no": "red"}.get(result.verdict, "yellow")
+    verdict.append(result.verdict, style=style)
+    if result.unread:
+        verdict.append(f"; {number(result.unread)} records not read yet")
+    if result.stops:
+        verdict.append(f"; {number(len(result.stops))} stopped")
+    return verdict
 
 
 def _accounts(result: Reconciliation) -> Table:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import PartitionCommit
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding
 from kbq_assets.pipelines.observation.accounting import (
     Books,
     PartitionHistory,
@@ -84,10 +86,10 @@ def count_table(
     states: tuple[TableState, TableState],
     *,
     whole: bool,
-    expires: bool = False,
+    expired: int = 0,
 ) -> list[TableCount]:
-    """Compare a table's rows with its state, read before and after. ``whole``: all rows were counted. ``expires``: the
-    warehouse drops old rows."""
+    """Compare a table's rows with its state, read before and after. ``whole``: all rows were counted. ``expired``: so
+    many rows may be gone because they are older than the table keeps them (`may_have_expired`)."""
     before, after = map(loaded_rows, states)
     flying: Counter[KafkaRange] = Counter()
     for file in states[1].in_flight.files if states[1].in_flight else ():
@@ -96,9 +98,22 @@ def count_table(
     for range_ in sorted({*summary, *((*after, *flying) if whole else ())}, key=_order):
         loaded = before.get(range_, 0)
         in_flight = after.get(range_, 0) - loaded + flying[range_]
-        count = _count(table, range_, summary.get(range_), loaded, in_flight)
-        counts.append(_judged(count, states[1], whole, expires))
-    return counts
+        counts.append(_count(table, range_, summary.get(range_), loaded, in_flight))
+    missing = sum(max(0, count.loaded - count.rows) for count in counts)
+    return [_judged(count, states[1], whole, 0 < missing <= expired) for count in counts]
+
+
+def may_have_expired(state: TableState, first_kept: date, kept: Iterable[OffsetSummary]) -> int:
+    """The most rows of a table that can be gone because they are older than ``first_kept``.
+
+    Rows that its state lists for later hours must be among the ``kept`` ones, those with this event date or a later
+    one. Rows whose hour the state no longer lists may have any age.
+    """
+    first_hour = (first_kept - date(1970, 1, 1)).days * 24
+    recent = sum(rows for hour, rows in state.hours.rows.items() if hour >= first_hour)
+    if sum(summary.rows for summary in kept) < recent:
+        return 0
+    return max(0, sum(state.rows.values()) - recent)
 
 
 def _count(
@@ -109,21 +124,24 @@ def _count(
     return TableCount(table, range_, found.rows, found.distinct, found.first, found.last, loaded, in_flight)
 
 
-def _judged(count: TableCount, state: TableState, whole: bool, expires: bool) -> TableCount:
+def _judged(count: TableCount, state: TableState, whole: bool, has_expired: bool) -> TableCount:
     findings: list[str] = []
     notes: list[str] = []
     where = f"{count.table}: {range_name(count.range)}"
     if count.duplicates:
-        findings.append(f"{where}: {count.rows} rows of {count.distinct} offsets")
+        findings.append(Finding(f"{where}: {count.rows} rows of {count.distinct} offsets", DELETE_ROWS))
     most = count.loaded + count.in_flight
     differing = sum(m.actual - m.expected for m in state.mismatches)
     jobs = f"; rows of its jobs that differ from their files: {differing:+}" if state.mismatches else ""
     if count.rows > most:
-        findings.append(f"{where}: {count.rows} rows, {most} were loaded{jobs}")
+        findings.append(Finding(f"{where}: {count.rows} rows, {most} were loaded{jobs}", DELETE_ROWS))
     if whole and count.rows < count.loaded:
-        why = "the table's partitions expire" if expires else "deleted or lost"
-        fewer = f"{where}: {count.rows} rows, {count.loaded} were loaded ({why}){jobs}"
-        (notes if expires else findings).append(fewer)
+        why = "they are older than the table keeps rows" if has_expired else "deleted or lost"
+        fewer = Finding(
+            f"{where}: {count.rows} rows, {count.loaded} were loaded ({why}){jobs}",
+            f"kbq reconcile --topic {count.range.topic} names the offsets",
+        )
+        (notes if has_expired else findings).append(fewer)
     return replace(count, findings=tuple(findings), notes=tuple(notes))
 
 
@@ -134,11 +152,13 @@ def unknown_offsets(count: TableCount, ledgers: Mapping[TopicPartition, Partitio
     if count.first is None or count.last is None:
         return
     if tp not in ledgers:
-        yield f"{where}: {count.rows} rows of a partition that was never extracted here"
+        yield Finding(f"{where}: {count.rows} rows of a partition that was never extracted here", DELETE_ROWS)
         return
     ledger = ledgers[tp]
     if count.range.epoch > ledger.after.epoch:
-        yield f"{where}: {count.rows} rows, but the topic's epoch is {ledger.after.epoch}"
+        yield Finding(
+            f"{where}: {count.rows} rows, but the topic's epoch is {ledger.after.epoch}", DELETE_ROWS
+        )
     elif count.range.epoch >= ledger.state.since:
         if count.last >= ledger.state.next:
             yield f"{where}: offset {count.last}, but extraction stands at {ledger.state.next}"
@@ -151,6 +171,7 @@ def count_partition(ledger: PartitionHistory, books: Books, broker: BrokerOffset
     tp, state = ledger.topic_partition, ledger.state
     loaded, pending, quarantined = books.sums(books.tables[tp], ledger.ranges)
     findings, notes = _compared_with_books(ledger, books)
+    findings += _refused(ledger, books)
     if state.totals.positions != state.next - state.start:
         findings.append(
             f"{tp}: counts of {state.totals.positions} positions in [{state.start}, {state.next})"
@@ -182,6 +203,19 @@ def _compared_with_books(ledger: PartitionHistory, books: Books) -> tuple[list[s
         if ledger.given_up & tables
     ]
     return findings, notes
+
+
+def _refused(ledger: PartitionHistory, books: Books) -> list[str]:
+    """Rows of files that no load job accepts, unless an operator accepted their loss."""
+    return [
+        Finding(
+            f"{ledger.topic_partition}: {table}: {rows} rows are in quarantine and in no table",
+            f"kbq errors list --topic {ledger.topic_partition.topic} shows why no load job accepts their files; "
+            f"kbq resume --table {table} accepts the loss",
+        )
+        for table in sorted(books.tables[ledger.topic_partition])
+        if (rows := sum(books.refused[table, range_] for range_ in ledger.ranges))
+    ]
 
 
 def _compared_with_broker(

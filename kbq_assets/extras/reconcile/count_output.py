@@ -30,6 +30,7 @@ def counts_json(report: CountReport) -> dict[str, object]:
         "tables": [_table_json(count) for count in report.tables],
         "partitions": [_partition_json(count) for count in report.partitions],
         "findings": list(report.findings),
+        "next": report.next_steps,
         "notes": list(_notes(report)),
         "not_seen": list(_not_seen(report)),
     }
@@ -49,6 +50,7 @@ def render_counts(report: CountReport) -> RenderableType:
     parts: list[RenderableType] = [_tables(report), Text(_sums(report))]
     parts += [Text(line, style="yellow") for line in _capped(_notes(report))]
     parts += [Text(line, style="red") for line in _capped(report.findings)]
+    parts += [Text(f"  next: {step}") for step in _capped(tuple(report.next_steps))]
     parts += [Text(f"not seen: {line}") for line in _not_seen(report)]
     counted = "all counts agree: " if report.since is None else f"counts since {report.since} agree: "
     verdict = Text(counted, style="bold")

@@ -16,11 +16,12 @@ from typing import Final, TypeAlias
 from kbq_assets.core.errors import CorruptState, NotFound, UnsupportedFormat
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.extras.reconcile import count_comparison as counting
 from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCount
+from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, next_steps
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import OffsetReader
@@ -44,13 +45,13 @@ BLIND_SINCE: Final = (
 
 @dataclass(frozen=True)
 class CountPorts:
-    """The ports of a quick reconciliation. ``expires``: whether the warehouse drops old rows of a table with rows
-    of these topics."""
+    """The ports of a quick reconciliation. ``first_kept``: the first event date that a table with rows of these topics
+    keeps; None if the warehouse never drops old rows of it."""
 
     store: ObjectStore
     offsets: OffsetReader
     warehouse: Warehouse
-    expires: Callable[[TableReference, frozenset[str]], bool] = lambda table, topics: False
+    first_kept: Callable[[TableReference, frozenset[str]], date | None] = lambda table, topics: None
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,11 @@ class CountReport:
         """Whether all counts agree."""
         return not self.findings
 
+    @property
+    def next_steps(self) -> list[str]:
+        """The operator's commands."""
+        return next_steps(self.findings)
+
 
 def reconcile_counts(
     ports: CountPorts,
@@ -97,11 +103,13 @@ def reconcile_counts(
     *,
     at_once: int = 1,
     on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
+    name_doubled: bool = True,
 ) -> CountReport:
     """Compare the warehouse's counts with tables' states, commits and the broker's offsets. Changes nothing.
 
-    ``at_once`` queries run in parallel; ``on_table`` gets each counted table and the number of tables. Raises
-    Unavailable, NotFound for a topic or table that was never extracted or loaded.
+    ``at_once`` queries run in parallel; ``on_table`` gets each counted table and the number of tables.
+    ``name_doubled`` also queries the doubled offsets. Raises Unavailable, NotFound for a topic or table that was never
+    extracted or loaded.
     """
     selection = selection or CountSelection()
     topics = state.topic_registry(ports.store)
@@ -127,15 +135,19 @@ def reconcile_counts(
     chosen = [ledger for tp, ledger in sorted(ledgers.items()) if selection.has_partition(tp, books)]
     problems = [
         *(
-            f"the commit of {topic} (shard {shard}) cannot be read"
+            Finding(
+                f"the commit of {topic} (shard {shard}) cannot be read",
+                f"restore {commit_path(topic, shard)}",
+            )
             for topic, shard in _unread(topics, commits)
+            if selection.topics is None or topic in selection.topics
         ),
         *(
-            f"the state of table {name} cannot be read"
-            for name in tables.active
-            if name not in map(str, states)
+            Finding(f"the state of table {table} cannot be read", f"restore {table_state_path(table)}")
+            for table in map(TableReference.parse, tables.active)
+            if table not in states
         ),
-        *_doubled(ports.warehouse, counts, selection.since),
+        *(_doubled(ports.warehouse, counts, selection.since) if name_doubled else ()),
     ]
     partitions = _count_partitions(ports.offsets, chosen, books)
     return CountReport(selection.since, tuple(counts), partitions, tuple(problems), tuple(_parked(states)))
@@ -191,9 +203,18 @@ def _count_table(ports: CountPorts, table: TableReference, since: date | None) -
     summary = ports.warehouse.kafka_summary(table, since)
     after = _table_state(ports.store, table)
     states = (before, after or before)
-    topics = frozenset(range_.topic for range_ in loaded_rows(states[1]))
-    expires = bool(topics) and ports.expires(table, topics)
-    return counting.count_table(table, summary, states, whole=since is None, expires=expires)
+    expired = 0 if since else _expired(ports, table, before)
+    return counting.count_table(table, summary, states, whole=since is None, expired=expired)
+
+
+def _expired(ports: CountPorts, table: TableReference, state: TableState) -> int:
+    topics = frozenset(range_.topic for range_ in loaded_rows(state))
+    first_kept = ports.first_kept(table, topics) if topics else None
+    if first_kept is None:
+        return 0
+    return counting.may_have_expired(
+        state, first_kept, ports.warehouse.kafka_summary(table, first_kept).values()
+    )
 
 
 def _table_state(store: ObjectStore, table: TableReference) -> TableState | None:
@@ -228,7 +249,8 @@ def _doubled(warehouse: Warehouse, counts: Iterable[TableCount], since: date | N
             offsets[doubled.range].append(f"{doubled.offset} ({' and '.join(map(str, doubled.tables))})")
         named.update({range_: offsets[range_] for range_ in suspicious if range_ in offsets})
     lines = ((counting.range_name(range_), offsets) for range_, offsets in named.items())
-    return sorted(f"{where}: doubled: offset {', '.join(offsets)}" for where, offsets in lines)
+    named_lines = (f"{where}: doubled: offset {', '.join(offsets)}" for where, offsets in lines)
+    return sorted(Finding(line, DELETE_ROWS) for line in named_lines)
 
 
 def _parked(states: Mapping[TableReference, TableState]) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from kbq_assets.core.config.locations import DuckDbFile
@@ -15,8 +16,11 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.reconcile import counts as counting
 from kbq_assets.extras.reconcile import records
+from kbq_assets.extras.reconcile.account import Expected
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.ports.topics import TopicAdmin
+from kbq_assets.worker.unit import WorkerPorts
 
 #: Queries that a warehouse of many machines answers in parallel; a DuckDB file takes one.
 QUERIES_AT_ONCE: Final = 8
@@ -28,7 +32,9 @@ class Reconciler:
 
     deployment: Deployment
     open_source: Callable[[], RecordSource]
-    open_expected: Callable[[], Callable[[TopicPartition], records.Expected | None]]
+    open_expected: Callable[[], Callable[[TopicPartition], Expected | None]]
+    open_worker: Callable[[], WorkerPorts]
+    open_admin: Callable[[], TopicAdmin]
 
     def reconcile(self, only: frozenset[str] | None = None) -> records.Reconciliation:
         """The account of every record."""
@@ -38,9 +44,22 @@ class Reconciler:
             deployment.offsets,
             self.open_source(),
             deployment.warehouse,
+            self._count_ports(),
+            self.open_worker,
+            deployment.sources.read(),
             self.open_expected(),
+            self._compacts,
         )
         return records.reconcile(ports, only=only)
+
+    def _compacts(self, topic: str) -> bool:
+        """Whether the broker compacts a topic, as far as the credentials may see."""
+        return "compact" in self._policies.get(topic, "")
+
+    @cached_property
+    def _policies(self) -> Mapping[str, str]:
+        live = self.open_admin().topics()
+        return {topic: found.config.get("cleanup.policy", "") for topic, found in live.items()}
 
     def counts(
         self,
@@ -49,16 +68,22 @@ class Reconciler:
         on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
     ) -> counting.CountReport:
         """Compare counts of the warehouse with those committed and loaded. Reads no record."""
+        is_one_file = isinstance(self.deployment.settings.warehouse, DuckDbFile)
+        at_once = 1 if is_one_file else QUERIES_AT_ONCE
+        return counting.reconcile_counts(self._count_ports(), selection, at_once=at_once, on_table=on_table)
+
+    def _count_ports(self) -> counting.CountPorts:
         deployment = self.deployment
         options = deployment.sources.table_options()
-        ports = counting.CountPorts(
-            deployment.load_store,
-            deployment.offsets,
-            deployment.warehouse,
-            expires=lambda table, topics: options(table, topics).expiry_days > 0,
+
+        def first_kept(table: TableReference, topics: frozenset[str]) -> date | None:
+            days = options(table, topics).expiry_days
+            # The warehouse drops a day's rows when the day began, or ended, so many days ago: one day less is sure.
+            return self._today - timedelta(days - 1) if days else None
+
+        return counting.CountPorts(
+            deployment.load_store, deployment.offsets, deployment.warehouse, first_kept
         )
-        at_once = 1 if isinstance(deployment.settings.warehouse, DuckDbFile) else QUERIES_AT_ONCE
-        return counting.reconcile_counts(ports, selection, at_once=at_once, on_table=on_table)
 
     def count_check(self) -> CheckResult:
         """A count of all rows as one check."""
@@ -75,5 +100,8 @@ class Reconciler:
         """The first event date that Dagster's count reads, None for all. It follows the local clock: an error of a day
         only costs bytes."""
         days = self.deployment.settings.run.reconcile_days
-        today = datetime.fromtimestamp(self.deployment.clock.now_ms() / 1000, UTC).date()
-        return today - timedelta(days) if days else None
+        return self._today - timedelta(days) if days else None
+
+    @property
+    def _today(self) -> date:
+        return datetime.fromtimestamp(self.deployment.clock.now_ms() / 1000, UTC).date()

@@ -1,8 +1,8 @@
 """Reconciliation: every record of the broker is in the warehouse once, or accounted for by name.
 
-It uses three independent witnesses: the broker (read again, offsets only), the warehouse (rows by epoch,
-partition and offset), and, if there is one, the producers' own log. The commit only shows how far extraction got
-and what it skipped; its counters are compared, never trusted.
+It uses three independent witnesses: the broker (read again), the warehouse (rows by epoch, partition and offset), and,
+if there is one, the producers' own log. The commit only shows how far extraction got and how much it skipped; its
+counters are compared, never trusted. `counts` compares numbers first, for every table and epoch.
 """
 
 from __future__ import annotations
@@ -11,72 +11,93 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit
-from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import STAGING, TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.extras.reconcile.account import Account, Expected, PartitionAccount, Rows, Waiting, Witnesses
+from kbq_assets.extras.reconcile.again import Again
+from kbq_assets.extras.reconcile.counts import CountPorts, CountSelection, reconcile_counts
+from kbq_assets.extras.reconcile.findings import Finding, next_steps
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.ports.kafka import OffsetReader, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets.worker.unit import WorkerPorts
 
-#: Maximum offsets named per finding; the rest is counted.
-SHOWN = 10
-#: A producers' log by offset: `row:<dataset>.<table>`, `error` or `skip`.
-Expected = Mapping[int, str]
+#: Maximum paths named per finding.
+SHOWN = 3
 
 
 @dataclass(frozen=True)
 class ReconcilePorts:
-    """The ports of a reconciliation. ``expected`` is the producers' log, None for partitions that it does not have."""
+    """The ports of a reconciliation. ``expected`` is the producers' log, None for partitions that it does not have.
+
+    ``sources`` is the source list. ``compacts``: whether the broker compacts a topic. ``worker`` reads records again as
+    extraction does. ``count`` has the ports of `reconcile_counts`.
+    """
 
     store: ObjectStore
     offsets: OffsetReader
     source: RecordSource
     warehouse: Warehouse
+    count: CountPorts
+    worker: Callable[[], WorkerPorts]
+    sources: Iterable[SourceEntry] = ()
     expected: Callable[[TopicPartition], Expected | None] = lambda tp: None
-
-
-@dataclass(frozen=True)
-class PartitionAccount:
-    """The account of one partition since its topic's start or its last reset.
-
-    ``read`` are records that the broker delivers again below ``position``; ``gaps`` are positions without one.
-    ``unread`` are positions above it. ``retired`` are records that the broker no longer has: only counted.
-    """
-
-    topic_partition: TopicPartition
-    epoch: int
-    position: int
-    produced: int | None
-    read: int
-    gaps: int
-    retired: int
-    pending: int
-    rows: int
-    errors: int
-    skipped: int
-    quarantined: int
-    lost: int
-    unread: int
-    findings: tuple[str, ...] = ()
-
-    @property
-    def accounted(self) -> bool:
-        """Whether nothing is missing, doubled or unknown."""
-        return not self.findings
+    compacts: Callable[[str], bool] = lambda topic: False
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The accounts of all partitions."""
+    """The accounts of all partitions.
+
+    ``problems`` are findings of no single partition. ``stops`` wait for an operator, ``unread_new`` are positions of
+    partitions that were never extracted: nothing of these is missing, but it is not in the warehouse yet either.
+    """
 
     partitions: tuple[PartitionAccount, ...]
+    problems: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    stops: tuple[PartitionStop, ...] = ()
+    unread_new: int = 0
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings."""
+        return (*self.problems, *(f for account in self.partitions for f in account.findings))
 
     @property
     def accounted(self) -> bool:
-        """Whether every record of every partition is accounted for."""
-        return all(account.accounted for account in self.partitions)
+        """Whether every record below the positions is accounted for."""
+        return not self.findings
+
+    @property
+    def verdict(self) -> str:
+        """`yes`, `no`, or `unknown` if nothing is known to be wrong but something could not be compared."""
+        if self.accounted:
+            return "yes"
+        return "unknown" if all(finding.is_unknown for finding in self.findings) else "no"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is accounted for and no partition waits for an operator."""
+        return self.accounted and not self.stops
+
+    @property
+    def unread(self) -> int:
+        """Positions that extraction has not read yet."""
+        return self.unread_new + sum(account.unread for account in self.partitions)
+
+    @property
+    def next_steps(self) -> list[str]:
+        """The operator's commands."""
+        of_stops = (command for stop in self.stops for command in stop.commands)
+        return list(dict.fromkeys((*next_steps(self.findings), *of_stops)))
 
     def totals(self, topic: str | None = None) -> dict[str, int]:
         """Records produced, staged, loaded, in error, skipped: of one topic or of all.
@@ -98,44 +119,53 @@ class Reconciliation:
         return sorted({a.topic_partition.topic for a in self.partitions})
 
 
-@dataclass
-class _Rows:
-    """Rows of one partition and epoch in the warehouse: the number of rows per offset and table."""
-
-    tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
-
-    def count(self, *, errors: bool) -> int:
-        chosen = (rows for table, rows in self.tables.items() if (table.table == ERROR_TABLE) == errors)
-        return sum(sum(rows.values()) for rows in chosen)
-
-    def offsets(self) -> Counter[int]:
-        counter: Counter[int] = Counter()
-        for rows in self.tables.values():
-            counter.update(rows)
-        return counter
-
-
 def reconcile(ports: ReconcilePorts, *, only: frozenset[str] | None = None) -> Reconciliation:
     """Compare broker, warehouse and producers' log for every committed partition. Raises Unavailable."""
-    commits = [c.value for c in state.read_commits(ports.store, state.topic_registry(ports.store))]
+    registry = state.topic_registry(ports.store)
+    counted = reconcile_counts(
+        ports.count,
+        CountSelection(topics=None if only is None else only & registry.topics.keys()),
+        name_doubled=False,
+    )
+    snapshot = read_snapshot(ports.store, ports.offsets, ports.sources, only=only)
+    planned = snapshot.plan()
+    commits = [c.value for c in state.read_commits(ports.store, registry)]
     commits = [c for c in commits if only is None or c.topic in only]
-    partitions = [c.topic_partition(p) for c in commits for p in c.partitions]
-    broker = ports.offsets.offsets(partitions)
+    accounts, problems = _accounts(ports, commits, snapshot.settings)
+    return Reconciliation(
+        tuple(sorted(accounts, key=lambda account: account.topic_partition)),
+        (*map(Finding.of, counted.findings), *problems),
+        (*counted.notes, *(note for count in counted.tables for note in count.notes)),
+        planned.stops,
+        _never_read(planned, snapshot),
+    )
+
+
+def _accounts(
+    ports: ReconcilePorts, commits: list[Commit], settings: Mapping[str, TopicSettings]
+) -> tuple[list[PartitionAccount], list[Finding]]:
+    broker = ports.offsets.offsets([c.topic_partition(p) for c in commits for p in c.partitions])
     rows = _warehouse_rows(ports.warehouse, commits)
-    quarantined = _quarantined_rows(ports.store, commits)
-    pending = _pending_rows(ports.store, commits)
+    files = _Files.read(ports.store, commits)
+    witnesses = Witnesses(
+        ports.source,
+        ports.expected,
+        ports.compacts,
+        lambda topic: topic in settings and settings[topic].records.tombstones == "skip",
+        Again(ports.worker, settings).judge,
+    )
     accounts = []
     for commit in commits:
         for partition, position in sorted(commit.partitions.items()):
             tp = commit.topic_partition(partition)
-            account = _Account(commit, tp, position, broker.get(tp), rows[tp], pending[tp], quarantined[tp])
-            accounts.append(account.settle(ports))
-    return Reconciliation(tuple(sorted(accounts, key=lambda a: a.topic_partition)))
+            account = Account(commit, tp, position, broker.get(tp), rows[tp], files.waiting(tp), witnesses)
+            accounts.append(account.settle())
+    return accounts, files.missing()
 
 
-def _warehouse_rows(warehouse: Warehouse, commits: Iterable[Commit]) -> defaultdict[TopicPartition, _Rows]:
+def _warehouse_rows(warehouse: Warehouse, commits: Iterable[Commit]) -> defaultdict[TopicPartition, Rows]:
     epochs = _epochs(commits)
-    found: defaultdict[TopicPartition, _Rows] = defaultdict(_Rows)
+    found: defaultdict[TopicPartition, Rows] = defaultdict(Rows)
     for table in warehouse.tables():
         for range_ in warehouse.kafka_ranges(table):
             tp = TopicPartition(range_.topic, range_.partition)
@@ -154,136 +184,70 @@ def _epochs(commits: Iterable[Commit]) -> dict[TopicPartition, range]:
     }
 
 
-def _quarantined_rows(store: ObjectStore, commits: Iterable[Commit]) -> Counter[TopicPartition]:
-    epochs = _epochs(commits)
-    rows: Counter[TopicPartition] = Counter()
-    for table in state.read_table_states(store, state.table_registry(store)).values():
-        for bad in table.value.quarantined:
-            name = bad.file.name
-            if name.epoch in epochs.get(name.topic_partition, ()):
-                rows[name.topic_partition] += bad.file.rows
-    return rows
+@dataclass(frozen=True)
+class _Files:
+    """Staged files whose rows are in no table, of the partitions' current epochs."""
+
+    pending: Mapping[TopicPartition, list[StagedFile]]
+    quarantined: Mapping[TopicPartition, list[StagedFile]]
+    #: size of each staged object
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: ObjectStore, commits: Iterable[Commit]) -> _Files:
+        """Files of commits, backlogs, and quarantine. Tables are read last: a file that a load deletes meanwhile is
+        loaded then."""
+        commits = list(commits)
+        given_up = {path for commit in commits for path in commit.given_up}
+        registry = state.table_registry(store)
+        files = [file for commit in commits for file in commit.files]
+        for table in registry.tables:
+            files.extend(f for chunk in state.read_backlog(store, table) for f in chunk.value.files)
+        sizes = {entry.path: entry.size for entry in store.list(STAGING)}
+        states = {t: found.value for t, found in state.read_table_states(store, registry).items()}
+        pending = [file for file in files if file.path not in given_up and not _is_loaded(file, states)]
+        bad = [quarantined.file for table in states.values() for quarantined in table.quarantined]
+        epochs = _epochs(commits)
+        return cls(_by_partition(pending, epochs), _by_partition(bad, epochs), sizes)
+
+    def waiting(self, tp: TopicPartition) -> Waiting:
+        """The files of a partition."""
+        return Waiting(self.pending.get(tp, ()), self.quarantined.get(tp, ()))
+
+    def missing(self) -> list[Finding]:
+        """Files that a load cannot read: they are gone, or have another size than the commit lists."""
+        found: dict[tuple[TableReference, str], list[str]] = defaultdict(list)
+        for file in (file for files in self.pending.values() for file in files):
+            if file.path not in self.sizes:
+                found[file.table, "are gone"].append(file.path)
+            elif self.sizes[file.path] != file.bytes:
+                found[file.table, "have another size than was staged"].append(file.path)
+        return [
+            Finding(
+                f"{table}: {len(paths)} staged files {what}: {', '.join(paths[:SHOWN])}",
+                "restore them from a backup, or kbq reset --topic TOPIC --give-up-pending reads their records again",
+            )
+            for (table, what), paths in found.items()
+        ]
 
 
-def _pending_rows(store: ObjectStore, commits: Iterable[Commit]) -> Counter[TopicPartition]:
-    """Rows in committed files and backlogs beyond the tables' marks."""
-    registry = state.table_registry(store)
-    states = state.read_table_states(store, registry)
-    files = [f for c in commits for f in c.files]
-    for table in registry.tables:
-        files.extend(f for chunk in state.read_backlog(store, table) for f in chunk.value.files)
-    rows: Counter[TopicPartition] = Counter()
-    for file in {f.path: f for f in files}.values():
-        if file.table not in states or not states[file.table].value.is_loaded(file):
-            rows[file.name.topic_partition] += file.rows
-    return rows
+def _by_partition(
+    files: Iterable[StagedFile], epochs: Mapping[TopicPartition, range]
+) -> dict[TopicPartition, list[StagedFile]]:
+    found: dict[TopicPartition, list[StagedFile]] = defaultdict(list)
+    for file in {file.path: file for file in files}.values():
+        if file.name.epoch in epochs.get(file.name.topic_partition, ()):
+            found[file.name.topic_partition].append(file)
+    return found
 
 
-@dataclass
-class _Account:
-    commit: Commit
-    tp: TopicPartition
-    state: PartitionCommit
-    broker: BrokerOffsets | None
-    rows: _Rows
-    pending: int
-    quarantined: int
-    findings: list[str] = field(default_factory=list)
+def _is_loaded(file: StagedFile, states: Mapping[TableReference, TableState]) -> bool:
+    return file.table in states and states[file.table].is_loaded(file)
 
-    def settle(self, ports: ReconcilePorts) -> PartitionAccount:
-        position, totals = self.state.next, self.state.totals
-        earliest = min(max(self.state.start, self.broker.earliest), position) if self.broker else position
-        delivered = self._delivered(ports.source, earliest) if self.broker else []
-        expected = ports.expected(self.tp)
-        stored = self.rows.offsets()
-        self._find_doubled()
-        self._find_unknown(stored, delivered, earliest)
-        if expected is None:
-            self._find_missing(stored, delivered, earliest)
-        else:
-            self._compare_with_log({o: e for o, e in expected.items() if o < position})
-        retired = sum(1 for offset in stored if offset < earliest)
-        return PartitionAccount(
-            self.tp,
-            self.commit.epoch,
-            position,
-            None if expected is None else sum(1 for o in expected if o < position),
-            len(delivered),
-            position - earliest - len(delivered),
-            retired,
-            self.pending,
-            self.rows.count(errors=False),
-            self.rows.count(errors=True),
-            totals.skipped,
-            self.quarantined,
-            totals.lost,
-            max(0, self.broker.latest - position) if self.broker else 0,
-            tuple(self.findings),
-        )
 
-    def _delivered(self, source: RecordSource, earliest: int) -> list[int]:
-        """Offsets that the broker delivers in [earliest, position)."""
-        range_ = OffsetRange(self.tp, earliest, self.state.next)
-        if not range_:
-            return []
-        return [offset for batch in source.read(range_) for offset in batch.chunk.offsets.tolist()]
-
-    def _find_doubled(self) -> None:
-        """Report offsets with several rows, in one table or in two."""
-        where: dict[int, list[str]] = defaultdict(list)
-        for table, rows in self.rows.tables.items():
-            for offset, count in rows.items():
-                where[offset].extend([str(table)] * count)
-        doubled = {offset: tables for offset, tables in where.items() if len(tables) > 1}
-        if doubled:
-            self._name("doubled", [f"{o} ({' and '.join(t)})" for o, t in sorted(doubled.items())])
-
-    def _find_unknown(self, stored: Counter[int], delivered: list[int], earliest: int) -> None:
-        """Report rows of an offset that holds no record, or that is not committed."""
-        known = set(delivered)
-        unknown = [o for o in sorted(stored) if o >= self.state.next or (o >= earliest and o not in known)]
-        if unknown:
-            self._name("in the warehouse but not on the broker", [self._where(o) for o in unknown])
-
-    def _find_missing(self, stored: Counter[int], delivered: list[int], earliest: int) -> None:
-        missing = [o for o in delivered if o not in stored]
-        excused = self.pending + self.state.totals.skipped + self.quarantined
-        # Records that the broker no longer has are only compared by number.
-        retired = self.state.totals.records - len(delivered)
-        missing_retired = retired - sum(1 for o in stored if o < earliest)
-        if len(missing) + missing_retired != excused:
-            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined)"
-            self._name(message, [str(o) for o in missing] or [f"{missing_retired} records below {earliest}"])
-
-    def _compare_with_log(self, expected: Expected) -> None:
-        wrong: dict[str, list[str]] = defaultdict(list)
-        pending = self.pending + self.quarantined
-        for offset, outcome in sorted(expected.items()):
-            tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]
-            wanted = self._wanted(outcome)
-            if tables != wanted:
-                kind = "missing" if not tables else "in another table than the producers' log says"
-                wrong[kind].append(f"{offset} (expected {' '.join(wanted) or 'nowhere'})")
-        if len(wrong["missing"]) == pending:
-            del wrong["missing"]
-        for kind, rows in wrong.items():
-            self._name(kind, rows)
-        unlogged = [o for o in self.rows.offsets() if o not in expected]
-        if unlogged:
-            self._name("not in the producers' log", [self._where(o) for o in sorted(unlogged)])
-
-    def _wanted(self, outcome: str) -> list[str]:
-        if outcome.startswith("row:"):
-            return [outcome.removeprefix("row:")]
-        if outcome == "skip":
-            return []
-        return [str(t) for t in self.rows.tables if t.table == ERROR_TABLE] or [ERROR_TABLE]
-
-    def _where(self, offset: int) -> str:
-        tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]
-        return f"{offset} ({' and '.join(tables)})"
-
-    def _name(self, what: str, offsets: list[str]) -> None:
-        shown = ", ".join(offsets[:SHOWN])
-        more = f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
-        self.findings.append(f"{self.tp} epoch {self.commit.epoch}: {what}: offset {shown}{more}")
+def _never_read(planned: ExtractionPlan, snapshot: Snapshot) -> int:
+    """Positions of partitions that no commit has."""
+    starts = {a.topic_partition: a.start for a in planned.additions}
+    for creation in planned.creations:
+        starts |= {TopicPartition(creation.topic, p): start for p, start in creation.starts.items()}
+    return sum(max(0, snapshot.offsets[tp].latest - start) for tp, start in starts.items())

@@ -52,7 +52,7 @@ def demo(deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconci
             account = reconciler.reconcile()
             shown.print(render_reconciliation(account))
     shown.print("See it in Dagster: make ui. Run it again: nothing is added twice.")
-    sys.exit(ExitCode.DONE if succeeded and account.accounted else ExitCode.FAILED)
+    sys.exit(ExitCode.DONE if succeeded and account.is_whole else ExitCode.FAILED)
 
 
 def run_job(dagster: Orchestrator, shown: Console) -> bool:

@@ -63,6 +63,8 @@ class Books:
     loaded: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     pending: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     quarantined: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
+    #: those of ``quarantined`` whose loss no operator has accepted
+    refused: Counter[tuple[TableReference, KafkaRange]] = field(default_factory=Counter)
     tables: defaultdict[TopicPartition, set[TableReference]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
@@ -74,6 +76,8 @@ class Books:
                 books.loaded[table, range_] += rows
             for bad in state.quarantined:
                 books.quarantined[table, range_of(bad.file)] += bad.file.rows
+            for bad in state.new_quarantined:
+                books.refused[table, range_of(bad.file)] += bad.file.rows
         for file in {file.path: file for file in files}.values():
             if file.table not in states or not states[file.table].is_loaded(file):
                 books.pending[file.table, range_of(file)] += file.rows

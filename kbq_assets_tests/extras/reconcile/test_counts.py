@@ -153,24 +153,31 @@ def test_damage_is_named(damage: Callable[[Bench], None], findings: list[str]) -
     assert not report.accounted
 
 
+def expiring(bench: Bench, first_kept: date) -> CountReport:
+    def keeps(table: TableReference, topics: frozenset[str]) -> date | None:
+        assert topics == {TOPIC}
+        return first_kept if table == A else None
+
+    return reconcile_counts(CountPorts(bench.store, bench.kafka, bench.warehouse, keeps))
+
+
 def test_rows_that_expired_are_noted_and_rows_too_many_are_still_found() -> None:
     bench = loaded()
     lose(bench)
-    asked: list[tuple[TableReference, frozenset[str]]] = []
-
-    def expires(table: TableReference, topics: frozenset[str]) -> bool:
-        asked.append((table, topics))
-        return table == A
-
-    ports = CountPorts(bench.store, bench.kafka, bench.warehouse, expires)
-    [expired, *others] = reconcile_counts(ports).tables
-    note = "d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (the table's partitions expire)"
+    [expired, *others] = expiring(bench, DAY + timedelta(days=1)).tables
+    note = "d.A: shop.events[0] epoch 1: 1 rows, 2 were loaded (they are older than the table keeps rows)"
     assert (expired.notes, expired.findings, [c.notes for c in others]) == ((note,), (), [(), ()])
-    assert asked == [(table, frozenset({TOPIC})) for table in (A, B, ERRORS)]
     rows(bench, B).clear()
     double(bench)
     double(bench)
-    assert len(reconcile_counts(ports).findings) == 4
+    assert len(expiring(bench, DAY + timedelta(days=1)).findings) == 4
+
+
+def test_expiry_does_not_explain_rows_that_the_table_still_keeps() -> None:
+    bench = loaded()
+    lose(bench)
+    [lost, *_] = expiring(bench, DAY).tables
+    assert "1 rows, 2 were loaded (deleted or lost)" in str(lost.findings)
 
 
 def test_only_the_lowest_doubled_offsets_are_named() -> None:
@@ -224,14 +231,16 @@ def test_rows_of_a_parked_table_wait_in_its_backlog_and_it_is_noted() -> None:
     assert report.notes == ("d.A is parked: operator",)
 
 
-def test_quarantined_rows_are_accounted_for() -> None:
+def test_quarantined_rows_are_counted_apart() -> None:
     bench = Bench(auto_run=True)
     bench.produce(1, 3)
     bench.extract()
     bench.warehouse.bad_paths.update(path for path in bench.paths("staging/") if ".d.A." in path)
     bench.load()
     report = counted(bench)
-    assert (report.findings, report.partitions[0].quarantined, report.partitions[0].loaded) == ((), 1, 1)
+    finding = "shop.events[0]: d.A: 1 rows are in quarantine and in no table"
+    assert (report.findings, report.partitions[0].quarantined) == ((finding,), 1)
+    assert report.partitions[0].loaded == 1
 
 
 def test_a_job_that_nobody_recorded_yet_may_have_loaded_its_rows_or_not() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.extras.reconcile.records import Expected, ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.extras.reconcile.account import Expected
+from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
 from kbq_assets_tests.fakes.warehouse import Row
 from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, B, Bench
 
@@ -26,7 +27,7 @@ def _with_log(bench: Bench, log: Expected) -> Reconciliation:
     def expected(tp: TopicPartition) -> Expected | None:
         return log
 
-    return reconcile(ReconcilePorts(bench.store, bench.kafka, bench.kafka, bench.warehouse, expected))
+    return reconcile(bench.reconcile_ports(expected=expected))
 
 
 def _rows(bench: Bench, table: TableReference) -> list[Row]:

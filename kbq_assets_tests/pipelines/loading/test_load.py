@@ -17,7 +17,7 @@ from kbq_assets.ports.warehouse import JobError
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fakes.warehouse import TRANSIENT
-from kbq_assets_tests.pipelines.bench import TP, A, B, Bench
+from kbq_assets_tests.pipelines.bench import TOPIC, TP, A, B, Bench
 
 
 def _table(bench: Bench, table: TableReference = A) -> TableState:
@@ -155,7 +155,7 @@ def test_a_bad_file_is_quarantined_and_the_rest_is_loaded() -> None:
     [quarantined] = _table(bench).quarantined
     assert (quarantined.file.path, "bad files" in quarantined.error) == (bad, True)
     assert bench.paths("staging/") == []
-    assert bench.reconcile().accounted
+    assert bench.reconcile().problems == (f"{TOPIC}[0]: d.A: 2 rows are in quarantine and in no table",)
 
 
 def test_a_table_whose_errors_no_file_explains_is_parked_and_resumes() -> None:

@@ -149,6 +149,19 @@ def test_a_file_that_vanished_from_the_commit_is_missing_from_its_table(world: F
     assert result.message == f"{TOPIC}[0]: 3 rows loaded, 0 to load, 0 quarantined, but 5 were committed"
 
 
+def test_rows_in_quarantine_fail_until_an_operator_accepts_their_loss(world: FakePlatform) -> None:
+    world.produce(2)
+    world.parts.extractor.extract()
+    world.warehouse.bad_paths.update(entry.path for entry in world.store.list("staging/"))
+    world.parts.loader.load()
+    [result] = world.parts.observer.checks().failures
+    assert (result.check, result.subject) == (ROWS_MATCH, "shop.orders")
+    assert "2 rows of 1 files are in quarantine: invalid: " in result.message
+    assert result.commands == ("kbq errors list", "kbq resume --table shop.orders")
+    world.parts.operator.resume_table(ORDERS).apply()
+    assert world.parts.observer.checks().failures == ()
+
+
 def test_a_table_that_is_loaded_while_the_state_is_read_is_not_called_wrong() -> None:
     bench = Bench()
     bench.produce(1, 3)

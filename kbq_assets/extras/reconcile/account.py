@@ -1,0 +1,274 @@
+"""The account of one partition: the broker's records against the warehouse's rows, and what explains a difference."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
+from kbq_assets.ports.kafka import RecordSource
+
+#: Maximum offsets named per finding; the rest is counted.
+SHOWN = 10
+#: A producers' log by offset: `row:<dataset>.<table>`, `error` or `skip`.
+Expected = Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Offsets of records that extraction would stage, and why others could not be judged ("": all were)."""
+
+    rows: Sequence[int] = ()
+    problem: str = ""
+
+
+#: Judges records that are in no table: extraction reads them again, and stages nothing.
+Judge = Callable[[Commit, TopicPartition, Sequence[int]], Judgement]
+
+
+@dataclass(frozen=True)
+class PartitionAccount:
+    """The account of one partition since its topic's start or its last reset.
+
+    ``read`` are records that the broker delivers again below ``position``; ``gaps`` are positions without one.
+    ``unread`` are positions above it. ``retired`` are records that the broker no longer has: only counted.
+    """
+
+    topic_partition: TopicPartition
+    epoch: int
+    position: int
+    produced: int | None
+    read: int
+    gaps: int
+    retired: int
+    pending: int
+    rows: int
+    errors: int
+    skipped: int
+    quarantined: int
+    lost: int
+    unread: int
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def accounted(self) -> bool:
+        """Whether nothing is missing, doubled or unknown."""
+        return not self.findings
+
+
+@dataclass
+class Rows:
+    """Rows of one partition and epoch in the warehouse: the number of rows per offset and table."""
+
+    tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
+
+    def count(self, *, errors: bool) -> int:
+        """Rows in error tables, or in the others."""
+        chosen = (rows for table, rows in self.tables.items() if (table.table == ERROR_TABLE) == errors)
+        return sum(sum(rows.values()) for rows in chosen)
+
+    def offsets(self) -> Counter[int]:
+        """Rows per offset, in all tables."""
+        counter: Counter[int] = Counter()
+        for rows in self.tables.values():
+            counter.update(rows)
+        return counter
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Staged files of a partition whose rows are in no table: they wait to be loaded, or are in quarantine."""
+
+    pending: Sequence[StagedFile] = ()
+    quarantined: Sequence[StagedFile] = ()
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows that the next load brings."""
+        return sum(file.rows for file in self.pending)
+
+    @property
+    def quarantined_rows(self) -> int:
+        """Rows of files that no load job accepts."""
+        return sum(file.rows for file in self.quarantined)
+
+    def outside(self, offsets: Iterable[int]) -> list[int]:
+        """Offsets that lie in none of the files' ranges."""
+        files = (*self.pending, *self.quarantined)
+        ranges = _merged(sorted((f.name.first_offset, f.until) for f in files))
+        firsts = [first for first, _ in ranges]
+        return [o for o in offsets if not (i := bisect_right(firsts, o)) or o >= ranges[i - 1][1]]
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, until in ranges:
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(until, merged[-1][1])
+        else:
+            merged.append((first, until))
+    return merged
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Whom an account asks. ``expected`` is the producers' log. ``compacts``: whether the broker removes old records
+    of a topic. ``skips_nulls``: whether the topic's records without a value become no rows."""
+
+    source: RecordSource
+    expected: Callable[[TopicPartition], Expected | None]
+    compacts: Callable[[str], bool]
+    skips_nulls: Callable[[str], bool]
+    judge: Judge
+
+
+@dataclass
+class Account:
+    """Settles one partition."""
+
+    commit: Commit
+    tp: TopicPartition
+    state: PartitionCommit
+    broker: BrokerOffsets | None
+    rows: Rows
+    waiting: Waiting
+    witnesses: Witnesses
+    findings: list[Finding] = field(default_factory=list)
+    _nulls: set[int] = field(default_factory=set)
+
+    def settle(self) -> PartitionAccount:
+        """Compare everything. Raises Unavailable."""
+        position, totals = self.state.next, self.state.totals
+        earliest = min(max(self.state.start, self.broker.earliest), position) if self.broker else position
+        delivered = self._delivered(earliest) if self.broker else []
+        expected = self.witnesses.expected(self.tp)
+        stored = self.rows.offsets()
+        self._find_doubled()
+        compacted = self._find_unknown(stored, delivered, earliest)
+        retired = sum(1 for offset in stored if offset < earliest) + compacted
+        if expected is None:
+            self._find_missing([o for o in delivered if o not in stored], len(delivered), retired, earliest)
+        else:
+            self._compare_with_log({o: e for o, e in expected.items() if o < position})
+        return PartitionAccount(
+            self.tp,
+            self.commit.epoch,
+            position,
+            None if expected is None else sum(1 for o in expected if o < position),
+            len(delivered),
+            position - earliest - len(delivered) - compacted,
+            retired,
+            self.waiting.pending_rows,
+            self.rows.count(errors=False),
+            self.rows.count(errors=True),
+            totals.skipped,
+            self.waiting.quarantined_rows,
+            totals.lost,
+            max(0, self.broker.latest - position) if self.broker else 0,
+            tuple(self.findings),
+        )
+
+    def _delivered(self, earliest: int) -> list[int]:
+        """Offsets that the broker delivers in [earliest, position)."""
+        range_ = OffsetRange(self.tp, earliest, self.state.next)
+        delivered: list[int] = []
+        for batch in self.witnesses.source.read(range_) if range_ else ():
+            chunk = batch.chunk
+            delivered.extend(chunk.offsets.tolist())
+            self._nulls.update(chunk.offsets[chunk.starts < 0].tolist())
+        return delivered
+
+    def _find_doubled(self) -> None:
+        """Report offsets with several rows, in one table or in two."""
+        where: dict[int, list[str]] = defaultdict(list)
+        for table, rows in self.rows.tables.items():
+            for offset, count in rows.items():
+                where[offset].extend([str(table)] * count)
+        doubled = {offset: tables for offset, tables in where.items() if len(tables) > 1}
+        if doubled:
+            self._name(
+                "doubled", [f"{o} ({' and '.join(t)})" for o, t in sorted(doubled.items())], DELETE_ROWS
+            )
+
+    def _find_unknown(self, stored: Collection[int], delivered: list[int], earliest: int) -> int:
+        """Report rows of an offset that holds no record, or that is not committed; return the number of rows whose
+        record the broker has compacted away."""
+        known = set(delivered)
+        beyond = [o for o in sorted(stored) if o >= self.state.next]
+        absent = [o for o in sorted(stored) if earliest <= o < self.state.next and o not in known]
+        compacted = len(absent) if absent and self.witnesses.compacts(self.tp.topic) else 0
+        if unknown := beyond if compacted else sorted([*beyond, *absent]):
+            named = [self._where(o) for o in unknown]
+            self._name("in the warehouse but not on the broker", named, DELETE_ROWS)
+        return compacted
+
+    def _find_missing(self, missing: list[int], delivered: int, retired: int, earliest: int) -> None:
+        skipped = self.state.totals.skipped
+        excused = self.waiting.pending_rows + skipped + self.waiting.quarantined_rows
+        # Records that the broker no longer has are only compared by number.
+        missing_retired = self.state.totals.records - delivered - retired
+        elsewhere = self.waiting.outside(missing)
+        if len(missing) + missing_retired != excused or len(elsewhere) > skipped:
+            message = f"not in the warehouse; {excused} of them are explained (pending, skipped, quarantined)"
+            named = [str(o) for o in missing] or [f"{missing_retired} records below {earliest}"]
+            self._name(message, named, read_again(self.tp, missing[0] if missing else earliest))
+        elif elsewhere:
+            self._check_skipped(elsewhere)
+
+    def _check_skipped(self, missing: list[int]) -> None:
+        """Report missing records that extraction does not skip."""
+        if self.witnesses.skips_nulls(self.tp.topic):
+            missing = [o for o in missing if o not in self._nulls]
+        if not missing:
+            return
+        found = self.witnesses.judge(self.commit, self.tp, missing)
+        if found.rows:
+            why = "not in the warehouse, although such records are not skipped"
+            self._name(why, [str(o) for o in found.rows], read_again(self.tp, found.rows[0]))
+        if found.problem:
+            text = f"{len(missing)} records are in no table, and it is unknown whether they were skipped"
+            self.findings.append(Finding(f"{self._place}: {text}: {found.problem}", is_unknown=True))
+
+    def _compare_with_log(self, expected: Expected) -> None:
+        wrong: dict[str, list[str]] = defaultdict(list)
+        pending = self.waiting.pending_rows + self.waiting.quarantined_rows
+        for offset, outcome in sorted(expected.items()):
+            tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]
+            wanted = self._wanted(outcome)
+            if tables != wanted:
+                kind = "missing" if not tables else "in another table than the producers' log says"
+                wrong[kind].append(f"{offset} (expected {' '.join(wanted) or 'nowhere'})")
+        if len(wrong["missing"]) == pending:
+            del wrong["missing"]
+        for kind, rows in wrong.items():
+            self._name(kind, rows, read_again(self.tp, int(rows[0].split()[0])))
+        unlogged = [o for o in self.rows.offsets() if o not in expected]
+        if unlogged:
+            named = [self._where(o) for o in sorted(unlogged)]
+            self._name("not in the producers' log", named, DELETE_ROWS)
+
+    def _wanted(self, outcome: str) -> list[str]:
+        if outcome.startswith("row:"):
+            return [outcome.removeprefix("row:")]
+        if outcome == "skip":
+            return []
+        return [str(t) for t in self.rows.tables if t.table == ERROR_TABLE] or [ERROR_TABLE]
+
+    def _where(self, offset: int) -> str:
+        tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]
+        return f"{offset} ({' and '.join(tables)})"
+
+    @property
+    def _place(self) -> str:
+        return f"{self.tp} epoch {self.commit.epoch}"
+
+    def _name(self, what: str, offsets: list[str], next_step: str) -> None:
+        shown = ", ".join(offsets[:SHOWN])
+        more = f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
+        self.findings.append(Finding(f"{self._place}: {what}: offset {shown}{more}", next_step))

@@ -1,0 +1,176 @@
+"""A reconciliation says yes only where it compared: whatever is damaged, hidden or moved is named, with a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
+from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets_tests.fakes.warehouse import Row
+from kbq_assets_tests.pipelines.bench import SETTINGS, TOPIC, TP, A, B, Bench
+
+SKIPPING = SETTINGS.with_options(errors="skip", tombstones="skip")
+
+
+def loaded(bench: Bench | None = None) -> Bench:
+    """Offsets 0 and 4 (d.A), 1 (d.B), 2 (a bad record), 3 (a tombstone): all loaded or skipped."""
+    bench = bench or Bench(settings=SKIPPING)
+    bench.produce(1, 3)
+    bench.kafka.produce(TP, b"\x01bad")
+    bench.kafka.produce(TP, None, key=b"k")
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    assert bench.reconcile().verdict == "yes"
+    return bench
+
+
+def staged() -> Bench:
+    bench = Bench()
+    bench.produce(1, 3)
+    bench.extract()
+    return bench
+
+
+def found(bench: Bench) -> str:
+    """The findings of a reconciliation that must say no, each with a command."""
+    result = bench.reconcile()
+    assert (result.accounted, result.verdict, result.is_whole) == (False, "no", False), result
+    assert result.next_steps
+    return "\n".join(result.findings)
+
+
+def overwrite(bench: Bench, path: str, data: bytes) -> None:
+    bench.store.swap(path, data, bench.store.get(path).generation)
+
+
+def rows(bench: Bench) -> list[Row]:
+    return bench.warehouse.stored[A].rows
+
+
+def commit_unreadable(bench: Bench) -> str:
+    overwrite(bench, f"commits/{TOPIC}.json", b"{")
+    return f"the commit of {TOPIC} (shard 0) cannot be read"
+
+
+def commit_missing(bench: Bench) -> str:
+    del bench.store.objects[f"commits/{TOPIC}.json"]
+    return f"the commit of {TOPIC} (shard 0) cannot be read"
+
+
+def copied_to_another_epoch(bench: Bench) -> str:
+    rows(bench).extend([row._replace(epoch=2) for row in rows(bench)])
+    return "epoch 2: 2 rows, but the topic's epoch is 1"
+
+
+def under_another_partition(bench: Bench) -> str:
+    rows(bench)[0] = rows(bench)[0]._replace(partition=9)
+    return f"{TOPIC}[9] epoch 1: 1 rows of a partition that was never extracted here"
+
+
+def under_another_topic(bench: Bench) -> str:
+    rows(bench)[0] = rows(bench)[0]._replace(topic="other")
+    return "other[0] epoch 1: 1 rows of a partition that was never extracted here"
+
+
+def in_another_table(bench: Bench) -> str:
+    bench.warehouse.stored[B].rows.append(rows(bench).pop())
+    return f"{B}: {TOPIC}[0] epoch 1: 2 rows, 1 were loaded"
+
+
+def moved_onto_a_bad_record(bench: Bench) -> str:
+    rows(bench)[0] = Row(1, TOPIC, 0, 2)
+    return "not in the warehouse, although such records are not skipped: offset 0"
+
+
+def moved_onto_a_tombstone(bench: Bench) -> str:
+    rows(bench)[-1] = Row(1, TOPIC, 0, 3)
+    return "not in the warehouse, although such records are not skipped: offset 4"
+
+
+DAMAGES = [
+    commit_unreadable,
+    commit_missing,
+    copied_to_another_epoch,
+    under_another_partition,
+    under_another_topic,
+    in_another_table,
+    moved_onto_a_bad_record,
+    moved_onto_a_tombstone,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_named(damage: Callable[[Bench], str]) -> None:
+    bench = loaded()
+    finding = damage(bench)
+    assert finding in found(bench)
+
+
+def test_a_staged_file_that_is_gone_is_missing_before_the_load_and_after_the_table_was_parked() -> None:
+    bench = staged()
+    [path] = [path for path in bench.paths("staging/") if ".d.A." in path]
+    bench.store.delete(path)
+    assert f"d.A: 1 staged files are gone: {path}" in found(bench)
+    bench.load()
+    assert f"d.A: 1 staged files are gone: {path}" in found(bench)
+    bench.extract()  # moves the file's window to the backlog
+    assert bench.paths("backlog/")
+    assert f"d.A: 1 staged files are gone: {path}" in found(bench)
+
+
+def test_a_staged_file_that_was_cut_is_named() -> None:
+    bench = staged()
+    path = bench.paths("staging/")[0]
+    overwrite(bench, path, bench.store.get(path).data[:-1])
+    assert "have another size than was staged" in found(bench)
+
+
+def test_skipped_records_that_nobody_can_judge_are_unknown() -> None:
+    bench = loaded()
+    result = reconcile(bench.reconcile_ports(sources=[]))
+    assert (result.accounted, result.verdict) == (False, "unknown")
+    assert "it is unknown whether they were skipped" in str(result.findings)
+
+
+def test_records_that_were_compacted_after_they_were_loaded_are_no_alarm() -> None:
+    bench = loaded()
+    bench.kafka.compact(TP, 0, 3)
+    assert "in the warehouse but not on the broker: offset 0 (d.A)" in found(bench)
+    [account] = compacted(bench).partitions
+    assert (account.findings, account.read, account.retired, account.gaps) == ((), 3, 1, 1)
+    rows(bench)[0] = Row(1, TOPIC, 0, 3)
+    assert compacted(bench).verdict == "yes"  # nobody has either record any more
+    rows(bench).pop()
+    assert compacted(bench).verdict == "no"
+
+
+def compacted(bench: Bench) -> Reconciliation:
+    return reconcile(bench.reconcile_ports(compacts=lambda topic: True))
+
+
+def test_stops_and_unread_records_are_part_of_the_verdict() -> None:
+    bench = loaded(Bench(settings=SKIPPING, partitions=2))
+    bench.produce(1, 1, partition=1)
+    bench.kafka.add_partitions(TOPIC, 3)
+    bench.produce(1, partition=2)
+    result = bench.reconcile()
+    assert (result.verdict, result.is_whole, result.unread) == ("yes", True, 3)
+    bench.produce(99)
+    bench.extract()
+    result = bench.reconcile()
+    assert (result.verdict, result.is_whole, result.unread) == ("yes", False, 1)
+    assert [stop.reason for stop in result.stops] == ["unknown_schema"]
+    assert f"kbq resume --topic {TOPIC} --partition 0" in result.next_steps
+
+
+def test_quarantined_rows_are_accounted_for_once_an_operator_accepts_their_loss() -> None:
+    bench = staged()
+    bench.warehouse.bad_paths.update(path for path in bench.paths("staging/") if ".d.A." in path)
+    bench.load()
+    assert f"{TOPIC}[0]: d.A: 1 rows are in quarantine and in no table" in found(bench)
+    operate.propose_resume_table(bench.store, A).apply()
+    result = bench.reconcile()
+    assert (result.verdict, result.partitions[0].quarantined) == ("yes", 1)
