@@ -23,6 +23,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "adapters/kafka/options.py": "env:NAME, resolved where the secret is used",
     "adapters/secrets.py": "env:NAME, resolved where the secret is used",
     "defs/instance/database.py": "written for Dagster's configuration, which names a variable",
+    "defs/instance/webserver.py": "a program of its own: the public address of the UI",
     "adapters/spark/session.py": "JAVA_HOME and the variables that Spark itself reads",
 }
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from kbq_assets.cli.context import exit_code, json_option, print_error
 from kbq_assets.cli.render import console, echo_json, table
+from kbq_assets.core.config.redaction import REDACTED, redacted_address, redacted_option
 from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.config.settings import VARIABLES, Settings, values_of
 from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.spine import Spine
-
-#: Options of librdkafka and Spark that hold secrets, by their names.
-_SECRET = re.compile(
-    r"password|passphrase|secret|token$|credential|jaas|oauthbearer\.config|key\.pem|[._]key$", re.IGNORECASE
-)
-#: `user:password@` in an address.
-_USER_INFO = re.compile(r"(?<=://)[^/@]+(?=@)")
-REDACTED: Final = "***"
 
 
 @click.command()
@@ -48,24 +40,27 @@ def settings(open_parts: Callable[[], Spine], as_json: bool) -> None:
 
 
 def effective(found: Settings) -> dict[str, str]:
-    """The value of every variable as text, secrets redacted, then the options set for Kafka and Spark."""
+    """The value of every variable as text, secrets redacted, then the options set for Kafka and Spark.
+
+    KBQ does not know what a misspelled option of Kafka holds: it never shows its value.
+    """
+    from kbq_assets.adapters.kafka.options import ALLOWED
+
     values = {name: redacted(name, value) for name, value in values_of(found).items()}
     for name, value in found.kafka.options.items():
-        values[f"KBQ_KAFKA_{name.upper().replace('.', '_')}"] = redacted(name, value)
+        shown = redacted_option(name, value) if name in ALLOWED else REDACTED
+        values[f"KBQ_KAFKA_{name.upper().replace('.', '_')}"] = shown
     for name, value in found.spark.options.items():
-        values[f"KBQ_SPARK_CONF_{name}"] = redacted(name, value)
+        values[f"KBQ_SPARK_CONF_{name}"] = redacted_option(name, value)
     return values
 
 
 def redacted(name: str, value: str) -> str:
-    """A value without secrets. A reference to a secret is shown."""
-    declared = VARIABLES.get(name)
-    if declared is not None and declared.reference:
-        return value
-    is_secret = _SECRET.search(name.replace("_", ".")) if declared is None else declared.secret
-    if value and is_secret and not is_reference(value):
-        return REDACTED
-    return _USER_INFO.sub(REDACTED, value)
+    """A declared variable's value without secrets. A reference to a secret is shown."""
+    declared = VARIABLES[name]
+    if declared.reference or is_reference(value) or declared.show is not str:
+        return value  # `show` hides secrets itself
+    return REDACTED if value and declared.secret else redacted_address(value)
 
 
 def _meaning(name: str) -> str:

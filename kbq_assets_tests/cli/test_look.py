@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from kbq_assets.adapters.kafka import options
 from kbq_assets.cli.errors import hex_dump
-from kbq_assets.cli.settings import REDACTED, effective, redacted
+from kbq_assets.cli.settings import effective
+from kbq_assets.core.config.redaction import REDACTED
 from kbq_assets.core.config.settings import VARIABLES, parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
@@ -246,17 +247,28 @@ def test_every_variable_is_listed_with_its_value(run: Shell, world: FakePlatform
         ("KBQ_KAFKA_SSL_KEY_PEM", "hunter2", REDACTED),
         ("KBQ_SPARK_CONF_spark.hadoop.fs.s3a.secret.key", "hunter2", REDACTED),
         ("KBQ_SPARK_CONF_spark.executor.memory", "2g", "2g"),
+        ("KBQ_STAGING", "gs://bucket/prefix", "gs://bucket/prefix"),
+        # Malformed addresses and misspelled options
+        ("KBQ_REGISTRY_URL", "http://me:hun/ter2,@x@registry", f"http://{REDACTED}@registry"),
+        ("KBQ_REGISTRY_URL", "me:hunter2@registry:8081", f"{REDACTED}@registry:8081"),
+        ("KBQ_KAFKA_BOOTSTRAP_SERVERS", "SASL://me:hunter2@a:1", f"SASL://{REDACTED}@a:1"),
+        ("KBQ_KAFKA_SASL_PASWORD", "hunter2", REDACTED),
+        ("KBQ_KAFKA_SALS_MECHANISM", "hunter2", REDACTED),
+        ("KBQ_SPARK_CONF_spark.hadoop.dbPasword", "hunter2", REDACTED),
+        ("KBQ_SPARK_CONF_spark.executorEnv.DB", "hunter2", REDACTED),
+        ("KBQ_SPARK_CONF_spark.driver.extraJavaOptions", "-Dx=1 -Ddb.password=hunter2", REDACTED),
+        ("KBQ_SPARK_CONF_spark.hadoop.metastore", "jdbc:oracle:thin:me/hunter2@db", REDACTED),
     ],
 )
 def test_values_are_shown_and_secrets_are_not(name: str, value: str, shown: str) -> None:
     assert effective(parse_settings({name: value}))[name] == shown
-    assert redacted(name, "") == ""
 
 
 @pytest.mark.parametrize("option", sorted(options.ALLOWED))
 def test_an_option_that_the_kafka_adapter_hides_is_hidden_here(option: str) -> None:
     hidden = options.redacted({option: "hunter2"})[option] != "hunter2"
-    assert (redacted(f"KBQ_KAFKA_{option.upper().replace('.', '_')}", "hunter2") == REDACTED) >= hidden
+    name = f"KBQ_KAFKA_{option.upper().replace('.', '_')}"
+    assert (effective(parse_settings({name: "hunter2"}))[name] == REDACTED) >= hidden
 
 
 def test_the_list_is_shown_even_when_a_variable_is_wrong(world: FakePlatform) -> None:

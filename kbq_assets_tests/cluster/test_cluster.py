@@ -107,6 +107,8 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
             "KBQ_KAFKA_SASL_PASSWORD": f"file:{tmp_path / 'password'}",
             "KBQ_SPARK_CONF_spark.ui.enabled": "true",
             "KBQ_SPARK_CONF_spark.ui.port": str(ui),
+            "KBQ_SPARK_CONF_spark.executorEnv.DB": cluster.secret,
+            "KBQ_SPARK_CONF_spark.hadoop.metastore": f"jdbc:oracle:thin:me/{cluster.secret}@db",
         }
         world = new_world()
         started = time.time()
@@ -131,7 +133,8 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
     seen |= files_below(world.folder) | files_below(cluster.folder)
     assert [where for where, text in seen.items() if cluster.secret.encode() in text] == []
     # What is searched is what a secret would be in.
-    assert sum(b"spark.archives" in text for text in seen.values()) >= 3
+    assert {where for where, text in seen.items() if b"spark.archives" in text} >= {url}
+    assert sum(b"spark.archives" in text for text in files_below(world.folder).values()) == 1  # its event log
     check(world)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import inspect
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dagster_webserver import app
 
 import kbq_assets
+from kbq_assets.defs.instance.webserver import LocalWebserver
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.sources import parse_source
 
@@ -35,6 +38,12 @@ def test_private_names_of_dagster_are_still_there(file: str, module: str, name: 
     except ImportError:
         pytest.fail(advice)
     assert hasattr(found, name), advice
+
+
+def test_the_webserver_makes_its_application_from_the_class_that_is_replaced() -> None:
+    made = inspect.getsource(app.create_app_from_workspace_process_context)
+    assert "DagsterWebserver(" in made
+    assert vars(app)["DagsterWebserver"] in LocalWebserver.__mro__
 
 
 def test_private_names_are_used_in_few_places() -> None:

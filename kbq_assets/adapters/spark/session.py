@@ -1,10 +1,17 @@
-"""Spark's configuration and context: only the options that KBQ needs."""
+"""Spark's configuration and context: only the options that KBQ needs.
+
+Options may hold secrets, and every user of a machine can read command lines. So Spark gets its options from a file that
+only this user can read (`private_options`), or over its socket if its JVM already runs. Its event log and its UI hide
+all that looks like a secret (`core/config/redaction.py`).
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +23,13 @@ from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.spark.classes import archive_options
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.config.parts import SparkSettings
+from kbq_assets.core.config.redaction import SPARK_PATTERN
 
 _LOOPBACK = "127.0.0.1"
+_REDACTION = "spark.redaction.regex"
+#: Arguments of `spark-submit`, which PySpark starts (https://spark.apache.org/docs/latest/submitting-applications.html).
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: No record passes through a JVM: it is short-lived and does little, so the quick compiler and the serial collector
 #: suit it. The driver's young generation holds all the garbage of a short run.
 #: Measured: start and stop take half the processor time, 8 s instead of 15.
@@ -41,7 +53,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         # One machine has Dagster's UI and `kbq status`; a cluster's operators look for an application here.
         "spark.ui.enabled": str(not _is_local(settings)).lower(),
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
+        _JAVA_OPTIONS: " ".join([QUICK_JVM, *archive_options(find_java(home / "java"))]),
         "spark.executor.extraJavaOptions": _QUICK_EXECUTOR,
         # Workers multiply no matrices: numpy's idle threads would only cost time.
         "spark.executorEnv.OMP_NUM_THREADS": "1",
@@ -53,7 +65,9 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
         config |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     if daemon and (_is_local(settings) or _is_packed(settings)):
         config["spark.python.daemon.module"] = daemon
-    return config | dict(settings.options)
+    config |= settings.options
+    theirs = settings.options.get(_REDACTION)
+    return config | {_REDACTION: f"({SPARK_PATTERN})|({theirs})" if theirs else SPARK_PATTERN}
 
 
 def prepare_environment(settings: SparkSettings, home: Path) -> None:
@@ -85,14 +99,61 @@ def _is_packed(settings: SparkSettings) -> bool:
 def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iterator[SparkContext]:
     """A context for one run, stopped after it. A SQL session would take twice the time to start."""
     prepare_environment(settings, home)
-    config = SparkConf().setAll(list(spark_config(settings, home, daemon).items()))
+    options = spark_config(settings, home, daemon)
     with _without_numpy_arguments():
-        context = SparkContext.getOrCreate(config)
+        context = _started(options)
         context.setLogLevel("ERROR")
         try:
             yield context
         finally:
             context.stop()
+
+
+def _started(options: Mapping[str, str]) -> SparkContext:
+    config = SparkConf()
+    if config.getAll():  # the JVM of an earlier context: its defaults show that it runs
+        return SparkContext.getOrCreate(config.setAll(list(options.items())))
+    with private_options(options):
+        return SparkContext.getOrCreate(config)
+
+
+@contextmanager
+def private_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Start JVMs with these options in this block. They stand in files that only this user can read.
+
+    The JVM's own options must stand in its command line: Java reads them from a file as well.
+    """
+    before = os.environ.get(_SUBMIT)
+    with tempfile.TemporaryDirectory(prefix="kbq-spark-") as folder:
+        java, properties = Path(folder) / "java", Path(folder) / "spark.conf"
+        java.write_text("\n".join(map(_java_quoted, shlex.split(options.get(_JAVA_OPTIONS, "")))))
+        lines = {**options, _JAVA_OPTIONS: f"@{java}"}.items()
+        properties.write_text("\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in lines))
+        file = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
+        os.environ[_SUBMIT] = f"{file} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SUBMIT]
+            else:
+                os.environ[_SUBMIT] = before
+
+
+def _java_quoted(argument: str) -> str:
+    """An argument in a file of Java's arguments."""
+    text = argument.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _escaped(text: str) -> str:
+    """Text in a file of Java properties."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-/") else _code_units(c) for c in text)
+
+
+def _code_units(character: str) -> str:
+    data = character.encode("utf-16-be")
+    return "".join(f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2))
 
 
 @contextmanager

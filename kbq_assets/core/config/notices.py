@@ -105,7 +105,11 @@ class NotifySettings:
         shown_default="unsigned",
     )
     ui_url: str = variable(
-        "KBQ_UI_URL", "address of Dagster's UI, for links in notices", "", url, shown_default="no links"
+        "KBQ_UI_URL",
+        "address of Dagster's UI: for links in notices, and a host that it accepts",
+        "",
+        url,
+        shown_default="no links",
     )
     smtp: SmtpSettings = field(default_factory=SmtpSettings)
 

@@ -29,9 +29,9 @@ from kbq_assets.defs.instance.processes import GRACE_SECONDS, HomeLock, Processe
 from kbq_assets.ports.orchestrator import RunLine, RunOutcome
 
 LOOPBACK = "127.0.0.1"
-#: Module names of Dagster's programs.
+#: Modules of Dagster's programs.
 _DAEMON = "dagster._daemon"
-_UI = "dagster_webserver"
+_UI = "kbq_assets.defs.instance.webserver"
 _POLL_SECONDS = 0.5
 #: Seconds to wait for runs before their daemon is stopped, and for a UI to answer.
 DRAIN_SECONDS = 600.0

@@ -29,6 +29,8 @@ GRACE_SECONDS = 10.0
 _ROUNDS = 5
 #: Argument of run workers, which a code server starts through multiprocessing.
 _WORKER = "--multiprocessing-fork"
+#: Beginnings of the modules of this home's processes.
+_MODULES = ("dagster", "kbq_assets.defs.instance.")
 #: Size in bytes at which a log is rotated; one old log is kept.
 LOG_BYTES = 20 * 1024 * 1024
 
@@ -111,7 +113,8 @@ class Processes:
 
     def log(self, module: str) -> Path:
         """The file of a child's output."""
-        return self.logs / f"{module.replace('._', '-').replace('_', '-')}.log"
+        name = module.replace("kbq_assets.defs.instance.", "dagster-")
+        return self.logs / f"{name.replace('._', '-').replace('_', '-')}.log"
 
     def stop(self) -> None:
         """Stop our children and the processes that they started."""
@@ -147,7 +150,7 @@ class Processes:
         arguments = _arguments(process)
         if _WORKER in arguments:
             return _environ(process).get("DAGSTER_HOME") == str(self.folder)
-        return _module(arguments).startswith("dagster") and any(self._names(a) for a in arguments)
+        return _module(arguments).startswith(_MODULES) and any(self._names(a) for a in arguments)
 
     def _names(self, argument: str) -> bool:
         """Whether an argument contains the home's path, alone or inside JSON (`/a/b` is not in `/a/bc`)."""

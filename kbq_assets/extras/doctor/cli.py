@@ -23,6 +23,7 @@ from kbq_assets.adapters.processes.ports import accepts_connections
 from kbq_assets.cli.context import Part
 from kbq_assets.cli.render import echo_json
 from kbq_assets.core.config.locations import Bucket
+from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.topics.destinations import is_template
@@ -206,8 +207,8 @@ def file_system_of(path: Path) -> str:
 
 def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], OffsetReader]) -> Check:
     """Whether the broker answers these credentials."""
-    servers = settings.kafka.bootstrap_servers
-    is_local = servers == local.bootstrap_servers
+    servers = redacted_address(settings.kafka.bootstrap_servers)
+    is_local = settings.kafka.bootstrap_servers == local.bootstrap_servers
     if is_local and not accepts_connections(settings.local.kafka_port):
         # Kafka's client would retry for half a minute.
         return Check("broker", Outcome.FAIL, f"{servers}: nothing listens there", START)
@@ -224,8 +225,8 @@ def registry(
     settings: Settings, local: LocalServices, open_registry: Callable[[Settings], SchemaRegistry]
 ) -> Check:
     """Whether the registry answers these credentials."""
-    url = settings.registry.url
-    is_local = url == local.registry_url
+    url = redacted_address(settings.registry.url)
+    is_local = settings.registry.url == local.registry_url
     try:
         open_registry(settings).schema(UNUSED_SCHEMA_ID)
     except NotFound:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -227,21 +229,53 @@ def test_sparks_ui_is_on_where_there_is_a_cluster(
 
 
 _RUN = """
+import json
 import sys
 from pathlib import Path
+import psutil
 from kbq_assets.adapters.spark.session import spark_context
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-with spark_context(SparkSettings("local[1]"), Path(sys.argv[1])) as context:
-    assert context.parallelize([1], 1).map(str).collect() == ["1"]
-print(sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules)))
+commands, found, options = [], [], json.loads(sys.argv[2])
+for more in ({}, {"spark.second": "yes"}):
+    with spark_context(SparkSettings("local[1]", {**options, **more}), Path(sys.argv[1])) as context:
+        assert context.parallelize([1], 1).map(str).collect() == ["1"]
+        commands += [process.cmdline() for process in psutil.Process().children(recursive=True)]
+        found.append({name: context.getConf().get(name) for name in [*options, "spark.second"]})
+modules = sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules))
+print(json.dumps({"modules": modules, "commands": commands, "found": found}))
 """
+#: Secrets in every place of Spark's options, by their names or their values.
+CANARIES = {
+    "spark.executorEnv.DB": "canary-1",
+    "spark.hadoop.fs.s3a.secret.key": "canary-2",
+    "spark.hadoop.metastore": "jdbc:oracle:thin:me/canary-3@db",
+    "spark.hadoop.mirror": "https://me:canary-4@mirror",
+    "spark.hadoop.dbPasword": "canary-5 \\ = : # ü😀",
+    "spark.driver.extraJavaOptions": "-Xmn100m -Ddb.pass='canary-6 \"x\"'",
+    "spark.redaction.regex": "mine",
+    "spark.hadoop.mine": "canary-7",
+    "spark.eventLog.compress": "false",
+}
 
 
-def test_a_driver_imports_nothing_for_numbers_it_does_not_have(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+def test_a_driver_imports_nothing_for_numbers_and_shows_no_secret(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _RUN, str(tmp_path), json.dumps(CANARIES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["modules"] == []
+    hidden = ("spark.driver.extraJavaOptions", "spark.redaction.regex")  # Spark and KBQ add theirs
+    for found, second in zip(told["found"], (None, "yes"), strict=True):
+        expected = {name: value for name, value in CANARIES.items() if name not in hidden}
+        assert {name: found[name] for name in expected} == expected
+        assert found["spark.second"] == second
+    assert any("SparkSubmit" in " ".join(each) for each in told["commands"])
+    assert "canary" not in str(told["commands"])
+    logs = [path.read_text() for path in (tmp_path / "spark-events").rglob("events_*")]
+    assert len(logs) == 2
+    for log in logs:
+        assert "spark.hadoop.metastore" in log
+        assert re.findall(r"canary-\d", log) == []

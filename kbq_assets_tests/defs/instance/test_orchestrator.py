@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,10 +64,10 @@ def run_through(orchestrator: DagsterOrchestrator, run_id: str) -> list[str]:
     return [f"{line.level} {line.message}" for line in orchestrator.follow(run_id)]
 
 
-def ask(url: str, query: str) -> Any:
+def ask(url: str, query: str, **headers: str) -> Any:
     """A UI's answer to a GraphQL query."""
     body = json.dumps({"query": query}).encode()
-    request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(f"{url}/graphql", body, {"Content-Type": "application/json", **headers})
     with urllib.request.urlopen(request, timeout=600) as reply:
         return json.load(reply)["data"]
 
@@ -229,6 +230,10 @@ def test_a_read_only_ui_looks_and_starts_nothing(home: Path) -> None:
 
     def look(url: str) -> None:
         seen.append(ask(url, "{ permissions { permission value } }"))
+        ask(url, "{ version }", Host="localhost:3000")
+        for host in ("rebound.example", "rebound.example:80", "127.0.0.1.rebound.example"):
+            with pytest.raises(urllib.error.HTTPError, match="400"):
+                ask(url, "{ version }", Host=host)
         seen.extend("dagster._daemon" in arguments_of(process) for process in processes_of(home))
         raise KeyboardInterrupt
 
@@ -263,6 +268,7 @@ def test_a_lock_has_one_holder_who_is_named(tmp_path: Path) -> None:
     ("arguments", "found"),
     [
         (["-m", "dagster._daemon", "run", "-w", "{}/workspace.yaml"], True),
+        (["-m", "kbq_assets.defs.instance.webserver", "-w", "{}/workspace.yaml"], True),
         (["-m", "dagster", "api", "grpc", '{{"base_dir": "{}"}}'], True),
         (["-m", "dagster", "api", "grpc", "{}-of-another"], False),
         (["-m", "http.server", "{}/workspace.yaml"], False),

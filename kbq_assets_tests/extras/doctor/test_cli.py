@@ -17,6 +17,7 @@ from kbq_assets.extras.doctor import cli as doctor
 from kbq_assets.extras.doctor.cli import Check, Outcome
 from kbq_assets.local.stack.cli import stack_of
 from kbq_assets.local.stack.health import local_services, ports
+from kbq_assets.worker.adapters import open_registry
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.topic_admin import FakeSubjects
@@ -146,6 +147,25 @@ def test_a_registry_works_when_it_knows_what_it_does_not_know(
     check = doctor.registry(settings, local_services(settings), lambda settings: registry)
     assert check.outcome is outcome
     assert (check.fix == "kbq local up") == down
+
+
+@pytest.mark.parametrize("down", [True, False])
+@pytest.mark.parametrize(
+    "address", ["http://me:hunter2@registry:8081", "me:hunter2@registry", "http://me:hun/ter2@x y"]
+)
+def test_no_check_shows_the_user_of_an_address(tmp_path: Path, address: str, down: bool) -> None:
+    variables = {"KBQ_REGISTRY_URL": address, "KBQ_KAFKA_BOOTSTRAP_SERVERS": address}
+    settings = settings_of(tmp_path, variables)
+    registry, kafka = FakeRegistry({}), FakeKafka()
+    registry.down = kafka.down = down
+    checks = [
+        doctor.registry(settings, local_services(settings), lambda settings: registry),
+        doctor.registry(settings, local_services(settings), open_registry),
+        doctor.broker(settings, local_services(settings), lambda: kafka),
+    ]
+    shown = " ".join(map(str, checks))
+    assert "ter2" not in shown
+    assert "***@" in shown
 
 
 def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> None:
