@@ -77,6 +77,10 @@ class ObjectStore(Protocol):
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         """Objects with this path prefix, in path order, beginning after ``start_after``."""
 
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        """Size and CRC32C of the objects with this path prefix, in path order: of their bytes as they are stored now.
+        Cloud Storage answers from one listing; a local directory reads the files. Raises Unavailable."""
+
     def delete(self, path: str) -> None:
         """Delete an object; succeeds if it does not exist. Raises Unavailable, UnknownOutcome."""
 

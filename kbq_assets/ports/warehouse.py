@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Protocol
+from typing import Final, Protocol
 
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+
+#: The reason of a `JobError`: a source's bytes are not those that ``LoadJob.files`` lists.
+DAMAGED: Final = "damaged"
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class LoadJob:
     """A load of Avro files, all of one staged schema, appended to a table in one atomic job.
 
     ``schema`` is the files' Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
-    ``replace``: the same transaction deletes the table's old rows.
+    ``replace``: the same transaction deletes the table's old rows. ``files`` are the commit's entries of the sources,
+    by URI: a warehouse that `verifies` compares size and CRC32C with them.
     """
 
     job_id: str
@@ -29,6 +34,7 @@ class LoadJob:
     schema: str
     labels: Mapping[str, str] = field(default_factory=dict)
     replace: bool = False
+    files: Mapping[str, StagedFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,8 @@ class Warehouse(Protocol):
     location: str
     #: Limits of one job.
     limits: LoadLimits
+    #: A job reads the sources itself, and fails if one is not the file that ``LoadJob.files`` lists (L11).
+    verifies: bool
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""

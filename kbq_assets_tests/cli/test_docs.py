@@ -142,6 +142,12 @@ def reasons() -> set[str]:
     start = (ROOT / "kbq_assets/pipelines/loading/job_start.py").read_text(encoding="utf-8")
     operate = (ROOT / "kbq_assets/pipelines/operate/commands.py").read_text(encoding="utf-8")
     parked = re.findall(r"park\(\s*[\w.]+,\s*\"(\w+)\"", load + start + operate)
+    files = (ROOT / "kbq_assets/core/loading/verification.py").read_text(encoding="utf-8")
+    parked += [
+        reason
+        for pair in re.findall(r'return "(\w+)" if self.missing else "(\w+)"', files)
+        for reason in pair
+    ]
     found = {*stops, *(a or b for a, b in window_stops), *parked, "unknown_schema", "unstageable_schema"}
     assert {
         "retention_loss",

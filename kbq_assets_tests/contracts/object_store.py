@@ -275,6 +275,18 @@ class ObjectStoreContract:
         assert (stored.path, stored.size) == ("x", len(data))
         assert stored.crc32c == base64.b64encode(checksum).decode()
         assert store.get("x").data == data
+        assert list(store.checksums("")) == [stored]
+
+    def test_checksums_are_those_of_the_bytes_as_they_are_now(self, store: ObjectStore) -> None:
+        store.create("staging/2-b/x", b"x")
+        generation = store.create("staging/1-a/y", b"y")
+        store.create("staging/1-a/x", b"")
+        store.swap("staging/1-a/y", b"another", generation)
+        store.create("done/x", b"")
+        found = [(each.path, each.size, each.crc32c) for each in store.checksums("staging/1-a/")]
+        checksum = base64.b64encode(google_crc32c.value(b"another").to_bytes(4, "big")).decode()
+        assert found == [("staging/1-a/x", 0, "AAAAAA=="), ("staging/1-a/y", 7, checksum)]
+        assert [each.path for each in store.checksums("staging/")][2:] == ["staging/2-b/x"]
 
     def test_a_writer_that_gives_up_leaves_nothing(self, store: ObjectStore) -> None:
         writer = store.open_write("x")

@@ -6,7 +6,7 @@ that names its process. A late call waits in ``late`` until `land_late` applies 
 
 from __future__ import annotations
 
-import base64
+import functools
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +17,7 @@ import google_crc32c
 from kbq_assets.adapters.object_paths import check_path
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Unavailable, UnknownOutcome
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
+from kbq_assets.wire.files.checksum import crc32c_text
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.warehouse import LateCall
 
@@ -85,6 +86,9 @@ class FaultyMemoryStore:
         )
         return iter(sorted(entries, key=lambda entry: entry.path))
 
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        return (_stored(entry.path, self.objects[entry.path].data) for entry in self.list(prefix))
+
     def delete(self, path: str) -> None:
         with self._lock:
             self.objects.pop(check_path(path), None)
@@ -133,9 +137,8 @@ class _Writer:
         return len(data)
 
     def close(self) -> StoredFile:
-        checksum = google_crc32c.value(bytes(self._data)).to_bytes(4, "big")
         self._create(self._path, bytes(self._data))
-        return StoredFile(self._path, len(self._data), base64.b64encode(checksum).decode())
+        return _stored(self._path, bytes(self._data))
 
     def abort(self) -> None:
         self._data.clear()
@@ -159,6 +162,9 @@ class StoreView:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return self._read("list", prefix, lambda: self._store.list(prefix, start_after))
+
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        return self._read("checksums", prefix, lambda: self._store.checksums(prefix))
 
     def delete(self, path: str) -> None:
         self._write("delete", path, lambda: self._store.delete(path))
@@ -229,6 +235,11 @@ def _delete_each(store: FaultyMemoryStore | StoreView, paths: Iterable[str]) -> 
         except KbqError as error:
             failures[path] = error
     return failures
+
+
+@functools.lru_cache(maxsize=4096)
+def _stored(path: str, data: bytes) -> StoredFile:
+    return StoredFile(path, len(data), crc32c_text(google_crc32c.value(data)))
 
 
 def _discard(apply: Callable[[], object]) -> None:

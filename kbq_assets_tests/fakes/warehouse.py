@@ -120,6 +120,7 @@ class FakeWarehouse:
         self.project = project
         self.location = location
         self.limits = LoadLimits()
+        self.verifies = False
         self.auto_run = auto_run
         self.keep_records = keep_records
         self.faults = faults
@@ -371,6 +372,7 @@ class WarehouseView:
         self.project = warehouse.project
         self.location = warehouse.location
         self.limits = warehouse.limits
+        self.verifies = warehouse.verifies
 
     def insert_job(self, job: LoadJob) -> None:
         self._write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))

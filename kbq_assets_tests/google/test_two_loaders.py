@@ -133,8 +133,8 @@ class _IdsOfItsOwn(TableRun):
         return self._own.setdefault(in_flight.job_id, own)
 
 
-def _settle_own(run: _IdsOfItsOwn, current: Any, in_flight: JobInFlight) -> Turn:
-    return _original_settle(run, current, run.own(in_flight))
+def _settle_own(run: _IdsOfItsOwn, current: Any, in_flight: JobInFlight, staged: Any) -> Turn:
+    return _original_settle(run, current, run.own(in_flight), staged)
 
 
 _original_settle = job_recovery.settle

@@ -113,9 +113,9 @@ def _record_failed_as_loaded(run: TableRun, current: Any, in_flight: Any, error:
     return CONTINUE
 
 
-def _delete_then_settle(run: TableRun, current: Any, in_flight: Any) -> Turn:
+def _delete_then_settle(run: TableRun, current: Any, in_flight: Any, staged: Any) -> Turn:
     run.ports.store.delete_many([f.path for f in in_flight.files])
-    return original_settle(run, current, in_flight)
+    return original_settle(run, current, in_flight, staged)
 
 
 original_settle = job_recovery.settle

@@ -38,6 +38,7 @@ class BigQueryWarehouse:
     """
 
     limits: LoadLimits = LoadLimits()
+    verifies: bool = False
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kbq_assets.core.errors import JobFailed
+from kbq_assets.ports.warehouse import DAMAGED
 
 
 class LoadError(JobFailed):
@@ -15,6 +16,12 @@ class LoadError(JobFailed):
 
 class BadFile(LoadError):
     """A file with wrong or damaged content."""
+
+
+class DamagedSource(LoadError):
+    """A file whose bytes are not those that the commit lists."""
+
+    reason: ClassVar[str] = DAMAGED
 
 
 class MissingSource(LoadError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Final, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -12,9 +12,12 @@ import pyarrow as pa
 
 from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
 from kbq_assets.adapters.duckdb.decode import Decoder
-from kbq_assets.adapters.duckdb.errors import BadFile, LoadError, MissingSource
+from kbq_assets.adapters.duckdb.errors import BadFile, DamagedSource, LoadError, MissingSource
 from kbq_assets.core.errors import ConfigurationError, EncodingError, NotFound
 from kbq_assets.core.loading.tables import Column, plan_table_change
+from kbq_assets.core.loading.verification import damage
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.wire.files.checksum import ChecksumReader
 
 OpenUri: TypeAlias = Callable[[str], BinaryIO]
 
@@ -65,25 +68,38 @@ class StagedFileLoader:
         self._waiting: list[pa.Table] = []
         self._waiting_files: dict[str, None] = {}
 
-    def load(self, uris: Iterable[str]) -> int:
-        """Append all records of all files; return their number. Raises LoadError, OSError, duckdb.Error."""
+    def load(self, uris: Iterable[str], files: Mapping[str, StagedFile] | None = None) -> int:
+        """Append all records of all files; return their number. The bytes must be those that ``files`` lists.
+
+        Raises LoadError, OSError, duckdb.Error.
+        """
         rows = 0
         for uri in uris:
-            rows += self._load_file(uri)
+            rows += self._load_file(uri, (files or {}).get(uri))
         self._flush()
         return rows
 
-    def _load_file(self, uri: str) -> int:
-        rows = 0
+    def _load_file(self, uri: str, file: StagedFile | None) -> int:
         try:
             with self._open_uri(uri) as stream:
-                for schema, table in self._tables(stream):
-                    rows += table.num_rows
-                    self._add(uri, schema, table)
+                reader = ChecksumReader(stream)
+                try:
+                    rows = self._append(uri, reader.buffered())
+                except BadFile:
+                    _require_whole(file, reader)
+                    raise
+                _require_whole(file, reader)
         except (FileNotFoundError, NotFound) as error:
             raise MissingSource(f"{uri} does not exist") from error
         except BadFile as error:
             raise BadFile(f"{uri}: {error.message}") from error
+        return rows
+
+    def _append(self, uri: str, stream: BinaryIO) -> int:
+        rows = 0
+        for schema, table in self._tables(stream):
+            rows += table.num_rows
+            self._add(uri, schema, table)
         return rows
 
     def _tables(self, stream: BinaryIO) -> Iterator[tuple[str, pa.Table]]:
@@ -148,6 +164,12 @@ class StagedFileLoader:
             return files[0]
         more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
         return f"one of {', '.join(files[:_FILES_SHOWN])}{more}"
+
+
+def _require_whole(file: StagedFile | None, reader: ChecksumReader) -> None:
+    """Raise DamagedSource unless the bytes that were read are the file that the commit lists."""
+    if file is not None and (why := damage(file, *reader.drain())):
+        raise DamagedSource(why)
 
 
 def _is_full(blocks: Sequence[Block], batch_records: int) -> bool:

@@ -55,6 +55,7 @@ class DuckDbWarehouse:
     location: str = LOCAL
     #: DuckDB keeps a transaction in memory until its commit: 256 MB of Avro are some 2 GB there.
     limits: LoadLimits = LoadLimits(bytes=256 * 1024 * 1024, jobs_per_day=0)
+    verifies: bool = True
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class DuckDbWarehouse:
             scratch.execute(f"CREATE TABLE scratch ({', '.join(map(definition, columns))})")
             try:
                 StagedFileLoader(scratch, "scratch", columns, self._open_uri, keep=False).load(
-                    job.source_uris
+                    job.source_uris, job.files
                 )
             except LoadError as error:
                 return _job_error(error)
@@ -222,7 +223,7 @@ class DuckDbWarehouse:
         target = schema.name_of(connection, job.table)
         if job.replace:
             connection.execute(f"DELETE FROM {target}")
-        return StagedFileLoader(connection, target, columns, self._open_uri).load(job.source_uris)
+        return StagedFileLoader(connection, target, columns, self._open_uri).load(job.source_uris, job.files)
 
 
 @contextmanager

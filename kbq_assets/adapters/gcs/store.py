@@ -24,17 +24,19 @@ from kbq_assets.adapters.gcs.download import (
     require_checksum,
 )
 from kbq_assets.adapters.gcs.errors import Intent
-from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size, crc32c_text
+from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path
 from kbq_assets.core.config.locations import parse_bucket
 from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
+from kbq_assets.wire.files.checksum import crc32c_text
 
 #: Parallel deletions: there is no request for many.
 _DELETERS: Final = 16
 _READ_BUFFER: Final = 1 << 20
 _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
+_CHECKSUMS: Final = "items(name,size,crc32c),nextPageToken"
 #: Never one of KBQ's objects: their paths do not start with a dot.
 _NO_OBJECT: Final = ".time"
 
@@ -94,19 +96,12 @@ class GcsObjectStore:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         """Objects with this path prefix, in path order, beginning after ``start_after``."""
-        if folder := prefix.rpartition("/")[0]:
-            check_path(folder)
-        token = ""
-        while True:
-            page = self._calls.json(self._page(prefix, start_after, token))
-            for item in page.get("items", ()):
-                entry = _entry(item["name"].removeprefix(self._prefix), item)
-                # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
-                if entry.path > start_after and not entry.path.endswith("/"):
-                    yield entry
-            token = page.get("nextPageToken", "")
-            if not token:
-                return
+        return (_entry(path, item) for path, item in self._items(prefix, start_after, _LISTED))
+
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        """Size and CRC32C of the objects with this path prefix, by Cloud Storage's own account: one listing."""
+        items = self._items(prefix, "", _CHECKSUMS)
+        return (StoredFile(path, int(item["size"]), item.get("crc32c", "")) for path, item in items)
 
     def uri(self, path: str) -> str:
         """The object's ``gs://`` address; a folder's if ``path`` ends with '/'."""
@@ -206,10 +201,26 @@ class GcsObjectStore:
     def _intent(self, operation: str, path: str, permission: str, *, changes: bool = False) -> Intent:
         return Intent(operation, self.uri(path), permission, changes)
 
-    def _page(self, prefix: str, start_after: str, token: str) -> Call:
+    def _items(self, prefix: str, start_after: str, fields: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Paths and metadata of listed objects."""
+        if folder := prefix.rpartition("/")[0]:
+            check_path(folder)
+        token = ""
+        while True:
+            page = self._calls.json(self._page(prefix, start_after, token, fields))
+            for item in page.get("items", ()):
+                path = item["name"].removeprefix(self._prefix)
+                # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
+                if path > start_after and not path.endswith("/"):
+                    yield path, item
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+    def _page(self, prefix: str, start_after: str, token: str, fields: str) -> Call:
         intent = Intent("list", f"gs://{self._bucket}/{self._prefix}{prefix}", "storage.objects.list")
         # The default page size is the service's largest, 1,000.
-        parameters = {"prefix": self._prefix + prefix, "fields": _LISTED}
+        parameters = {"prefix": self._prefix + prefix, "fields": fields}
         if start_after:
             parameters["startOffset"] = self._prefix + start_after
         if token:

@@ -6,7 +6,6 @@ https://cloud.google.com/storage/docs/performing-resumable-uploads
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import re
@@ -21,6 +20,7 @@ from kbq_assets.adapters.gcs.calls import Call, Calls, document, wait
 from kbq_assets.adapters.gcs.errors import Intent
 from kbq_assets.core.errors import KbqError, NotFound, TransientError, Unavailable, UnknownOutcome
 from kbq_assets.ports.object_store import StoredFile
+from kbq_assets.wire.files.checksum import crc32c_text
 
 #: Every chunk but the last must be a multiple of this.
 STEP: Final = 256 << 10
@@ -42,11 +42,6 @@ class UploadTarget:
     name: str
     intent: Intent
     url: str
-
-
-def crc32c_text(checksum: int) -> str:
-    """A checksum in Cloud Storage's form: base64, big-endian."""
-    return base64.b64encode(checksum.to_bytes(4, "big")).decode()
 
 
 def chunk_size(most: int, writers: int) -> int:

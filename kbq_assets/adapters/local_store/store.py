@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import errno
 import os
@@ -21,8 +20,9 @@ from kbq_assets.adapters.local_store.listing import list_objects
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import KbqError, PreconditionFailed, UnknownOutcome
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, UnknownOutcome
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
+from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
 
 TEMPORARY: Final = ".tmp"
 LOCKS: Final = ".locks"
@@ -67,6 +67,16 @@ class LocalObjectStore:
             if folder:
                 check_path(folder)
             yield from list_objects(self._prefix, prefix, start_after)
+
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        """Size and CRC32C of the objects with this path prefix: reads the files."""
+        for entry in self.list(prefix):
+            with (
+                contextlib.suppress(NotFound),
+                self.open_read(entry.path) as stream,
+                reading("read", entry.path),
+            ):
+                yield StoredFile(entry.path, *ChecksumReader(stream).drain())
 
     def uri(self, path: str) -> str:
         """The object's ``file:///`` address; a folder's if ``path`` ends with '/'."""
@@ -251,8 +261,7 @@ class _Writer:
         """Make the whole object visible. Raises PreconditionFailed, Unavailable, UnknownOutcome."""
         with writing("close", self._path), self._temporary:
             self._link(self._temporary)
-        checksum = base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
-        return StoredFile(self._path, self._size, checksum)
+        return StoredFile(self._path, self._size, crc32c_text(self._crc32c))
 
     def abort(self) -> None:
         """Give the object up. Never raises."""

@@ -129,6 +129,10 @@ class ScratchStore:
         """The real objects."""
         return self.real.list(prefix, start_after)
 
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        """The real objects'."""
+        return self.real.checksums(prefix)
+
     def delete(self, path: str) -> None:
         """Do nothing."""
 

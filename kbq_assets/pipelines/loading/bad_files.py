@@ -8,7 +8,7 @@ from typing import Final
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.table_state import QuarantinedFile
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.ports.warehouse import JobError, LoadJob, Warehouse
+from kbq_assets.ports.warehouse import DAMAGED, JobError, LoadJob, Warehouse
 
 #: With more bad files than this single files are not the cause: the search ends, and the table is parked.
 MAX_BAD_FILES: Final = 20
@@ -43,7 +43,8 @@ def find_bad_files(
 def _verdict(warehouse: Warehouse, job: LoadJob) -> JobError | None:
     for _ in range(_TRIES):
         error = warehouse.probe(job)
-        if error is None or not error.transient:
+        # Bytes that differ from the commit's are no verdict about the file: it never goes to quarantine (L11).
+        if error is None or not (error.transient or error.reason == DAMAGED):
             return error
     raise Unavailable(
         f"job {job.job_id} failed, and its files could not be probed one by one: {error and error.message}",

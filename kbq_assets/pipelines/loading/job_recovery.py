@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from typing import Final
 
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, UnknownOutcome
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
+from kbq_assets.core.loading.verification import Unsound
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
+from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.warehouse import JobError, JobStatus
@@ -22,16 +25,17 @@ from kbq_assets.ports.warehouse import JobError, JobStatus
 MAX_JOB_AGE_MS: Final = 30 * 24 * 3600 * 1000
 
 
-def settle(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
-    """Take the job in flight one step further."""
+def settle(
+    run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, staged: StagedContents
+) -> Turn:
+    """Take the job in flight one step further. ``staged`` verifies its files before they are submitted (L11)."""
     job = run.ports.warehouse.get_job(in_flight.job_id, in_flight.project, in_flight.location)
     if job is None:
-        return _submit(run, current, in_flight)
+        return _submit(run, current, in_flight, staged)
     if job.state != "DONE":
         return _wait(run, job, in_flight)
     if in_flight.burning and not job.source_uris:
-        run.swap(current, table_state.give_up(current.value))
-        return CONTINUE
+        return _give_up(run, current, in_flight)
     if set(job.source_uris) != set(run.uris(in_flight.files)):
         return run.park(
             current, "foreign_job", f"job {job.job_id} loads other files than the table's state lists"
@@ -41,7 +45,9 @@ def settle(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight
     return _recover(run, current, in_flight, job.error)
 
 
-def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
+def _submit(
+    run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, staged: StagedContents
+) -> Turn:
     warehouse, age = run.ports.warehouse, run.ports.store.now_ms() - current.updated_ms
     try:
         if in_flight.burning:
@@ -50,6 +56,9 @@ def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFligh
             # "Not found" no longer proves that the job never ran.
             planned = f"planned {age // 86_400_000} days ago, then lost"
             return run.park(current, "old_flight", f"job {in_flight.job_id} was {planned}")
+        elif not warehouse.verifies and staged.unsound(in_flight.files):
+            # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).
+            run.swap(current, table_state.burn(current.value))
         else:
             warehouse.insert_job(run.load_job(in_flight, in_flight.files))
     except (JobAlreadyExists, UnknownOutcome):
@@ -59,6 +68,14 @@ def _submit(run: TableRun, current: Versioned[TableState], in_flight: JobInFligh
         # Refused, not inserted. An earlier call with the same id may still arrive, so burn the id first.
         run.swap(current, table_state.burn(current.value))
         return run.try_again(error.message)
+    return CONTINUE
+
+
+def _give_up(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight) -> Turn:
+    """Drop a job whose id is burned. Its files are pending again, unless they are not what the commit lists."""
+    if found := _unsound(run, in_flight):
+        return _replan(run, current, found)
+    run.swap(current, table_state.give_up(current.value))
     return CONTINUE
 
 
@@ -108,17 +125,17 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
     current = dataclasses.replace(current, value=table_state.count_failure(current.value))
     if error.transient:
         return _retry_later(run, current, error)
-    if missing := _missing(run, in_flight):
-        return _replan(run, current, missing)
+    if found := _unsound(run, in_flight):
+        return _replan(run, current, found)
     bad = find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
     if not bad and current.value.failures < MAX_RETRIES:
         # The files load into a scratch table: perhaps the error has passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE
     if not bad or len(bad) > MAX_BAD_FILES:
-        found = f"{len(bad)} bad files" if bad else "no bad file found"
+        count = f"{len(bad)} bad files" if bad else "no bad file found"
         failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
-        why, now_ms = f"{error.reason}: {error.message} ({found})", run.ports.store.now_ms()
+        why, now_ms = f"{error.reason}: {error.message} ({count})", run.ports.store.now_ms()
         run.swap(current, table_state.park(failed, "load_failed", why, now_ms))
         return CONTINUE
     return _isolate(run, current, in_flight, bad)
@@ -146,23 +163,19 @@ def _isolate(
     return CONTINUE
 
 
-def _missing(run: TableRun, in_flight: JobInFlight) -> list[str]:
-    """Files of the job that the store no longer has."""
-    paths = {file.path for file in in_flight.files}
-    folders = sorted({path.rpartition("/")[0] for path in paths})
-    listings = state.parallel(lambda folder: list(run.ports.store.list(f"{folder}/")), folders)
-    return sorted(paths - {entry.path for listing in listings for entry in listing})
+def _unsound(run: TableRun, in_flight: JobInFlight) -> Unsound:
+    """Files of the job that the store no longer has, or that changed (L11): looked up now, in their folders."""
+    return StagedContents(run.ports.store, math.inf).unsound(in_flight.files)
 
 
-def _replan(run: TableRun, current: Versioned[TableState], missing: list[str]) -> Turn:
-    """Drop a job that failed for missing files if a reset gave them up; otherwise park the table."""
+def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Turn:
+    """Drop a job that loaded nothing, for missing or damaged files. If a reset gave them up, or they are copies that
+    can be made again, the next view plans without them; otherwise park the table."""
     store = run.ports.store
     commits = state.read_commits(store, state.topic_registry(store))
+    given_up = {path for commit in commits for path in commit.value.given_up}
     dropped = dataclasses.replace(current.value, in_flight=None)  # its id is DONE, without a row
-    lost = {path for path in missing if not is_copy(path)}
-    if lost <= {path for commit in commits for path in commit.value.given_up}:
-        run.swap(current, dropped)
-        return CONTINUE
-    gone = f"{len(missing)} staged files are gone: {missing[0]}"
-    run.swap(current, table_state.park(dropped, "missing_files", gone))
+    if lost := found.without({*filter(is_copy, found.paths), *given_up}):
+        dropped = table_state.park(dropped, lost.reason, lost.message)
+    run.swap(current, dropped)
     return CONTINUE

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadBatch, blocked_files, plan_batch
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
@@ -19,6 +22,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -64,13 +68,19 @@ def _prepare_table(
     """Create or alter the table for a batch, after a note of that in its state.
 
     Returns the state with the note, and the batch as the table takes it; None if the table was parked for contradicting
-    schemas, or another loader was faster.
+    schemas or damaged files, or another loader was faster.
     """
     stored = run.ports.warehouse.find_table(run.table)
     try:
         fitted = _fit(run, batch, stored)
     except IncompatibleColumn as error:
         run.park(current, "incompatible_schema", error.message)
+        return None
+    except KbqError:
+        # A copy needs whole files (L11).
+        if not (found := StagedContents(run.ports.store, math.inf).unsound(batch.files)):
+            raise
+        run.park(current, found.reason, found.message)
         return None
     with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
     if with_note is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kbq_assets.core.errors import NotFound, PreconditionFailed
+from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.tables import (
     Column,
@@ -21,6 +21,7 @@ from kbq_assets.core.loading.tables import (
     columns_of,
     plan_table_change,
 )
+from kbq_assets.core.loading.verification import damage
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, schema_path
 from kbq_assets.core.topics.evolution import VARIANTS, SchemaVariant, TableVariants, add_variant
@@ -98,14 +99,18 @@ def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) ->
 
 
 def _copied(store: ObjectStore, file: StagedFile, schema: str, attempt: str) -> StagedFile:
+    from kbq_assets.wire.files.checksum import ChecksumReader
     from kbq_assets.wire.files.rewrite_header import reheaded
 
     name = dataclasses.replace(file.name, attempt=f"{file.name.attempt}{_COPY}{attempt}")
     writer = store.open_write(name.format())
     try:
         with store.open_read(file.path) as stream:
-            for piece in reheaded(stream, schema):
+            reader = ChecksumReader(stream)
+            for piece in reheaded(reader.buffered(), schema):
                 writer.write(piece)
+            if why := damage(file, *reader.drain()):  # a copy's own checksum would hide it (L11)
+                raise StateError(why, next_step="restore the file from a backup")
     except BaseException:
         writer.abort()
         raise

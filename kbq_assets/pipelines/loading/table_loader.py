@@ -70,7 +70,7 @@ class TableLoader:
         if current.value.parked is not None:
             return self._leave_or_restart(view, current, current.value.parked)
         if current.value.in_flight is not None:
-            return job_recovery.settle(self._run, current, current.value.in_flight)
+            return job_recovery.settle(self._run, current, current.value.in_flight, view.staged)
         return job_start.start_job(self._run, view, current) if is_new else NEXT_VIEW
 
     def _leave_or_restart(self, view: LoadView, current: Versioned[TableState], parked: Parked) -> Turn:

@@ -133,6 +133,7 @@ class TableRun:
             self.uris(files),
             self.ports.store.get(schema_path(files[0].fingerprint)).data.decode(),
             self.table_options(files).labels,
+            files={self.ports.store.uri(file.path): file for file in files},
         )
 
     def uris(self, files: Iterable[StagedFile]) -> tuple[str, ...]:

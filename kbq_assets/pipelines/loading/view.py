@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFound, UnsupportedFormat
@@ -38,6 +39,7 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
+from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -67,6 +69,11 @@ class LoadView:
     commit_objects: Mapping[str, Versioned[Commit] | KbqError] = field(default_factory=dict)
     #: topics whose files wait, and why (L9)
     blocks: Mapping[str, LoadBlock] = field(default_factory=dict)
+
+    @cached_property
+    def staged(self) -> StagedContents:
+        """Sizes and checksums of staged files, for the job submissions of this view (L11)."""
+        return StagedContents(self.cache.store)
 
     @property
     def tables(self) -> list[TableReference]:

@@ -1,0 +1,66 @@
+"""Whether a stored object still is the file that the commit lists (PROTOCOL L11): its size and CRC32C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kbq_assets.core.protocol.commits import StagedFile
+
+
+@dataclass(frozen=True)
+class Unsound:
+    """Files of a job that the store no longer has, and those that differ, with the difference."""
+
+    missing: tuple[str, ...] = ()
+    damaged: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, paths: Iterable[str]) -> Unsound:
+        """Without files that nobody needs any more."""
+        known = frozenset(paths)
+        damaged = {path: why for path, why in self.damaged.items() if path not in known}
+        return Unsound(tuple(path for path in self.missing if path not in known), damaged)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.damaged)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.missing, *self.damaged)
+
+    @property
+    def reason(self) -> str:
+        """Why the table parks."""
+        return "missing_files" if self.missing else "damaged_files"
+
+    @property
+    def message(self) -> str:
+        """How many there are, and the first one."""
+        if self.missing:
+            return f"{len(self.missing)} staged files are gone: {self.missing[0]}"
+        return f"{len(self.damaged)} staged files are damaged: {next(iter(self.damaged.values()))}"
+
+
+def damage(file: StagedFile, size: int, crc32c: str) -> str:
+    """How stored bytes differ from a file; "" if they do not.
+
+    A commit or a store without a checksum compares sizes alone.
+    """
+    if size != file.bytes:
+        return f"{file.path} has {size:,} bytes, the commit lists {file.bytes:,}"
+    if file.crc32c and crc32c and crc32c != file.crc32c:
+        return f"{file.path} has the CRC32C {crc32c}, the commit lists {file.crc32c}"
+    return ""
+
+
+def unsound(files: Iterable[StagedFile], stored: Mapping[str, tuple[int, str]]) -> Unsound:
+    """Compare files with the sizes and checksums of stored objects, by path."""
+    missing: list[str] = []
+    damaged: dict[str, str] = {}
+    for file in files:
+        if (found := stored.get(file.path)) is None:
+            missing.append(file.path)
+        elif why := damage(file, *found):
+            damaged[file.path] = why
+    return Unsound(tuple(sorted(missing)), dict(sorted(damaged.items())))

@@ -1,0 +1,49 @@
+"""A stream that remembers the size and CRC32C of what was read through it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any, BinaryIO, Final, cast
+
+import google_crc32c
+
+_BUFFER: Final = 1 << 20
+
+
+class ChecksumReader(io.RawIOBase):
+    """Reads another stream, buffered by `buffered`. `drain` reads what is left."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._crc32c = 0
+        self.size = 0
+
+    def readable(self) -> bool:
+        """Always True (io.IOBase)."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; return 0 at the end."""
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        self.size += len(data)
+        return len(data)
+
+    def buffered(self) -> BinaryIO:
+        """The stream to read from."""
+        return cast(BinaryIO, io.BufferedReader(self, _BUFFER))
+
+    def drain(self) -> tuple[int, str]:
+        """Size and CRC32C of the whole stream, as `StoredFile` has them."""
+        buffer = bytearray(_BUFFER)
+        while self.readinto(buffer):
+            pass
+        return self.size, crc32c_text(self._crc32c)
+
+
+def crc32c_text(value: int) -> str:
+    """A CRC32C as Cloud Storage prints it: base64, big-endian."""
+    return base64.b64encode(value.to_bytes(4, "big")).decode()
