@@ -25,7 +25,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types reference demo ui stop clean google model fuzz bench bench-full bench-plan bench-idle bench-events lock
+.PHONY: help setup test test-all lint types reference demo ui stop clean google model fuzz bench bench-full bench-plan bench-publish bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-full: $(VENV)/.development ## The same with all peers, other codecs, 64 pa
 
 bench-plan: $(VENV)/.development ## Measure the planning of a cycle of 50,000 files, 400 tables, 11,200 partitions (5 minutes)
 	@$(BIN)/python -m benchmarks.plan
+
+bench-publish: $(VENV)/.development ## Measure how fast a driver publishes 11,200 partitions into a slow store (2 minutes)
+	@$(BIN)/python -m benchmarks.publish
 
 bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without news (3 minutes)
 	@$(BIN)/python -m benchmarks.idle $(BENCH_ARGS)

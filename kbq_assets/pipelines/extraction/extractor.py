@@ -22,9 +22,9 @@ from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
 
 #: Bound of `mark_ends`: with the poll before it, a sensor's tick stays under 10 seconds.
 MARK_SECONDS: Final = 4.0
-#: Swaps and done files that wait for the store at once: a bucket answers in tens of milliseconds, and a cycle of 11,200
-#: partitions has 320 commits and 22,000 done files.
-PUBLISHING_THREADS: Final = 32
+#: Commits that are published at once, each with up to 16 done files. A bucket answers in tens of milliseconds, and a
+#: cycle of 11,200 partitions has 320 commits and 22,000 done files: 30 s (`make bench-publish`).
+PUBLISHING_THREADS: Final = 8
 
 
 @dataclass(frozen=True)
