@@ -155,6 +155,55 @@ def test_a_reset_refuses_while_rows_wait_to_be_loaded(world: FakePlatform, run: 
     assert run.json("load")["rows"] == 0
 
 
+def _lost_in_the_backlog(world: FakePlatform, run: Shell) -> None:
+    """Six rows of which three are in a staged file that is gone, set aside in the parked table's backlog."""
+    for partition in (0, 1):
+        world.produce(3, partition=partition)
+    run.done("extract")
+    world.store.delete(next(path for path in world.objects() if path.startswith("staging/")))
+    assert "missing_files" in run("load").output
+    run.done("extract")
+    assert not any(
+        path.startswith("commits/shop") and b"staging/" in data for path, data in world.objects().items()
+    )
+
+
+def test_a_lost_file_in_a_backlog_is_given_up_by_the_documented_commands(
+    world: FakePlatform, run: Shell
+) -> None:
+    _lost_in_the_backlog(world, run)
+    shown = run("reset", "--topic", TOPIC, "--give-up-pending", answer="n")
+    assert "gives up 6 staged rows in the backlog of shop.orders" in shown.output
+    run.done("reset", "--topic", TOPIC, "--give-up-pending", "--yes")
+    run.done("resume", "--table", "shop.orders", "--yes")
+    run.done("load")
+    run.done("extract")
+    run.done("load")
+    table = TableReference("shop", "orders")
+    assert sorted((r.epoch, r.partition, r.offset) for r in world.warehouse.rows(table)) == [
+        (2, partition, offset) for partition in (0, 1) for offset in range(3)
+    ]
+    assert not any(path.startswith("backlog/") for path in world.objects())
+    run.done("check")
+    run.done("reconcile")
+
+
+def test_a_reset_that_gives_nothing_up_keeps_the_backlog(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    run.done("park", "--table", "shop.orders", "--yes")
+    world.produce(2)
+    run.done("extract")
+    run.done("extract")
+    shown = run.done("reset", "--topic", TOPIC, "--yes")
+    assert "keeps, for the resumed table, 2 staged rows in the backlog of shop.orders" in shown
+    run.done("resume", "--table", "shop.orders", "--yes")
+    run.done("load")
+    table = TableReference("shop", "orders")
+    assert [(row.epoch, row.offset) for row in world.warehouse.rows(table)] == [(1, n) for n in range(5)]
+
+
 def test_what_is_loaded_does_not_hold_up_a_reset(world: FakePlatform, run: Shell) -> None:
     world.produce(3)
     run.done("extract")

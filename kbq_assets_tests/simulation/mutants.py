@@ -98,7 +98,7 @@ def _tables_before_the_commit(store: Any, commits_: Any) -> Any:
 files_in_use = state.files_in_use
 
 
-def _submit_or_give_up(run: TableRun, current: Any, in_flight: Any) -> Turn:
+def _submit_or_give_up(run: TableRun, current: Any, in_flight: Any, staged: Any) -> Turn:
     try:
         run.ports.warehouse.insert_job(run.load_job(in_flight, in_flight.files))
     except UnknownOutcome:

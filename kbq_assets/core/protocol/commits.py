@@ -318,10 +318,11 @@ def reset(
     cluster_id: str,
     topic_id: str,
     give_up_pending: bool = False,
+    backlog: Iterable[StagedFile] = (),
 ) -> Commit:
     """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``.
 
-    Refuses while windows are pending, unless ``give_up_pending``.
+    Refuses while windows are pending, unless ``give_up_pending``, which gives up the files in ``backlog`` too.
     """
     pending = sum(len(state.windows) for state in commit.partitions.values())
     if pending and not give_up_pending:
@@ -329,6 +330,7 @@ def reset(
             f"{commit.topic}: {pending} windows wait to be loaded",
             next_step="run `kbq load` first, or pass --give-up-pending to lose them",
         )
+    given_up = tuple(backlog) if give_up_pending else ()
     partitions = {n: dataclasses.replace(s, windows=()) for n, s in commit.partitions.items()}
     retired = sum((partitions[p].totals for p in starts if p in partitions), commit.retired)
     for partition, start in starts.items():
@@ -339,7 +341,7 @@ def reset(
         cluster_id=cluster_id,
         topic_id=topic_id,
         partitions=partitions,
-        given_up=(*commit.given_up, *(file.path for file in commit.files)),
+        given_up=(*commit.given_up, *(file.path for file in (*commit.files, *given_up))),
         retired=retired,
     )
 

@@ -28,6 +28,7 @@ from kbq_assets.core.protocol.names import (
 )
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
+from kbq_assets.pipelines.operate.pending import Pending
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.ports.kafka import OffsetReader
@@ -97,8 +98,8 @@ def propose_reset(
         )
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = _starts(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
-    pruned = _pruner(store)
-    shards = {shard: pruned(commit) for shard, commit in _shards(store, topic).items()}
+    unloaded = Pending.read(store)
+    shards = {shard: unloaded.pruned(commit) for shard, commit in _shards(store, topic).items()}
     affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
     cluster_id = reader.cluster_id()
 
@@ -110,17 +111,21 @@ def propose_reset(
             if now.epoch != epoch:
                 raise Refused(f"{topic} was reset meanwhile", next_step="check again with kbq status")
             return commits.reset(
-                pruned(now),
+                unloaded.pruned(now),
                 own,
                 cluster_id=cluster_id,
                 topic_id=described.topic_id,
                 give_up_pending=give_up_pending,
+                backlog=unloaded.backlog(now),
             )
 
         return change
 
+    waiting = [file for commit in affected.values() for file in unloaded.backlog(commit)]
     for shard, commit in affected.items():
         change_of(shard)(commit)  # refuses before anything is asked
+
+    lines = [*_reset_lines(affected, starts, topic), *_backlog_lines(waiting, give_up_pending)]
 
     def apply() -> None:
         for shard in affected:
@@ -128,17 +133,7 @@ def propose_reset(
         # Done files of the old epoch would mislead a later bootstrap: they are hints about positions.
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 
-    return Proposal(f"reset {topic}", tuple(_reset_lines(affected, starts, topic)), apply)
-
-
-def _pruner(store: ObjectStore) -> Callable[[Commit], Commit]:
-    """Drops loaded windows, as the next extraction would: they are not pending (E7, E9)."""
-    states = state.read_table_states(store, state.table_registry(store))
-
-    def is_loaded(file: StagedFile) -> bool:
-        return file.table in states and states[file.table].value.is_loaded(file)
-
-    return lambda commit: commits.prune(commit, is_loaded)
+    return Proposal(f"reset {topic}", tuple(lines), apply)
 
 
 def _reset_lines(affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str) -> Iterable[str]:
@@ -152,6 +147,13 @@ def _reset_lines(affected: Mapping[int, Commit], starts: Mapping[int, int], topi
         unread = start - known[0] if known else 0
         gives_up = f" gives up {unread} positions unread" if unread > 0 else ""
         yield f"{TopicPartition(topic, partition)}: position {known[0] if known else 'none'} -> {start}{gives_up}"
+
+
+def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[str]:
+    for table in sorted({file.table for file in waiting}):
+        rows = sum(file.rows for file in waiting if file.table == table)
+        becomes = "gives up" if gives_up else "keeps, for the resumed table,"
+        yield f"{becomes} {rows} staged rows in the backlog of {table}"
 
 
 def propose_bootstrap(

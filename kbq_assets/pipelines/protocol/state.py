@@ -221,6 +221,11 @@ def read_backlog(store: ObjectStore, table: TableReference) -> list[Versioned[Ba
     return _read_chunks(store, backlog_prefix(table))
 
 
+def read_backlogs(store: ObjectStore) -> list[Versioned[BacklogChunk]]:
+    """The backlog chunks of all tables. Read them after the commits (L1)."""
+    return _read_chunks(store, BACKLOG)
+
+
 def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk]]:
     paths = [entry.path for entry in store.list(prefix)]
     chunks = parallel(lambda path: find(store, BacklogChunk, path), paths)
@@ -230,7 +235,7 @@ def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
     """Files of commits, backlogs and jobs in flight, by path. Read ``commits`` before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
-    files.extend(file for chunk in _read_chunks(store, BACKLOG) for file in chunk.value.files)
+    files.extend(file for chunk in read_backlogs(store) for file in chunk.value.files)
     for state in read_table_states(store, table_registry(store)).values():
         files.extend(state.value.in_flight.files if state.value.in_flight else ())
     return {file.path: file for file in files}
