@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from kbq_assets.adapters.java import find_java
 from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.files.container import header
 from kbq_assets.wire.records.reasons import Reason
+from kbq_assets_tests.core.avro.test_header import REFUSED_AS_THEY_ARE, random_schemas
 from kbq_assets_tests.sizes import FUZZ_JAVA_RECORDS
 from kbq_assets_tests.wire import generate, reference
 from kbq_assets_tests.wire.avro_java import AvroJava
@@ -55,6 +58,18 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AvroJava]:
 def test_java_reads_every_staged_row(java: AvroJava, tmp_path: Path, codec: Codec) -> None:
     files = staged_files(codec, tmp_path)
     assert [java.rows(file) for file in files] == [(2, 0 + 2), (1, 1), (1, 3)]
+
+
+def test_java_reads_the_header_of_every_schema(java: AvroJava, tmp_path: Path) -> None:
+    refused = []
+    for schema in [*REFUSED_AS_THEY_ARE, *random_schemas(200)]:
+        file = tmp_path / "empty.avro"
+        file.write_bytes(header(json.dumps(schema), "null", bytes(16), {}))
+        try:
+            assert java.rows(file) == (0, 0)
+        except Py4JJavaError as error:
+            refused.append((schema, str(error.java_exception)))
+    assert refused == []
 
 
 def test_java_and_the_validator_agree_on_damaged_records(java: AvroJava) -> None:

@@ -43,6 +43,8 @@ class _Inliner:
 
     def _named(self, name: str, namespace: str) -> Any:
         full = avro.full_name(name, namespace)
+        if full not in self._defined and full not in self._definitions:
+            full = name  # as in core/avro/tree.py
         if name in avro.PRIMITIVES or full in self._defined or full not in self._definitions:
             return name
         # The definition moves: it must not inherit the namespace of its new place.

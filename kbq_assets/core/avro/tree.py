@@ -1,13 +1,15 @@
 """Avro writer schemas as a tree: parsed strictly, names resolved, docs and tags kept.
 
-Strict: if BigQuery, DuckDB, fastavro or Avro for Java would refuse a schema in a file's header, parsing refuses it
-here, names the place, and no load job fails later. Docs, aliases, defaults and unknown properties are allowed. They
-do not change how a record is encoded; nodes keep them as ``attributes``.
+Strict: if BigQuery, DuckDB, fastavro or Avro for Java would refuse the types of a schema in a file's header, parsing
+refuses them here, names the place, and no load job fails later. Docs, aliases, defaults and unknown properties may be
+anything. They do not change how a record is encoded, and no header has them (core/avro/header.py); nodes keep them as
+``attributes``.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,8 +33,8 @@ class AvroType:
     """A type. ``logical`` holds its logical attributes in canonical order.
 
     ``attributes`` is the JSON object that defines the type, empty for a bare name. ``wrappers`` are the objects around
-    that definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first: Avro ignores their
-    attributes, but a tag in one counts.
+    that definition or around a reference to it (``{"type": {"type": "string"}}``), outermost first: a tag in one
+    counts, and so does a logical type if the definition has none (Avro for C# writes it there).
     """
 
     logical: Logical
@@ -143,6 +145,22 @@ def is_null(node: AvroType) -> bool:
     return isinstance(node, Primitive) and node.kind == "null"
 
 
+def decimal_of(node: AvroType) -> tuple[int, int] | None:
+    """Digits and scale of a decimal; None for other types and for invalid decimals, which are plain bytes.
+
+    A fixed type has as many digits as it can hold.
+    """
+    is_bytes = isinstance(node, Fixed) or (isinstance(node, Primitive) and node.kind == "bytes")
+    if not is_bytes or node.attribute("logicalType") != "decimal":
+        return None
+    precision, scale = node.attribute("precision"), node.attribute("scale") or 0
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return None
+    if isinstance(node, Fixed):
+        precision = min(precision, int(math.log10(2) * (8 * node.size - 1)))
+    return (precision, scale) if 1 <= precision < 2**31 and 0 <= scale <= precision else None
+
+
 def branch_name(branch: AvroType) -> str:
     """The name that distinguishes a union's branches: a kind, or a full name."""
     match branch:
@@ -181,7 +199,8 @@ class _Parser:
     def by_name(self, name: str, namespace: str, place: str) -> AvroType:
         if name in PRIMITIVES:
             return Primitive((), name)
-        known = self.named.get(full_name(name, namespace))
+        # Avro for Java writes the name of a type without a namespace like this inside a namespace, and reads it.
+        known = self.named.get(full_name(name, namespace)) or self.named.get(name)
         if known is None:
             raise _refusal(place, f"unknown type {name!r}")
         return known
@@ -254,7 +273,9 @@ class _Parser:
 
 def _wrapped(node: AvroType, wrapper: Attributes) -> AvroType:
     """A copy: a wrapper around a reference belongs to one use only."""
-    return replace(node, wrappers=(wrapper, *node.wrappers))
+    has_own = not isinstance(node, Primitive | Fixed) or node.attribute("logicalType") is not None
+    logical = node.logical if has_own else _logical(wrapper)
+    return replace(node, logical=logical, wrappers=(wrapper, *node.wrappers))
 
 
 def _logical(schema: Mapping[str, Any]) -> Logical:

@@ -11,6 +11,7 @@ from kbq_assets.core.avro.tree import (
     Enum,
     Field,
     Fixed,
+    Logical,
     Map,
     NamedType,
     Primitive,
@@ -26,6 +27,7 @@ class SchemaVisitor(Generic[T]):
     """A method per kind of type, called after the types inside it; hooks around the steps down.
 
     Each named type is visited once and its result serves all its uses: the time does not grow with the number of uses.
+    (A use of a fixed type that has another logical type is another type.)
     With ``once`` False each use is visited: only for results that depend on the place.
     """
 
@@ -112,7 +114,7 @@ def visit(node: AvroType, visitor: SchemaVisitor[T]) -> T:
 class _Walk(Generic[T]):
     def __init__(self, visitor: SchemaVisitor[T]) -> None:
         self._visitor = visitor
-        self._done: dict[str, T] = {}
+        self._done: dict[tuple[str, Logical], T] = {}
         self._open: set[str] = set()
 
     def of(self, node: AvroType) -> T:
@@ -144,8 +146,8 @@ class _Walk(Generic[T]):
         visitor = self._visitor
         if node.name in self._open and isinstance(node, RecordType):
             return visitor.inside_itself(node)
-        if visitor.once and node.name in self._done:
-            return visitor.again(node, self._done[node.name])
+        if visitor.once and (node.name, node.logical) in self._done:
+            return visitor.again(node, self._done[node.name, node.logical])
         match node:
             case Fixed():
                 result = visitor.fixed(node)
@@ -157,5 +159,5 @@ class _Walk(Generic[T]):
                 fields = [visitor.field(each, self._step(each, each.type)) for each in node.fields.values()]
                 self._open.remove(node.name)
                 result = visitor.record(node, fields)
-        self._done[node.name] = result
+        self._done[node.name, node.logical] = result
         return result

@@ -290,8 +290,8 @@ def _scalar(kind: str, node: avro.AvroType) -> str:
     sql_type, logical = node.attribute("sqlType"), node.attribute("logicalType")
     if kind == "string" and sql_type in ("JSON", "GEOGRAPHY"):
         return str(sql_type)
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        return _decimal(node.attribute("precision") or 0, node.attribute("scale") or 0)
+    if (digits := avro.decimal_of(node)) is not None:
+        return _decimal(*digits)
     return _LOGICAL.get((kind, str(logical)), _SCALARS[kind])
 
 
@@ -310,18 +310,8 @@ def _rank(level: str) -> int:
     return _LEVELS.index(level) if level in _LEVELS else 1
 
 
-def _decimal(precision: str | int, scale: str | int) -> str:
-    """NUMERIC has 29 digits before the point and 9 after it, BIGNUMERIC 38 and 38; a longer one is a STRING.
-
-    A decimal without a valid precision is plain bytes, as Avro's specification says.
-    """
-    if (
-        not isinstance(precision, int)
-        or not isinstance(scale, int)
-        or not 0 <= scale <= precision
-        or precision < 1
-    ):
-        return "BYTES"
+def _decimal(precision: int, scale: int) -> str:
+    """NUMERIC has 29 digits before the point and 9 after it, BIGNUMERIC 38 and 38; a longer one is a STRING."""
     if precision - scale <= 29 and scale <= 9:
         return "NUMERIC"
     return "BIGNUMERIC" if precision - scale <= 38 and scale <= 38 else "STRING"

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import google_crc32c
 
+from kbq_assets.core.avro.header import header_schema
 from kbq_assets.core.errors import EncoderMisuse
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets.wire.files.codec import Codec, compressor
@@ -81,9 +82,9 @@ class ContainerWriter:
 
 
 def header(schema_json: str, codec: Codec, sync_marker: bytes, extra_metadata: Mapping[str, bytes]) -> bytes:
-    """The bytes before the first block."""
+    """The bytes before the first block. Of the schema, they have what readers need (core/avro/header.py)."""
     entries = {
-        "avro.schema": schema_json.encode(),
+        "avro.schema": header_schema(schema_json).encode(),
         "avro.codec": codec.encode(),
         **dict(sorted(extra_metadata.items())),
     }

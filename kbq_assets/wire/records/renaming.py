@@ -59,7 +59,8 @@ class _Writer(ColumnVisitor[Any]):
         self._written: set[str] = set()
 
     def primitive(self, node: avro.Primitive) -> Any:
-        return node.attributes or node.kind
+        has_more = node.attributes or node.logical
+        return {**node.attributes, "type": node.kind, **dict(node.logical)} if has_more else node.kind
 
     def array(self, node: avro.Array, items: Any) -> Any:
         return {**node.attributes, "items": items}
@@ -71,7 +72,7 @@ class _Writer(ColumnVisitor[Any]):
         return list(branches)
 
     def fixed(self, node: avro.Fixed) -> Any:
-        return self._named(node, self._free_namespace(node))
+        return self._named(node, self._free_namespace(node)) | dict(node.logical)
 
     def enum(self, node: avro.Enum) -> Any:
         return self._named(node, self._free_namespace(node))

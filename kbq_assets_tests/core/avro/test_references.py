@@ -8,6 +8,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.references import inline_references
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.records.schema import MetadataColumns, schema_fingerprint, staged_schema
@@ -50,6 +51,18 @@ def test_a_type_without_a_namespace_stays_without_one() -> None:
     schema = record_of(("a", "Bare"), ("b", ["null", "Bare"]))
     staged = staged_schema(inline_references(schema, [BARE]), MetadataColumns())
     fastavro.parse_schema(json.loads(staged.json))
+
+
+def test_a_name_without_a_namespace_is_found_inside_one_as_java_does() -> None:
+    fields = [{"name": "a", "type": {**BARE, "namespace": ""}}, {"name": "b", "type": ["null", "Bare"]}]
+    java = {"type": "record", "name": "R", "namespace": "n", "fields": fields}
+    assert staged_schema(java, MetadataColumns()).columns[:2] == ("a", "b")
+    near = {"type": "record", "name": "Bare", "fields": [{"name": "y", "type": "long"}]}
+    nearer = {**java, "fields": [*fields[:1], {"name": "n", "type": near}, {"name": "m", "type": "Bare"}]}
+    found = avro.parse(nearer)
+    assert isinstance(found, avro.RecordType) and found.fields["m"].type is found.fields["n"].type
+    split = {**java, "fields": [{"name": "a", "type": "Bare"}, {"name": "b", "type": ["null", "Bare"]}]}
+    assert schema_fingerprint(inline_references(split, [BARE])) == schema_fingerprint(java)
 
 
 def test_a_reference_that_is_missing_is_refused_by_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
 import zlib
@@ -13,11 +14,13 @@ from typing import Any, get_args
 import fastavro
 import pytest
 
+from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.wire.chunk import encode_bytes
 from kbq_assets.wire.files import codec as codecs
 from kbq_assets.wire.files.codec import Codec, compressor
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat
-from kbq_assets.wire.records.schema import MetadataColumns
+from kbq_assets.wire.files.read_container import read_header
+from kbq_assets.wire.records.schema import MetadataColumns, schema_fingerprint, staged_schema
 from kbq_assets_tests.wire.samples import SYNC_MARKER, Sinks, chunk_of, framed, staged, texts, window
 
 SCHEMA = '{"type":"record","name":"R","fields":[{"name":"text","type":"string"}]}'
@@ -54,6 +57,20 @@ def test_the_header_depends_on_its_input_alone() -> None:
     assert one == two
     assert one.endswith(SYNC_MARKER)
     assert fastavro.reader(io.BytesIO(one)).metadata["kbq.b"] == "2"
+
+
+def test_the_header_has_the_types_of_a_schema_alone() -> None:
+    """The stored schema keeps descriptions and tags: the loader reads them there."""
+    sinks, known = Sinks(), {"doc": "Said.", "default": "x", "pii": "HIGH", "order": "none"}
+    source = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string", **known}]}
+    schema = staged_schema(source, MetadataColumns())
+    window(sinks, {1: schema}).add(chunk_of(*texts(1)))
+    [stream] = sinks.files.values()
+    written = read_header(io.BytesIO(stream.getvalue())).schema
+    assert [set(field) for field in json.loads(written)["fields"]] == [{"name", "type"}] * 7
+    assert schema_fingerprint(written) == schema.fingerprint
+    [column] = [each for each in columns_of(schema.json) if each.name == "text"]
+    assert (column.description, column.pii) == ("Said.", "HIGH")
 
 
 def test_a_snappy_block_ends_with_the_checksum_of_what_it_holds() -> None:
