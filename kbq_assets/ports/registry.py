@@ -10,12 +10,19 @@ from typing import Protocol
 @dataclass(frozen=True)
 class RegisteredSchema:
     """A writer schema. Avro's references are resolved: ``schema`` is one self-contained JSON document. For other
-    types, ``references`` are pairs of a name, as the schema uses it, and its text."""
+    types, ``references`` are pairs of a name, as the schema uses it, and its text. A schema that was found by its
+    GUID has it, and an id of KBQ's own."""
 
     schema_id: int
     schema: str
     schema_type: str = "AVRO"
     references: tuple[tuple[str, str], ...] = ()
+    guid: str = ""
+
+    @property
+    def name(self) -> str:
+        """What people look it up by."""
+        return self.guid or str(self.schema_id)
 
 
 class SchemaRegistry(Protocol):
@@ -23,6 +30,16 @@ class SchemaRegistry(Protocol):
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id. Raises NotFound, Unavailable."""
+
+
+class WriterSchemas(SchemaRegistry, Protocol):
+    """A registry that knows schemas by more than their ids. Guarantees: as above; a GUID never changes its schema."""
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """The schema of a GUID, with the id -1. Raises NotFound, Unavailable."""
+
+    def versions(self, subject: str) -> Mapping[int, int]:
+        """The ids of a subject's versions, deleted ones included. Raises NotFound, Unavailable."""
 
 
 @dataclass(frozen=True)

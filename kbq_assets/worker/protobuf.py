@@ -19,17 +19,12 @@ from kbq_assets.adapters.protobuf import (
 from kbq_assets.core.errors import EncodingError, NotFound
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
-from kbq_assets.wire.chunk import Chunk, decode_long
+from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.worker.framing import FIRST_TYPE_ID, message_path
 from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
-
-#: Ids of message types other than a schema's first start here; schema and type determine them.
-FIRST_TYPE_ID = 2**30
-_MOST_INDEXES = 100
-#: Bytes of an index: an int.
-_LONGEST_INDEX = 5
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,7 @@ class ProtobufRows:
         self._types: dict[int, MessageTypes | bytes] = {}
         self._rows: dict[tuple[int, tuple[int, ...]], _Rows | bytes] = {}
         self._schemas: dict[int, str] = {}
+        self._names: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The Avro schema under an id that `translate` gave. Raises NotFound."""
@@ -79,10 +75,9 @@ class ProtobufRows:
         types = self._types_of(schema_id)
         if isinstance(types, bytes):
             return types
-        found = _indexes(body)
-        if found is None:
+        indexes, start = message_path(body)
+        if start < 0:
             return self._invalid(f"no path of message types follows the id of schema {schema_id}")
-        indexes, start = found
         rows = self._rows_of(schema_id, types, indexes)
         if isinstance(rows, bytes):
             return rows
@@ -102,6 +97,7 @@ class ProtobufRows:
         """The message types of a schema id, or what replaces its records. Raises Unavailable."""
         try:
             found = self._registry.schema(schema_id)
+            self._names[schema_id] = found.name
             if found.schema_type != "PROTOBUF":
                 return self._unstageable(schema_id, f"its type is {found.schema_type}, not PROTOBUF")
             return compile_types(found.schema, dict(found.references))
@@ -130,9 +126,8 @@ class ProtobufRows:
         return _Rows(own, schema, row_encoder(type_))
 
     def _unstageable(self, schema_id: int, why: str) -> bytes:
-        return self._messages.rejected(
-            RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {why}")
-        )
+        name = self._names.get(schema_id, str(schema_id))
+        return self._messages.rejected(RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {name}: {why}"))
 
     def _invalid(self, why: str) -> bytes:
         return self._messages.rejected(
@@ -143,31 +138,3 @@ class ProtobufRows:
 def _type_id(schema_id: int, indexes: tuple[int, ...]) -> int:
     """An id that is the same in every task, as file names contain it."""
     return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)
-
-
-def _indexes(body: bytes) -> tuple[tuple[int, ...], int] | None:
-    """The path to the message's type, and the position of the message; None if there is no valid path.
-
-    Confluent's format: a count, then so many indexes, as zigzag varints; a single 0 means the first type.
-    """
-    count, position = _varint(body, 0)
-    if count == 0:
-        return (0,), position
-    if not 0 < count <= _MOST_INDEXES:
-        return None
-    indexes = []
-    for _ in range(count):
-        index, position = _varint(body, position)
-        if index < 0:
-            return None
-        indexes.append(index)
-    return tuple(indexes), position
-
-
-def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it; -1 if there is none."""
-    try:
-        value, size = decode_long(body[position : position + _LONGEST_INDEX], 0)
-    except IndexError:
-        return -1, position
-    return value, position + size

@@ -64,7 +64,7 @@ class Routes:
         except UnstageableSchema as error:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
         if registered.schema_type != "AVRO":
-            message = f"schema {schema_id} is {registered.schema_type}, not Avro"
+            message = f"schema {registered.name} is {registered.schema_type}, not Avro"
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, message)
         try:
             check_decided(load_schema(registered.schema), self._decisions)
@@ -74,7 +74,7 @@ class Routes:
             columns_of(schema.json)
             return self._route(schema)
         except (UnstageableSchema, EncodingError, InvalidName) as error:
-            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {schema_id}: {error.message}")
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {registered.name}: {error.message}")
 
     def tombstones(self) -> Route | None:
         """The route of null values; None unless they become rows (`tombstones=row`)."""

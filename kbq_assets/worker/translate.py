@@ -20,8 +20,8 @@ from kbq_assets.wire.records.reasons import Reason
 FIRST_REASON_ID: Final = 2**31 - 256
 #: Most different messages of one task; their ids come just before.
 _MOST_MESSAGES: Final = 50
-#: KBQ's own ids start here. No registry counts so far; a produced id in this range has no schema.
-FIRST_OWN_ID: Final = FIRST_REASON_ID - _MOST_MESSAGES
+#: KBQ's own ids start here, for two `Messages`. No registry counts so far; a produced id in this range has no schema.
+FIRST_OWN_ID: Final = FIRST_REASON_ID - 2 * _MOST_MESSAGES
 #: Replaces a produced id in this range.
 _NO_SCHEMA: Final = -4
 UNREADABLE: Final = {
@@ -71,10 +71,12 @@ def problem(schema_id: int) -> RejectedSchema | None:
 
 
 class Messages:
-    """Schema ids that stand for messages: why records must not be staged."""
+    """Schema ids that stand for messages: why records must not be staged. A translator around an ``inner`` one has
+    ids of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, inner: bool = True) -> None:
         self._found: list[RejectedSchema] = []
+        self._last = FIRST_REASON_ID - 1 - (0 if inner else _MOST_MESSAGES)
 
     def id_of(self, message: str, reason: Reason = Reason.UNSTAGEABLE_SCHEMA) -> int:
         """The id of a message. One too many for a task has the id of its reason alone."""
@@ -83,7 +85,7 @@ class Messages:
             if len(self._found) == _MOST_MESSAGES:
                 return FIRST_REASON_ID + reason
             self._found.append(found)
-        return FIRST_REASON_ID - 1 - self._found.index(found)
+        return self._last - self._found.index(found)
 
     def rejected(self, found: RejectedSchema) -> bytes:
         """Replaces a value that cannot become a row."""
@@ -91,7 +93,7 @@ class Messages:
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
-        index = FIRST_REASON_ID - 1 - schema_id
+        index = self._last - schema_id
         return self._found[index] if 0 <= index < len(self._found) else problem(schema_id)
 
 

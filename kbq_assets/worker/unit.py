@@ -31,7 +31,8 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
+from kbq_assets.worker.framing import FramedValues, SchemaNames
 from kbq_assets.worker.json.columns import JsonColumns
 from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
 from kbq_assets.worker.privacy.json import JsonPrivacy, PersonalPayloads
@@ -65,7 +66,7 @@ class WorkerPorts:
 
     store: ObjectStore
     source: RecordSource
-    registry: SchemaRegistry
+    registry: WriterSchemas
     clock: Clock
     new_attempt: Callable[[], str] = random_attempt
     pseudonyms: Callable[[], Pseudonyms | None] = lambda: None
@@ -216,7 +217,9 @@ def _open(
         unit.read_range,
         leader_epoch=unit.leader_epoch,
         keys=records.keys or to_errors or records.tombstones == "row",
-        headers=records.headers or (choice is not None and choice.needs_headers),
+        headers=records.headers
+        or records.framing == "header"
+        or (choice is not None and choice.needs_headers),
         wait_seconds=wait_seconds,
     )
     staging = Staging(unit, attempt, routes, ports.store, translator, copies)
@@ -282,9 +285,14 @@ def _routes(
     choice: Choice | None,
 ) -> tuple[ValueTranslator | None, Routes]:
     """The translator of a topic's values, if it needs one, and its routes."""
-    translator = _translator(topic, settings, ports)
+    has_prefix = settings.records.framing == "prefix"
+    names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
+    registry = names or ports.registry
+    translator = _translator(topic, settings, ports, registry)
     if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
-        translator = PersonalData(settings, ports.registry, ports.pseudonyms(), translator)
+        translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
+    if names is not None:
+        translator = FramedValues(names, settings, translator)
     if translator is None:
         return None, Routes(topic, settings, ports.registry, variants, choice)
     records = dataclasses.replace(settings.records, event_date=translator.business_time)
@@ -295,20 +303,22 @@ def _routes(
     return translator, Routes(topic, translated, translator, variants, choice)
 
 
-def _translator(topic: str, settings: TopicSettings, ports: WorkerPorts) -> ValueTranslator | None:
+def _translator(
+    topic: str, settings: TopicSettings, ports: WorkerPorts, registry: SchemaRegistry
+) -> ValueTranslator | None:
     """The translator of a topic's values to Avro; None if they are staged as they are."""
     if settings.records.is_json:
         schema = settings.records.declared
         privacy = JsonPrivacy(settings, ports.pseudonyms(), schema) if settings.privacy.decisions else None
         if settings.records.format == "json":
             return None if privacy is None else PersonalPayloads(settings, privacy)
-        registry = ports.registry if settings.records.format == "json_schema" else None
-        return JsonColumns(topic, settings, ports.store, registry, privacy, schema)
+        schemas = registry if settings.records.format == "json_schema" else None
+        return JsonColumns(topic, settings, ports.store, schemas, privacy, schema)
     if settings.records.format == "protobuf":
         # Imported here, as other topics need neither Google's library nor protoc.
         from kbq_assets.worker.protobuf import ProtobufRows
 
-        return ProtobufRows(settings, ports.registry)
+        return ProtobufRows(settings, registry)
     return None
 
 

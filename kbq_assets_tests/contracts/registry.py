@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from kbq_assets.core.errors import NotFound, Unavailable
-from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
+from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry, WriterSchemas
 
 SCHEMA = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
 UNKNOWN_ID = 999_999
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+SUBJECT = "a/b c-value"
 
 
 class SchemaRegistryContract:
@@ -38,7 +40,30 @@ class SchemaRegistryContract:
 
 
 class StoppableRegistryContract(SchemaRegistryContract):
-    """Give also ``take_down``, after which the registry does not answer."""
+    """Give also ``take_down``, after which the registry does not answer. It knows `SCHEMA` by the GUID `GUID`, and as
+    the versions 1 and 3 of `SUBJECT`."""
+
+    def test_a_guid_has_its_schema(self, registry: WriterSchemas) -> None:
+        found = registry.by_guid(GUID)
+        assert (found.name, json.loads(found.schema)) == (GUID, json.loads(SCHEMA))
+        assert found == RegisteredSchema(-1, found.schema, "AVRO", guid=GUID) == registry.by_guid(GUID)
+
+    def test_an_unknown_guid_is_not_found(self, registry: WriterSchemas) -> None:
+        with pytest.raises(NotFound):
+            registry.by_guid("00000000-0000-0000-0000-000000000000")
+
+    def test_a_subject_has_the_ids_of_its_versions(self, registry: WriterSchemas, known_id: int) -> None:
+        assert registry.versions(SUBJECT) == {1: known_id, 3: known_id}
+        with pytest.raises(NotFound):
+            registry.versions("nobody's")
+
+    def test_a_registry_that_is_down_finds_nothing_by_name(
+        self, registry: WriterSchemas, take_down: Callable[[], None]
+    ) -> None:
+        take_down()
+        for ask in (lambda: registry.by_guid(GUID), lambda: registry.versions(SUBJECT)):
+            with pytest.raises(Unavailable):
+                ask()
 
     @pytest.fixture
     def take_down(self) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from kbq_assets.core.errors import NotFound, Unavailable
 from kbq_assets.ports.registry import RegisteredSchema
@@ -17,6 +18,8 @@ class FakeRegistry:
         self.schemas = dict(schemas)
         self.documents: dict[int, str] = {}
         self.messages: dict[int, str] = {}
+        self.guids: dict[str, int] = {}
+        self.subjects: dict[str, dict[int, int]] = {}
         self.down = False
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -29,6 +32,18 @@ class FakeRegistry:
         if schema_id not in self.schemas:
             raise NotFound(f"schema {schema_id} is not in the registry", next_step="check the registry's URL")
         return RegisteredSchema(schema_id, self.schemas[schema_id])
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        if not self.down and guid not in self.guids:
+            raise NotFound(f"the GUID {guid} is not in the registry", next_step="check the registry's URL")
+        return replace(self.schema(self.guids.get(guid, -1)), schema_id=-1, guid=guid)
+
+    def versions(self, subject: str) -> Mapping[int, int]:
+        if self.down:
+            raise Unavailable("the registry is down", next_step="start it")
+        if subject not in self.subjects:
+            raise NotFound(f"the registry has no subject {subject}", next_step="check value_schema")
+        return self.subjects[subject]
 
     def view(self, process: str, faults: Callable[[Call], Outcome]) -> RegistryView:
         """The registry as one process sees it: its calls can fail."""
@@ -44,9 +59,20 @@ class RegistryView:
         self._faults = faults
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        outcome = self._faults(Call(self._process, "schema", str(schema_id), writes=False))
-        if outcome in (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE):
-            raise Crash(f"{self._process} dies asking for schema {schema_id}")
-        if outcome is not Outcome.OK:
-            raise Unavailable(f"schema {schema_id}: no answer", next_step="try again")
+        self._ask(f"schema {schema_id}")
         return self._registry.schema(schema_id)
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        self._ask(f"schema {guid}")
+        return self._registry.by_guid(guid)
+
+    def versions(self, subject: str) -> Mapping[int, int]:
+        self._ask(f"subject {subject}")
+        return self._registry.versions(subject)
+
+    def _ask(self, what: str) -> None:
+        outcome = self._faults(Call(self._process, "schema", what.rsplit(maxsplit=1)[-1], writes=False))
+        if outcome in (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE):
+            raise Crash(f"{self._process} dies asking for {what}")
+        if outcome is not Outcome.OK:
+            raise Unavailable(f"{what}: no answer", next_step="try again")

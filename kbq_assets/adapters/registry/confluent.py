@@ -16,6 +16,7 @@ from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
 from kbq_assets.ports.registry import RegisteredSchema
 
+_SUBJECT_NOT_FOUND: Final = 40401
 _SCHEMA_NOT_FOUND: Final = 40403
 _MAX_REFERENCES: Final = 1000
 #: Ids are Java integers; a record has room for twice as many.
@@ -53,6 +54,8 @@ class ConfluentSchemaRegistry:
         tls = Tls(settings.ca_file, settings.certificate_file, settings.key_file, key_password)
         self.endpoints = endpoints(settings.url, credentials, tls, settings.timeout_seconds)
         self._schemas: dict[int, RegisteredSchema] = {}
+        self._guids: dict[str, RegisteredSchema] = {}
+        self._versions: dict[tuple[str, int], int] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id with resolved references. Raises NotFound, Unavailable, ConfigurationError."""
@@ -61,18 +64,54 @@ class ConfluentSchemaRegistry:
             self._schemas[schema_id] = self._fetch(schema_id)
         return self._schemas[schema_id]
 
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """The schema of a GUID. Raises NotFound, Unavailable, ConfigurationError."""
+        if guid not in self._guids:
+            reply, address = self._get(f"schemas/guids/{quote(guid, safe='')}")
+            if reply.status == 404:  # an older registry answers like a wrong address does
+                raise NotFound(
+                    f"the schema registry at {address} has no schema of the GUID {guid}, or is older than Confluent "
+                    "Platform 8 and has no GUIDs",
+                    next_step="check that KBQ_REGISTRY_URL is the registry the topic's producers use",
+                )
+            self._guids[guid] = self._registered(-1, _answer(reply, f"the schema {guid}", address), guid)
+        return self._guids[guid]
+
+    def versions(self, subject: str) -> Mapping[int, int]:
+        """The ids of a subject's versions. Raises NotFound, Unavailable, ConfigurationError."""
+        path = f"subjects/{quote(subject, safe='')}/versions"
+        reply, address = self._get(f"{path}?deleted=true")
+        if reply.status == 404 and _error_code(reply) == _SUBJECT_NOT_FOUND:
+            raise NotFound(f"the schema registry has no subject {subject}", next_step="check value_schema")
+        if reply.status != 200 or not isinstance(reply.json, list):
+            raise refused(reply, address)
+        return {
+            version: self._id_of(subject, version, path) for version in reply.json if type(version) is int
+        }
+
+    def _id_of(self, subject: str, version: int, path: str) -> int:
+        if (subject, version) not in self._versions:
+            reply, address = self._get(f"{path}/{version}?deleted=true")
+            found = _answer(reply, f"version {version} of {subject}", address).get("id")
+            if not isinstance(found, int):
+                raise refused(reply, address)
+            self._versions[subject, version] = found
+        return self._versions[subject, version]
+
     def _fetch(self, schema_id: int) -> RegisteredSchema:
         if not 0 <= schema_id <= _LARGEST_ID:  # a registry answers these ids like a wrong address does
             raise _unknown_id(schema_id)
         reply, address = self._get(f"schemas/ids/{schema_id}")
         if reply.status == 404 and _error_code(reply) == _SCHEMA_NOT_FOUND:
             raise _unknown_id(schema_id)
-        answer = _answer(reply, f"schema {schema_id}", address)
+        return self._registered(schema_id, _answer(reply, f"schema {schema_id}", address))
+
+    def _registered(self, schema_id: int, answer: Mapping[str, Any], guid: str = "") -> RegisteredSchema:
         kind = answer.get("schemaType") or "AVRO"
         if kind == "AVRO":
-            return RegisteredSchema(schema_id, self._whole(answer))
+            return RegisteredSchema(schema_id, self._whole(answer), guid=guid)
         referenced = ((reference.name, text) for reference, text in self._referenced(answer).items())
-        return RegisteredSchema(schema_id, answer["schema"], kind, tuple(sorted(referenced)))
+        return RegisteredSchema(schema_id, answer["schema"], kind, tuple(sorted(referenced)), guid)
 
     def _whole(self, answer: Mapping[str, Any]) -> str:
         schema: str = answer["schema"]

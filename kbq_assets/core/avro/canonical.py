@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from kbq_assets.core.avro.tree import (
     Array,
@@ -27,6 +28,26 @@ def canonical(root: AvroType) -> Any:
     Avro's parsing canonical form, plus logical types: they decide the loaded column's type.
     """
     return visit(root, _Canonical())
+
+
+def rabin_fingerprint(root: AvroType) -> bytes:
+    """The CRC-64-AVRO fingerprint of the parsing canonical form, as a single-object encoded value has it."""
+    form = json.dumps(visit(root, _Parsing()), separators=(",", ":"), ensure_ascii=False)
+    fingerprint = _RABIN_EMPTY
+    for byte in form.encode():
+        fingerprint = (fingerprint >> 8) ^ _RABIN_TABLE[(fingerprint ^ byte) & 0xFF]
+    return fingerprint.to_bytes(8, "little")
+
+
+def _rabin_table() -> tuple[int, ...]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [(value >> 1) ^ (_RABIN_EMPTY if value & 1 else 0) for value in table]
+    return tuple(table)
+
+
+_RABIN_EMPTY: Final = 0xC15D213AA4D7A795
+_RABIN_TABLE: Final = _rabin_table()
 
 
 def named_types(root: AvroType) -> set[str]:
@@ -74,26 +95,30 @@ class _Uses(SchemaVisitor[None]):
 
 
 class _Canonical(SchemaVisitor[Any]):
+    def _logical(self, node: AvroType) -> Mapping[str, Any]:
+        return dict(node.logical)
+
     def primitive(self, node: Primitive) -> Any:
-        return {"type": node.kind, **dict(node.logical)} if node.logical else node.kind
+        logical = self._logical(node)
+        return {"type": node.kind, **logical} if logical else node.kind
 
     def fixed(self, node: Fixed) -> Any:
-        return {"name": node.name, "type": "fixed", "size": node.size, **dict(node.logical)}
+        return {"name": node.name, "type": "fixed", "size": node.size, **self._logical(node)}
 
     def enum(self, node: Enum) -> Any:
-        return {"name": node.name, "type": "enum", "symbols": list(node.symbols), **dict(node.logical)}
+        return {"name": node.name, "type": "enum", "symbols": list(node.symbols), **self._logical(node)}
 
     def array(self, node: Array, items: Any) -> Any:
-        return {"type": "array", "items": items, **dict(node.logical)}
+        return {"type": "array", "items": items, **self._logical(node)}
 
     def map(self, node: Map, values: Any) -> Any:
-        return {"type": "map", "values": values, **dict(node.logical)}
+        return {"type": "map", "values": values, **self._logical(node)}
 
     def union(self, node: Union, branches: Sequence[Any]) -> Any:
         return list(branches)
 
     def record(self, node: RecordType, fields: Sequence[Any]) -> Any:
-        return {"name": node.name, "type": "record", "fields": list(fields), **dict(node.logical)}
+        return {"name": node.name, "type": "record", "fields": list(fields), **self._logical(node)}
 
     def field(self, field: Field, result: Any) -> Any:
         return {"name": field.name, "type": result}
@@ -103,3 +128,8 @@ class _Canonical(SchemaVisitor[Any]):
 
     def inside_itself(self, node: RecordType) -> Any:
         return node.name
+
+
+class _Parsing(_Canonical):
+    def _logical(self, node: AvroType) -> Mapping[str, Any]:
+        return {}

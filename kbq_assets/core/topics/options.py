@@ -167,6 +167,18 @@ class RecordOptions:
         "[`protobuf`](#protobuf)",
         place=NO_PLACE,
     )
+    framing: str = option(
+        "prefix",
+        choice("prefix", "header", "single_object", "none"),
+        "[how a record names its schema](#schemas-of-records): `prefix`: Confluent's prefix; `header`: Confluent's "
+        "record header `__value_schema_id`; `single_object`: Avro's fingerprint; `none`: `value_schema` names it",
+    )
+    value_schema: str = option(
+        "",
+        TEXT,
+        "the schema of `framing=none`: an id, or `subject:version`; for `framing=single_object` the subject with the "
+        "schemas of all fingerprints, `<topic>-value` by default",
+    )
     event_date: BusinessTime | None = option(
         "",
         BUSINESS_TIME,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,6 +34,7 @@ class TopicSettings:
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes
         self._check_personal()
+        self._check_framing()
         self.check_inputs(self.destination.template.inputs)
         if records.format.startswith("json_") and self.destination.route == "record_name":
             raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")
@@ -74,6 +76,20 @@ class TopicSettings:
             if name == "record" and self.records.is_json:
                 raise ConfigurationError("table: {record}: JSON records have no names", next_step="a field")
 
+    def _check_framing(self) -> None:
+        records, framing = self.records, self.records.framing
+        formats = {"prefix": (), "single_object": ("avro",)}.get(framing, ("avro", "json_schema", "protobuf"))
+        if formats and records.format not in formats:
+            raise ConfigurationError(
+                f"framing={framing}: records of format={records.format} do not name a schema this way",
+                next_step=f"format={' or '.join(formats)}",
+            )
+        if framing == "none" and not _SCHEMA_NAME.fullmatch(records.value_schema):
+            raise ConfigurationError(
+                f"framing=none, and value_schema={records.value_schema} names no schema",
+                next_step="value_schema=<id>, or <subject>:<version>",
+            )
+
     def _check_personal(self) -> None:
         if not self.privacy.decisions:
             return
@@ -88,6 +104,7 @@ class TopicSettings:
             )
 
 
+_SCHEMA_NAME: Final = re.compile(r"(.+:)?[0-9]{1,9}")
 _PARTS: Final[Mapping[str, type]] = {
     "destination": DestinationOptions,
     "records": RecordOptions,

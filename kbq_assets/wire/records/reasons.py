@@ -50,7 +50,8 @@ _MESSAGES = {
     Reason.NULL_VALUE: "the value is null and so is the key",
     Reason.TOMBSTONE: "the value is null: a tombstone",
     Reason.TOO_SHORT: "the value is shorter than the 5-byte Confluent prefix",
-    Reason.WRONG_MAGIC: "the value does not start with the magic byte 0 of the Confluent format",
+    Reason.WRONG_MAGIC: "the value does not start with the magic byte 0 of the Confluent format; the option framing "
+    "has other ways to name a schema",
     Reason.UNKNOWN_SCHEMA: "the schema registry does not know the schema id",
     Reason.UNSTAGEABLE_SCHEMA: "the writer schema cannot be staged",
     Reason.TOO_LARGE: "the value is larger than the limit",

@@ -155,6 +155,8 @@ class ErrorCopies:
     key: SealKey | None = None
     #: only records whose schema has tags may be personal; without a registry any may be
     registry: SchemaRegistry | None = None
+    #: whether records name their schemas by Confluent's prefix
+    has_prefix: bool = True
     _tagged: dict[int, bool] = field(default_factory=dict)
 
     @classmethod
@@ -163,20 +165,24 @@ class ErrorCopies:
     ) -> ErrorCopies:
         """The copies of a topic. Raises ConfigurationError if it needs a key and there is none."""
         asked = None if settings.privacy.decisions else registry
+        has_prefix = settings.records.framing == "prefix"
         if settings.privacy.error_rows != "seal":
-            return cls(are_dropped=settings.privacy.error_rows == "drop", registry=asked)
+            are_dropped = settings.privacy.error_rows == "drop"
+            return cls(are_dropped=are_dropped, registry=asked, has_prefix=has_prefix)
         key = seal_key()
         if key is None and settings.privacy.decisions:
             raise ConfigurationError(
                 "error rows must be sealed, and there is no key",
                 next_step="set KBQ_PII_SEAL_KEY on every worker: `kbq pii keygen` makes one",
             )
-        return cls(key=key, registry=asked)
+        return cls(key=key, registry=asked, has_prefix=has_prefix)
 
     def are_personal(self, chunk: Chunk, rejects: Rejects) -> NDArray[np.bool_]:
         """Which of the bad records may be personal. Raises Unavailable."""
         if self.registry is None:
             return np.ones(len(rejects), np.bool_)
+        if not self.has_prefix:  # which schema such a record has is not known here: its tags may be undecided
+            return np.equal(rejects.reasons, Reason.UNSTAGEABLE_SCHEMA)
         ids = produced_ids(chunk)[rejects.rows]
         ids[rejects.reasons != Reason.UNSTAGEABLE_SCHEMA] = -1
         tagged = [schema_id for schema_id in np.unique(ids).tolist() if self._is_tagged(schema_id)]

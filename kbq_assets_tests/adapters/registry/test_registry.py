@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -25,7 +26,13 @@ from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets_tests.contracts.registry import SCHEMA, SchemaRegistryContract, StoppableRegistryContract
+from kbq_assets_tests.contracts.registry import (
+    GUID,
+    SCHEMA,
+    SUBJECT,
+    SchemaRegistryContract,
+    StoppableRegistryContract,
+)
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.registry_server import Answer, RegistryServer, registry_server
 
@@ -35,14 +42,24 @@ QUOTED_SECRET = "s3cr3t%2F%25%26"
 
 @pytest.fixture
 def server() -> Iterator[RegistryServer]:
-    with registry_server({"/schemas/ids/7": Answer.of({"schema": SCHEMA})}) as served:
+    subject = "/subjects/a%2Fb%20c-value/versions"
+    version = Answer.of({"subject": SUBJECT, "id": 7, "schema": SCHEMA})
+    answers = {
+        "/schemas/ids/7": Answer.of({"schema": SCHEMA}),
+        f"/schemas/guids/{GUID}": Answer.of({"schema": SCHEMA, "guid": GUID}),
+        f"{subject}?deleted=true": Answer.of([1, 3]),
+        **{f"{subject}/{number}?deleted=true": version for number in (1, 3)},
+    }
+    with registry_server(answers) as served:
         yield served
 
 
 class TestFakeRegistry(StoppableRegistryContract):
     @pytest.fixture
     def registry(self) -> SchemaRegistry:
-        return FakeRegistry({7: SCHEMA})
+        registry = FakeRegistry({7: SCHEMA})
+        registry.guids, registry.subjects = {GUID: 7}, {SUBJECT: {1: 7, 3: 7}}
+        return registry
 
     @pytest.fixture
     def take_down(self, registry: FakeRegistry) -> Callable[[], None]:
@@ -61,6 +78,23 @@ class TestConfluentSchemaRegistry(StoppableRegistryContract):
     @pytest.fixture
     def take_down(self, server: RegistryServer) -> Callable[[], None]:
         return lambda: setattr(server, "override", Answer.error(500, 50001))
+
+
+def test_a_guid_and_a_version_are_asked_for_once_and_the_list_of_versions_each_time(
+    server: RegistryServer,
+) -> None:
+    registry = at(server.url)
+    for _ in range(2):
+        registry.by_guid(GUID)
+        registry.versions(SUBJECT)
+    assert len(server.paths) == 1 + 2 + 2
+
+
+@pytest.mark.parametrize("answer", [Answer.of({}), Answer.of(["1"]), Answer.of([1]), Answer.error(404, 404)])
+def test_versions_that_make_no_sense_are_unavailable_or_none(server: RegistryServer, answer: Answer) -> None:
+    server.answers = {"/subjects/x/versions?deleted=true": answer}
+    with contextlib.suppress(Unavailable):
+        assert at(server.url).versions("x") == {}
 
 
 # Ids

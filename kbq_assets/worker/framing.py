@@ -1,0 +1,239 @@
+"""How a record names its schema: by Confluent's prefix or header, by Avro's fingerprint, or not at all.
+
+Translators and the encoder read one framing, Confluent's prefix of an id. The others are turned into it first. So
+topics with the prefix, which is the default, pay nothing for the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+import zlib
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from kbq_assets.core.avro.canonical import rabin_fingerprint
+from kbq_assets.core.avro.tree import load_schema, parse
+from kbq_assets.core.errors import NotFound, UnstageableSchema
+from kbq_assets.core.topics.business_time import BusinessTime
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.ports.registry import RegisteredSchema, WriterSchemas
+from kbq_assets.wire.chunk import Chunk, decode_headers, decode_long
+from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.records.prefix import PREFIX
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.worker.translate import Messages, ValueTranslator, framed, with_values
+
+#: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html
+VALUE_HEADER: Final = "__value_schema_id"
+_BY_ID, _BY_GUID = 0, 1
+_GUID_PREFIX: Final = 17
+#: https://avro.apache.org/docs/1.12.0/specification/#single-object-encoding-specification
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+_SINGLE_OBJECT_PREFIX: Final = 10
+#: Ids of message types other than a schema's first start here (worker/protobuf.py), then those of GUIDs.
+FIRST_TYPE_ID: Final = 2**30
+_FIRST_GUID_ID: Final = FIRST_TYPE_ID + 2**29
+_GUID_IDS: Final = 2**28
+#: Most names that one task keeps: a producer may send any number of different ones.
+_MOST_NAMES: Final = 10_000
+_MOST_INDEXES: Final = 100
+#: Bytes of an index: an int.
+_LONGEST_INDEX: Final = 5
+
+#: A record's prefix, and the position of its body; or why it has none.
+_Framed: TypeAlias = "tuple[bytes, int] | RejectedSchema"
+
+
+class SchemaNames:
+    """The schemas of one topic's records, by what their framing says. Also the registry of these schemas."""
+
+    def __init__(self, topic: str, settings: TopicSettings, registry: WriterSchemas) -> None:
+        records = settings.records
+        self._registry = registry
+        self._format = records.format
+        self._named = records.value_schema
+        self._subject = records.value_schema or f"{topic}-value"
+        self._frame: Callable[[bytes, bytes | None], _Framed] = {
+            "header": self._by_header,
+            "single_object": self._by_fingerprint,
+            "none": self._declared,
+        }[records.framing]
+        self._prefixes: dict[tuple[bytes, bool], bytes | RejectedSchema] = {}
+        self._bare = b""
+        self._own: dict[int, RegisteredSchema] = {}
+        self._fingerprints: dict[bytes, bytes] | None = None
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id that `framed` gave. Raises NotFound, Unavailable."""
+        return self._own.get(schema_id) or self._registry.schema(schema_id)
+
+    def framed(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
+        """The same records with Confluent's prefix, null for those that name no schema, and why. Raises Unavailable."""
+        values: list[bytes | None] = [None] * len(chunk)
+        refused: dict[int, RejectedSchema] = {}
+        for row in np.flatnonzero(chunk.starts >= 0).tolist():
+            value = chunk.value(row) or b""
+            found = self._frame(value, chunk.header_bytes(row))
+            if isinstance(found, RejectedSchema):
+                refused[row] = found
+            else:
+                prefix, start = found
+                values[row] = prefix + value[start:]
+        return with_values(chunk, values), refused
+
+    def _by_header(self, value: bytes, headers: bytes | None) -> _Framed:
+        names = {each for name, each in decode_headers(headers or b"\x00") if name == VALUE_HEADER} - {None}
+        if len(names) > 1:
+            return RejectedSchema(Reason.WRONG_MAGIC, f"several headers {VALUE_HEADER} contradict each other")
+        if names:
+            prefix = self._prefix(names.pop() or b"", is_whole=True)
+            return prefix if isinstance(prefix, RejectedSchema) else (prefix, 0)
+        # As Confluent's clients read it: without the header, the value has the prefix.
+        if value[:1] == bytes([_BY_GUID]):
+            prefix = self._prefix(value[:_GUID_PREFIX], is_whole=False)
+            return prefix if isinstance(prefix, RejectedSchema) else (prefix, _GUID_PREFIX)
+        if value[:1] == bytes([_BY_ID]):
+            return b"", 0
+        return RejectedSchema(
+            Reason.WRONG_MAGIC, f"the record has neither the header {VALUE_HEADER} nor Confluent's prefix"
+        )
+
+    def _by_fingerprint(self, value: bytes, headers: bytes | None) -> _Framed:
+        if value[:2] != _SINGLE_OBJECT or len(value) < _SINGLE_OBJECT_PREFIX:
+            return RejectedSchema(
+                Reason.WRONG_MAGIC, "the value does not start with C3 01 and a fingerprint of 8 bytes"
+            )
+        fingerprint = value[2:_SINGLE_OBJECT_PREFIX]
+        try:
+            if self._fingerprints is None:
+                self._fingerprints = self._of_subject()
+        except NotFound as error:
+            return RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message)
+        if fingerprint not in self._fingerprints:
+            number = int.from_bytes(fingerprint, "little")
+            return RejectedSchema(
+                Reason.UNKNOWN_SCHEMA, f"no version of {self._subject} has the fingerprint {number:016x}"
+            )
+        return self._fingerprints[fingerprint], _SINGLE_OBJECT_PREFIX
+
+    def _of_subject(self) -> dict[bytes, bytes]:
+        found = {}
+        for schema_id in self._registry.versions(self._subject).values():
+            try:
+                tree = parse(load_schema(self._registry.schema(schema_id).schema))
+            except UnstageableSchema:
+                continue  # its records would stop the topic; those of other versions need not
+            found[rabin_fingerprint(tree)] = framed(schema_id)
+        return found
+
+    def _declared(self, value: bytes, headers: bytes | None) -> _Framed:
+        if not self._bare:
+            subject, _, number = self._named.rpartition(":")
+            try:
+                known = self._registry.versions(subject) if subject else {int(number): int(number)}
+            except NotFound as error:
+                return RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message)
+            if int(number) not in known:
+                return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"{subject} has no version {number}")
+            # A Protobuf message without a path is of the schema's first type.
+            self._bare = framed(known[int(number)], b"\x00" if self._format == "protobuf" else b"")
+        return self._bare, 0
+
+    def _prefix(self, name: bytes, *, is_whole: bool) -> bytes | RejectedSchema:
+        if (name, is_whole) not in self._prefixes:
+            if len(self._prefixes) >= _MOST_NAMES:
+                self._prefixes.clear()
+            self._prefixes[name, is_whole] = self._prefix_of(name, is_whole)
+        return self._prefixes[name, is_whole]
+
+    def _prefix_of(self, name: bytes, is_whole: bool) -> bytes | RejectedSchema:
+        """The prefix of a schema's id or GUID. If the name is ``whole``, Protobuf's path of types is part of it."""
+        size = {_BY_ID: PREFIX, _BY_GUID: _GUID_PREFIX}.get(name[0] if name else -1, 0)
+        rest = name[size:]
+        is_complete = message_path(rest)[1] == len(rest) > 0 if self._format == "protobuf" else not rest
+        if not size or len(name) < size or (is_whole and not is_complete):
+            return RejectedSchema(
+                Reason.WRONG_MAGIC, f"{name.hex() or 'nothing'} is no id or GUID of a schema"
+            )
+        if name[0] == _BY_GUID:
+            return self._prefix_of_guid(uuid.UUID(bytes=name[1:size]), rest)
+        schema_id = int.from_bytes(name[1:size], "big")
+        if schema_id >= FIRST_TYPE_ID:
+            return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"no registry gives the id {schema_id}")
+        return framed(schema_id, rest)
+
+    def _prefix_of_guid(self, guid: uuid.UUID, rest: bytes) -> bytes | RejectedSchema:
+        own = _FIRST_GUID_ID + zlib.crc32(guid.bytes) % _GUID_IDS
+        try:
+            found = dataclasses.replace(self._registry.by_guid(str(guid)), schema_id=own)
+        except NotFound as error:
+            return RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message)
+        if self._own.setdefault(own, found) != found:  # once in millions of schemas
+            return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{guid} and another GUID have one number")
+        return framed(own, rest)
+
+
+class FramedValues:
+    """Translates values of any framing, with an ``inner`` translator of prefixed ones, None for Avro."""
+
+    def __init__(self, names: SchemaNames, settings: TopicSettings, inner: ValueTranslator | None) -> None:
+        self._names = names
+        self._inner = inner
+        self._messages = Messages(inner=False)
+        self._business_time = settings.records.event_date
+
+    @property
+    def business_time(self) -> BusinessTime | None:
+        """The source of the event date in translated values; None for the Kafka time."""
+        return self._business_time if self._inner is None else self._inner.business_time
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id. Raises NotFound, Unavailable."""
+        return (self._inner or self._names).schema(schema_id)
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """The rejection that an id stands for; None if the id is a schema's."""
+        found = self._messages.problem(schema_id)
+        return self._inner.problem(schema_id) if found is None and self._inner is not None else found
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records with framed Avro values. Raises Unavailable."""
+        prefixed, refused = self._names.framed(chunk)
+        made = prefixed if self._inner is None else self._inner.translate(prefixed)
+        if not refused:
+            return made
+        values = [made.value(row) for row in range(len(made))]
+        for row, why in refused.items():
+            values[row] = self._messages.rejected(why)
+        return with_values(made, values)
+
+
+def message_path(data: bytes) -> tuple[tuple[int, ...], int]:
+    """The path to a Protobuf message's type, and the position after it; () and -1 if there is no valid path.
+
+    Confluent's format: a count, then so many indexes, as zigzag varints; a single 0 means the first type.
+    """
+    count, position = _varint(data, 0)
+    if count == 0:
+        return (0,), position
+    if not 0 < count <= _MOST_INDEXES:
+        return (), -1
+    indexes = []
+    for _ in range(count):
+        index, position = _varint(data, position)
+        if index < 0:
+            return (), -1
+        indexes.append(index)
+    return tuple(indexes), position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it; -1 if there is none."""
+    try:
+        value, size = decode_long(data[position : position + _LONGEST_INDEX], 0)
+    except IndexError:
+        return -1, position
+    return value, position + size

@@ -1,0 +1,212 @@
+"""How records name their schemas: what a run stages of each framing."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.worker.framing import VALUE_HEADER
+from kbq_assets_tests.adapters.protobuf.messages import ORDER, new, order
+from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, Bench
+
+GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
+BY_ID, BY_GUID = b"\x00\x00\x00\x00\x01", b"\x01" + GUID.bytes
+#: Records of schema 1, whose field x is a long. The first looks like a prefix: bodies may begin with anything.
+ZERO, FIVE = b"\x00", b"\x0a"
+
+
+def bench_of(*records: tuple[bytes | None, bytes | None], **options: Any) -> Bench:
+    """A run over values with their headers."""
+    bench = Bench(TopicSettings.of(dataset="d", **{"table": "t", "framing": "header", **options}))
+    bench.registry.guids = {str(GUID): 1}
+    bench.registry.subjects = {f"{TOPIC}-value": {1: 1, 2: 2, 4: 6}, "a:b": {3: 2}}
+    for value, header in records:
+        headers: Sequence[tuple[str, bytes | None]] = [("other", b"x")]
+        if header is not None:
+            headers = [("a", None), (VALUE_HEADER, header), ("__key_schema_id", b"\x00")]
+        bench.kafka.produce(TP, value, key=b"k", timestamp=1000, headers=headers)
+    return bench
+
+
+def rows(bench: Bench, *, errors: bool = False) -> list[Any]:
+    files = [file for window in bench.commit().partitions[0].windows for file in window.files]
+    wanted = [file for file in files if (file.table.table == "kbq_errors") is errors]
+    return [row for f in wanted for row in fastavro.reader(io.BytesIO(bench.store.get(f.path).data))]
+
+
+def test_a_header_names_the_schema_by_id_or_guid_and_the_value_is_all_body() -> None:
+    bench = bench_of(
+        (ZERO, BY_ID), (FIVE, BY_GUID), (None, BY_GUID), (BY_ID + FIVE, None), (BY_GUID + FIVE, None)
+    )  # the last two as Confluent's clients read them: without a header, a prefix
+    bench.extract()
+    assert sorted((row["_kafka_offset"], row["x"]) for row in rows(bench)) == [(0, 0), (1, 5), (3, 5), (4, 5)]
+    assert bench.commit().partitions[0].totals.errors == 1  # the tombstone
+    bench.load()
+    assert bench.reconcile().accounted
+
+
+@pytest.mark.parametrize(
+    ("value", "header", "why"),
+    [
+        (FIVE, None, f"neither the header {VALUE_HEADER} nor Confluent's prefix"),
+        (FIVE, b"", "nothing is no id or GUID"),
+        (FIVE, b"\x00\x00\x00\x01", "00000001 is no id or GUID"),
+        (FIVE, BY_ID + b"\x00", "000000000100 is no id or GUID"),
+        (FIVE, BY_GUID[:-1], "is no id or GUID"),
+        (FIVE, b"\x02" + GUID.bytes, "is no id or GUID"),
+        (BY_GUID[:9], None, "is no id or GUID"),
+    ],
+)
+def test_a_record_that_names_no_schema_is_an_error_row_as_it_came(
+    value: bytes, header: bytes, why: str
+) -> None:
+    bench = bench_of((FIVE, BY_ID), (value, header))
+    bench.extract()
+    [row] = rows(bench, errors=True)
+    assert (row["value"], row["reason"]) == (value, "WRONG_MAGIC")
+    assert why in row["message"]
+
+
+def test_headers_that_contradict_each_other_are_an_error_row() -> None:
+    bench = bench_of()
+    for second in (BY_ID, BY_GUID):
+        bench.kafka.produce(TP, FIVE, headers=[(VALUE_HEADER, BY_ID), (VALUE_HEADER, second)], timestamp=1000)
+    bench.extract()
+    assert len(rows(bench)) == 1
+    assert "contradict" in rows(bench, errors=True)[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (b"\x00\x00\x00\x00\x63", "UNKNOWN_SCHEMA: schema 99 is not"),
+        (b"\x01" + bytes(16), "UNKNOWN_SCHEMA: the GUID 00000000-0000-0000-0000-000000000000 is not"),
+        (b"\x00\x40\x00\x00\x00", "UNKNOWN_SCHEMA: no registry gives the id 1073741824"),
+        (b"\x00\x00\x00\x00\x06", "UNSTAGEABLE_SCHEMA: schema 6: the writer schema is not a record"),
+    ],
+)
+def test_a_schema_that_cannot_be_staged_stops_the_partition_and_is_named(header: bytes, why: str) -> None:
+    bench = bench_of((FIVE, header))
+    [stop] = bench.extract().stops
+    assert why in stop.message
+
+
+def test_a_stop_names_the_guid_that_the_record_has() -> None:
+    bench = bench_of((FIVE, BY_GUID))
+    bench.registry.guids = {str(GUID): 6}
+    assert f"schema {GUID}: the writer schema is not a record" in bench.extract().stops[0].message
+
+
+def test_a_registry_that_is_down_stops_nothing() -> None:
+    bench = bench_of((FIVE, BY_GUID))
+    bench.registry.down = True
+    assert not bench.extract().stops
+    bench.registry.down = False
+    bench.extract()
+    assert [row["x"] for row in rows(bench)] == [5]
+
+
+def test_protobuf_s_path_of_types_is_in_the_header() -> None:
+    first = new(0)
+    first.sku = "x"
+    body = order(id=5).SerializeToString()
+    bench = bench_of(
+        (body, b"\x00\x00\x00\x00\x07\x02\x02"), (body, BY_GUID + b"\x02\x02"),
+        (first.SerializeToString(), BY_GUID + b"\x00"), (body, BY_GUID), (body, BY_GUID + b"\x02\x02\x00"),
+        format="protobuf", route="record_name", table="",
+    )  # fmt: skip
+    bench.registry.messages, bench.registry.guids = {7: ORDER}, {str(GUID): 7}
+    bench.extract()
+    assert sorted((row["_kafka_offset"], row.get("id"), row.get("sku")) for row in rows(bench)) == [
+        (0, 5, None), (1, 5, None), (2, None, "x"),
+    ]  # fmt: skip
+    assert [row["reason"] for row in rows(bench, errors=True)] == ["WRONG_MAGIC", "WRONG_MAGIC"]
+
+
+def test_json_schemas_are_named_alike() -> None:
+    bench = bench_of((b'{"a": 1}', BY_GUID), (b'{"a": 2}', b"\x00\x00\x00\x00\x07"), format="json_schema")
+    bench.registry.documents = {7: json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}})}
+    bench.registry.guids = {str(GUID): 7}
+    bench.extract()
+    assert [row["a"] for row in rows(bench)] == [1, 2]
+
+
+@pytest.mark.parametrize("format_", ["avro", "protobuf"])
+def test_personal_data_is_replaced_whatever_names_the_schema(format_: str) -> None:
+    schema = {
+        "type": "record",
+        "name": "A",
+        "fields": [{"name": "x", "type": "long"}, {"name": "s", "type": "string"}],
+    }
+    messages = 'syntax = "proto3"; message A { int64 x = 1; string s = 2; }'
+    body, path = (b"\x0a\x06Ada", b"") if format_ == "avro" else (b"\x08\x05\x12\x03Ada", b"\x00")
+    bench = bench_of((body, BY_GUID + path), (body, b"bad"), format=format_, pii="s:drop")
+    bench.registry.guids = {str(GUID): 7}
+    bench.registry.schemas[7] = json.dumps(schema)
+    bench.registry.messages = {7: messages} if format_ == "protobuf" else {}
+    bench.extract()
+    [row] = rows(bench)
+    assert (row["x"], "s" in row) == (5, False)
+    assert [row["value"] for row in rows(bench, errors=True)] == [None]
+
+
+def test_a_fingerprint_names_a_version_of_the_topic_s_subject() -> None:
+    def single(schema_id: int, body: bytes) -> bytes:
+        form = fastavro.schema.to_parsing_canonical_form(json.loads(SCHEMAS[schema_id]))
+        number = int(fastavro.schema.fingerprint(form, "CRC-64-AVRO"), 16)
+        return b"\xc3\x01" + number.to_bytes(8, "big") + body
+
+    records = [single(1, FIVE), single(2, FIVE + ZERO), single(1, ZERO), b"\xc3\x01\x00", BY_ID + FIVE]
+    bench = bench_of(*((value, None) for value in records), framing="single_object")
+    bench.extract()
+    assert sorted((row["_kafka_offset"], row["x"], "y" in row) for row in rows(bench)) == [
+        (0, 5, False), (1, 5, True), (2, 0, False),
+    ]  # fmt: skip
+    assert [row["value"] for row in rows(bench, errors=True)] == records[3:]
+    bench.kafka.produce(TP, single(3, FIVE), timestamp=1000)
+    assert f"no version of {TOPIC}-value has the fingerprint" in bench.extract().stops[0].message
+    bench.registry.subjects[f"{TOPIC}-value"][5] = 3
+    bench.store.time_ms += 60_000
+    assert not bench.extract().stops  # tried again by itself
+    assert len(rows(bench)) == 4
+
+
+@pytest.mark.parametrize("name", ["2", "a:b:3"])
+def test_a_topic_may_say_the_schema_of_bare_values(name: str) -> None:
+    bench = bench_of(
+        (FIVE + ZERO, None), (ZERO + ZERO, None), (FIVE, None), framing="none", value_schema=name
+    )
+    bench.extract()
+    assert [row["x"] for row in rows(bench)] == [5, 0]
+    assert [row["reason"] for row in rows(bench, errors=True)] == ["TRUNCATED"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("a:b:9", "a:b has no version 9"), ("c:1", "no subject c"), ("99", "schema 99")]
+)
+def test_a_declared_schema_that_is_not_there_stops_the_partition(name: str, why: str) -> None:
+    [stop] = bench_of((FIVE, None), framing="none", value_schema=name).extract().stops
+    assert (stop.reason, why in stop.message) == ("unknown_schema", True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"framing": "none"},
+        {"framing": "none", "value_schema": "subject"},
+        {"framing": "single_object", "format": "protobuf"},
+        {"framing": "header", "format": "json"},
+        {"framing": "none", "value_schema": "1", "format": "json_columns"},
+    ],
+)
+def test_framings_that_cannot_be_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="framing="):
+        TopicSettings.of(**options)
