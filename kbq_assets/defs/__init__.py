@@ -11,12 +11,13 @@ from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.defs.assets import build_assets
 from kbq_assets.defs.extraction.engine import ENGINE, PYSPARK, KbqPySpark, SparkExtraction
+from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.instance.history import build_history
-from kbq_assets.defs.jobs import build_jobs, build_schedules
+from kbq_assets.defs.jobs import build_jobs, clean_schedule
 from kbq_assets.defs.loading.completeness import build_completeness_sensor
+from kbq_assets.defs.loading.step import LoadStep
 from kbq_assets.defs.observation.checks import build_check_sensor, build_checks
-from kbq_assets.defs.runs import Steps
-from kbq_assets.defs.sensors import build_sensors
+from kbq_assets.defs.sensors import done_file_sensor_of, extraction_sensor_of
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.spine import Spine
 
@@ -28,12 +29,13 @@ def build_definitions(
 ) -> dg.Definitions:
     """Dagster's view of a deployment, by default with `default_resources`. Raises ConfigurationError."""
     settings = spine.deployment.settings
-    steps = Steps.of(spine, translator)
-    jobs = build_jobs(steps)
+    extraction = ExtractionStep(spine.extractor, spine.observer, translator)
+    load = LoadStep(spine.loader, spine.observer, translator)
+    jobs = build_jobs(extraction, load, spine.operator)
     history, history_schedule = build_history(settings.dagster.run_days)
     return dg.Definitions(
-        assets=build_assets(steps),
-        asset_checks=list(build_checks(steps)),
+        assets=build_assets(extraction, load),
+        asset_checks=list(build_checks(spine.observer, translator)),
         jobs=[
             jobs.extract_and_load,
             jobs.extract,
@@ -43,11 +45,12 @@ def build_definitions(
             history,
         ],
         sensors=[
-            *build_sensors(steps, jobs),
-            build_check_sensor(steps),
-            build_completeness_sensor(steps),
+            extraction_sensor_of(spine.extractor, translator, jobs),
+            done_file_sensor_of(spine.loader, translator, jobs),
+            build_check_sensor(spine.observer, translator),
+            build_completeness_sensor(spine.loader, spine.observer, translator),
         ],
-        schedules=[*build_schedules(steps, jobs), history_schedule],
+        schedules=[clean_schedule(jobs, settings.run.clean_minutes), history_schedule],
         resources=default_resources(settings) if resources is None else resources,
         executor=dg.in_process_executor,
     )

@@ -15,7 +15,10 @@ from pydantic import Field
 
 from kbq_assets.defs.assets import EXTRACT_POOL, LOAD_POOL
 from kbq_assets.defs.extraction.reprocess import reprocess_op
-from kbq_assets.defs.runs import StepEvent, Steps
+from kbq_assets.defs.extraction.step import ExtractionStep
+from kbq_assets.defs.loading.step import LoadStep
+from kbq_assets.defs.runs import StepEvent
+from kbq_assets.pipelines.operate.operator import Operator
 from kbq_assets.ports.engine import ExtractionEngine
 
 #: Run tags; `dagster.yaml` allows one run of each.
@@ -39,10 +42,10 @@ class Jobs:
     reprocess: dg.JobDefinition
 
 
-def build_jobs(steps: Steps) -> Jobs:
+def build_jobs(extraction: ExtractionStep, loading: LoadStep, operator: Operator) -> Jobs:
     """The jobs of a deployment."""
-    run = steps.deployment.settings.run
-    extract, load, clean = _extract_op(steps), _load_op(steps), _clean_op(steps)
+    run = operator.deployment.settings.run
+    extract, load, clean = _extract_op(extraction), _load_op(loading), _clean_op(operator)
     # After its time limit a run still finishes the work in flight.
     extract_seconds, load_seconds = int(run.run_seconds) + 1800, 2 * int(run.load_wait_seconds) + 1800
 
@@ -64,11 +67,11 @@ def build_jobs(steps: Steps) -> Jobs:
     def clean_job() -> None:
         clean()
 
-    return Jobs(extract_and_load, extract_job, load_job, clean_job, _reprocess_job(steps))
+    return Jobs(extract_and_load, extract_job, load_job, clean_job, _reprocess_job(operator))
 
 
-def _reprocess_job(steps: Steps) -> dg.JobDefinition:
-    reprocess = reprocess_op(steps)
+def _reprocess_job(operator: Operator) -> dg.JobDefinition:
+    reprocess = reprocess_op(operator)
     shown = "Read a range of a topic again, in a new epoch. Shows the effect; with `apply` it does it."
 
     @bounded_job(shown, 1800, EXTRACT_TAG)
@@ -86,16 +89,14 @@ def bounded_job(
     return dg.job(description=description, executor_def=dg.in_process_executor, tags=limits)
 
 
-def build_schedules(steps: Steps, jobs: Jobs) -> list[dg.ScheduleDefinition]:
+def clean_schedule(jobs: Jobs, minutes: int) -> dg.ScheduleDefinition:
     """The clean-up."""
-    return [
-        dg.ScheduleDefinition(
-            name="clean_schedule",
-            job=jobs.clean,
-            cron_schedule=f"*/{steps.deployment.settings.run.clean_minutes} * * * *",
-            default_status=dg.DefaultScheduleStatus.RUNNING,
-        ),
-    ]
+    return dg.ScheduleDefinition(
+        name="clean_schedule",
+        job=jobs.clean,
+        cron_schedule=f"*/{minutes} * * * *",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
 
 
 class StagedKeys(dg.Config):
@@ -117,27 +118,27 @@ class TableKeys(dg.Config):
     )
 
 
-def _extract_op(steps: Steps) -> dg.OpDefinition:
+def _extract_op(step: ExtractionStep) -> dg.OpDefinition:
     @dg.op(pool=EXTRACT_POOL, out=dg.Out(dg.Nothing))
     def extract(
         context: dg.OpExecutionContext,
         config: StagedKeys,
         extraction_engine: dg.ResourceParam[ExtractionEngine],
     ) -> OpEvents:
-        keys = chosen_keys(context, config.keys, steps.translator.staged_partitions)
-        yield from steps.extract(context, extraction_engine, keys)
+        keys = chosen_keys(context, config.keys, step.translator.staged_partitions)
+        yield from step.run(context, extraction_engine, keys)
         yield dg.Output(None)
 
     return extract
 
 
-def _load_op(steps: Steps) -> dg.OpDefinition:
-    translator = steps.translator
+def _load_op(step: LoadStep) -> dg.OpDefinition:
+    translator = step.translator
 
     @dg.op(ins={"extracted": dg.In(dg.Nothing)}, pool=LOAD_POOL, out=dg.Out(dg.Nothing))
     def load(context: dg.OpExecutionContext, config: TableKeys) -> OpEvents:
         keys = chosen_keys(context, config.keys, translator.table_partitions, translator.error_partitions)
-        yield from steps.load(context, keys)
+        yield from step.run(context, keys)
         yield dg.Output(None)
 
     return load
@@ -156,8 +157,14 @@ def chosen_keys(
     return sorted({key for keys in found.values() for key in keys})
 
 
-def _clean_op(steps: Steps) -> dg.OpDefinition:
+def _clean_op(operator: Operator) -> dg.OpDefinition:
     def clean(context: dg.OpExecutionContext) -> None:
-        steps.clean(context)
+        report = operator.clean()
+        context.log.info(
+            f"deleted {report.orphans} orphans, {report.done_files} superseded done files, "
+            f"{report.temporary} temporary files"
+        )
+        for failure in report.failures:
+            context.log.warning(f"not deleted: {failure}")
 
     return dg.op(name="clean", out=dg.Out(dg.Nothing))(clean)

@@ -14,7 +14,9 @@ from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation import check_events
-from kbq_assets.defs.runs import Steps
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.pipelines.extraction.extractor import Extractor
+from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.pending import PendingLoads, find_done_files, has_work
 
 #: Most seconds between two ticks of `done_file_sensor`.
@@ -34,19 +36,17 @@ _IN_PROGRESS = (
 )
 
 
-def build_sensors(steps: Steps, jobs: Jobs) -> list[dg.SensorDefinition]:
-    """The sensors of a platform, running by default."""
-    return [_extraction_sensor(steps, jobs), _done_file_sensor(steps, jobs)]
-
-
-def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
-    extractor, key = steps.extractor, steps.translator.staged_files
+def extraction_sensor_of(
+    extractor: Extractor, translator: AssetTranslator, jobs: Jobs
+) -> dg.SensorDefinition:
+    """Requests extractions; runs by default."""
+    deployment, key = extractor.deployment, translator.staged_files
 
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, EXTRACT_TAG, key):
             return _skip(context, f"an extraction is under way: {busy}")
         shown, _, start = (context.cursor or "").partition(" ")
-        asked_ms = steps.deployment.clock.now_ms()
+        asked_ms = deployment.clock.now_ms()
         try:
             polled = extractor.poll(start)
         except TransientError as error:
@@ -68,14 +68,15 @@ def _extraction_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
         description="Requests an extraction when the broker holds records that are not committed.",
         evaluation_fn=extraction_sensor,
         job=jobs.extract,
-        minimum_interval_seconds=int(steps.deployment.settings.run.extract_seconds),
+        minimum_interval_seconds=int(deployment.settings.run.extract_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
 
 
-def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
-    loader, key = steps.loader, steps.translator.warehouse_tables
-    cadence = int(steps.deployment.settings.run.load_seconds)
+def done_file_sensor_of(loader: Loader, translator: AssetTranslator, jobs: Jobs) -> dg.SensorDefinition:
+    """Requests loads; runs by default."""
+    deployment, key = loader.deployment, translator.warehouse_tables
+    cadence = int(deployment.settings.run.load_seconds)
 
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
@@ -83,7 +84,7 @@ def _done_file_sensor(steps: Steps, jobs: Jobs) -> dg.SensorDefinition:
             return _skip(context, f"a load is under way: {busy}")
         seen, _, start = (context.cursor or "").partition(" ")
         try:
-            done = find_done_files(loader.deployment.load_store, seen, steps.deployment.clock.monotonic)
+            done = find_done_files(deployment.load_store, seen, deployment.clock.monotonic)
             if done.names:
                 wanted = LoadDecision(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
             else:

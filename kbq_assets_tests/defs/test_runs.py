@@ -16,7 +16,7 @@ from kbq_assets.core.observation.run_totals import EXTRACTION, LOADING, totals_p
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs import metadata
-from kbq_assets.defs.runs import ProgressLog
+from kbq_assets.defs.extraction.step import ProgressLog
 from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.ports.warehouse import JobError, LoadJob

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.timestamps import parse_moment
-from kbq_assets.defs.runs import Steps
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.operator import Operator
 
 
 class Reprocessing(dg.Config):
@@ -26,13 +26,13 @@ class Reprocessing(dg.Config):
     apply: bool = Field(False, description="Do it. Otherwise the run shows what it would do.")
 
 
-def reprocess_op(steps: Steps) -> dg.OpDefinition:
+def reprocess_op(operator: Operator) -> dg.OpDefinition:
     """The step: it begins a new epoch, in which the next extraction reads the range again."""
 
     @dg.op(out=dg.Out(dg.Nothing))
     def reprocess(context: dg.OpExecutionContext, config: Reprocessing) -> None:
         try:
-            proposal = _proposal(steps, config)
+            proposal = _proposal(operator, config)
             context.log.info("\n".join((proposal.title, *proposal.lines)))
             if config.apply:
                 proposal.apply()
@@ -45,11 +45,11 @@ def reprocess_op(steps: Steps) -> dg.OpDefinition:
     return reprocess
 
 
-def _proposal(steps: Steps, config: Reprocessing) -> Proposal:
+def _proposal(operator: Operator, config: Reprocessing) -> Proposal:
     offset, time = config.from_offset, config.from_time
     if offset >= 0 and time:
         raise dg.Failure("from_offset and from_time: one of them", allow_retries=False)
-    return steps.operator.reset(
+    return operator.reset(
         config.topic,
         partition=None if config.partition < 0 else config.partition,
         at="offset" if offset >= 0 else "timestamp" if time else "earliest",

@@ -18,8 +18,9 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.defs.jobs import LOAD_TAG
 from kbq_assets.defs.loading.complete_hours import COMPLETE_HOURS
-from kbq_assets.defs.runs import Steps
 from kbq_assets.defs.sensors import find_run
+from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 
 #: Tags of the runs that complete hours start.
@@ -32,15 +33,17 @@ _EVERY_SECONDS: Final = 60
 _ALL: Final = "*"
 
 
-def build_completeness_sensor(steps: Steps) -> dg.SensorDefinition:
+def build_completeness_sensor(
+    loader: Loader, observer: Observer, translator: AssetTranslator
+) -> dg.SensorDefinition:
     """The sensor that materializes `complete_hours`."""
-    partitions = steps.translator.table_partitions
+    partitions = translator.table_partitions
 
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            if not find_run(context.instance, LOAD_TAG, steps.translator.warehouse_tables):
-                steps.loader.advance_hours()  # idle tables have no loads that do so
-            hours = _of_data_tables(steps.observer.known_hours())
+            if not find_run(context.instance, LOAD_TAG, translator.warehouse_tables):
+                loader.advance_hours()  # idle tables have no loads that do so
+            hours = _of_data_tables(observer.known_hours())
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         reported = _parse(context.cursor)

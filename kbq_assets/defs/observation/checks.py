@@ -17,9 +17,9 @@ from kbq_assets.core.errors import TransientError
 from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.defs.observation.check_events import asset_of, evaluations
-from kbq_assets.defs.runs import Steps
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation.checks import CheckReport
+from kbq_assets.pipelines.observation.observer import Observer
 
 #: Checks that cost no query.
 FREE: Final = tuple(name for name in CHECKS if name != COUNTS_AGREE)
@@ -28,15 +28,15 @@ CHECK_SECONDS: Final = 300
 RENEW_MS: Final = 3_600_000
 
 
-def build_checks(steps: Steps) -> Iterator[dg.AssetChecksDefinition]:
+def build_checks(observer: Observer, translator: AssetTranslator) -> Iterator[dg.AssetChecksDefinition]:
     """The checks, which a person can repeat after a fix. All chosen checks share one reading of state and broker."""
 
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         chosen = {key.name for key in context.selected_asset_check_keys}
-        for found in evaluations(steps.translator, steps.observer.checks(), [n for n in FREE if n in chosen]):
+        for found in evaluations(translator, observer.checks(), [n for n in FREE if n in chosen]):
             yield as_result(found)
 
-    specs = [check_spec(name, steps.translator) for name in FREE]
+    specs = [check_spec(name, translator) for name in FREE]
     yield dg.multi_asset_check(name="checks", specs=specs, can_subset=True)(checks)
 
 
@@ -57,18 +57,18 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     )
 
 
-def build_check_sensor(steps: Steps) -> dg.SensorDefinition:
+def build_check_sensor(observer: Observer, translator: AssetTranslator) -> dg.SensorDefinition:
     """Evaluates all checks that cost no query and reports those that changed. Starts no run."""
 
     def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            report = steps.observer.checks()
+            report = observer.checks()
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         written = read_cursor(context.cursor)
-        shown = shown_problems(context.instance, steps.translator)
-        due = due_checks(report, written, shown, steps.deployment.clock.now_ms())
-        events = evaluations(steps.translator, report, list(due))
+        shown = shown_problems(context.instance, translator)
+        due = due_checks(report, written, shown, observer.deployment.clock.now_ms())
+        events = evaluations(translator, report, list(due))
         return dg.SensorResult(
             skip_reason=_summary(report), cursor=json.dumps({**written, **due}), asset_events=events
         )
