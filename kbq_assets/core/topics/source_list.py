@@ -13,6 +13,7 @@ import difflib
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
@@ -55,13 +56,24 @@ def parse_source_list(
 
 
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
-    """The settings of each topic that a line names or matches; the first line decides."""
-    entries = tuple(entries)
-    chosen = {
-        topic: next((e.settings.for_topic(topic) for e in entries if e.matches(topic)), None)
-        for topic in sorted(topics)
-    }
-    return {topic: settings for topic, settings in chosen.items() if settings is not None}
+    """The settings of each topic that a line names or matches; the first line decides.
+
+    Lines that name a topic are found by name, so only patterns are tried.
+    """
+    named: dict[str, tuple[int, SourceEntry]] = {}
+    patterns: list[tuple[int, SourceEntry]] = []
+    for number, entry in enumerate(entries):
+        named.setdefault(entry.pattern, (number, entry))
+        if entry.is_pattern:
+            patterns.append((number, entry))
+    chosen: dict[str, TopicSettings] = {}
+    for topic in sorted(topics):
+        matching = next((line for line in patterns if line[1].matches(topic)), None)
+        lines = [line for line in (named.get(topic), matching) if line is not None]
+        if lines:
+            _, first = min(lines, key=itemgetter(0))
+            chosen[topic] = first.settings.for_topic(topic)
+    return chosen
 
 
 def _pattern(word: str, where: str) -> str:

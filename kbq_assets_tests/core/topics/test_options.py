@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.source_list import parse_source_list, select_topics
+from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 
@@ -25,6 +25,27 @@ def test_the_first_line_that_matches_decides() -> None:
             dataset="sales", table="orders", event_date="ordered_at", keys=True
         ),
     }
+
+
+@pytest.mark.parametrize("lines", ["a dataset=one\n* dataset=two", "* dataset=two\na dataset=one"])
+def test_the_first_line_decides_whether_it_is_a_name_or_a_pattern(lines: str) -> None:
+    first = lines.split()[1].removeprefix("dataset=")
+    chosen = select_topics(parse_source_list(f"{lines}\na dataset=three", "x"), ["a"])
+    assert str(chosen["a"].destination.dataset) == first
+
+
+def test_topics_that_lines_name_are_not_compared_with_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def matches(entry: SourceEntry, topic: str) -> bool:
+        compared.append(topic)
+        return False
+
+    monkeypatch.setattr(SourceEntry, "matches", matches)
+    topics = [f"t{number}" for number in range(400)]
+    lines = "\n".join(["a* dataset=d", *(f"{topic} dataset=d" for topic in topics)])
+    assert len(select_topics(parse_source_list(lines, "x"), topics)) == len(topics)
+    assert len(compared) == len(topics), "one pattern"
 
 
 def test_defaults_are_the_callers() -> None:
