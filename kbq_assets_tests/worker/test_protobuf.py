@@ -129,7 +129,7 @@ def test_an_error_row_names_the_field_at_fault() -> None:
     assert [(row["reason"], row["message"]) for row in found] == [
         (
             "OUT_OF_RANGE",
-            f"{Reason.OUT_OF_RANGE.message} in field at: a Timestamp outside the years 1 to 9999",
+            f"{Reason.OUT_OF_RANGE.message}: in field at: a Timestamp outside the years 1 to 9999",
         ),
         ("INVALID_PROTOBUF", f"{Reason.INVALID_PROTOBUF.message}: schema 7 has no message type at this path"),
     ]

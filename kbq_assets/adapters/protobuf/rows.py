@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from google.protobuf import message_factory
@@ -38,7 +38,6 @@ def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
     """A function from a serialized message to an Avro record, or to the message's problem."""
     new = message_factory.GetMessageClass(type_)
     columns = _columns(type_)
-    requires = _requires(type_, set())
 
     def row(data: bytes) -> bytes | RejectedSchema:
         message = new()
@@ -46,10 +45,6 @@ def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
             message.ParseFromString(data)
         except DecodeError:
             return RejectedSchema(Reason.INVALID_PROTOBUF, Reason.INVALID_PROTOBUF.message)
-        if requires and not message.IsInitialized():
-            # The path to the field may hold keys of maps, which may be personal: its name may not.
-            name = message.FindInitializationErrors()[0].rpartition(".")[2]
-            return _invalid(f"the required field {name} is missing")
         try:
             return b"".join([column(message, name) for name, column in columns])
         except Exception:  # any exception of the library makes this message an error row
@@ -64,7 +59,7 @@ def _problem(message: Message, columns: list[tuple[str, Callable[[Message, str],
         try:
             column(message, name)
         except Refused as refused:
-            return RejectedSchema(refused.reason, f"{refused.reason.message} in field {name}: {refused}")
+            return RejectedSchema(refused.reason, f"{refused.reason.message}: in field {name}: {refused}")
         except Exception as error:
             return _invalid(f"field {name} cannot be read ({type(error).__name__})")
     return _invalid("it cannot be read")
@@ -72,17 +67,6 @@ def _problem(message: Message, columns: list[tuple[str, Callable[[Message, str],
 
 def _invalid(why: str) -> RejectedSchema:
     return RejectedSchema(Reason.INVALID_PROTOBUF, f"{Reason.INVALID_PROTOBUF.message}: {why}")
-
-
-def _requires(type_: Descriptor, seen: set[str]) -> bool:
-    """Whether a message type has required fields, at any depth."""
-    if type_.full_name in seen:
-        return False
-    seen.add(type_.full_name)
-    return any(
-        field.is_required or (field.message_type is not None and _requires(field.message_type, seen))
-        for field in type_.fields
-    )
 
 
 def _columns(type_: Descriptor) -> list[tuple[str, Callable[[Message, str], bytes]]]:
@@ -105,12 +89,24 @@ def _field(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
         return _map(field)
     inner = _value(field)
     if field.is_repeated:
-        return lambda message, name: _items([inner(each) for each in getattr(message, name)])
+        return lambda message, name: _items(inner, getattr(message, name))
+    if field.is_required:
+        # Not `FindInitializationErrors`: a map's key that is not UTF-8 kills the process there (protobuf 6.33).
+        return _required(inner)
     if field.has_presence:
         return lambda message, name: (
             _SOME + inner(getattr(message, name)) if message.HasField(name) else _NULL
         )
     return lambda message, name: inner(getattr(message, name))
+
+
+def _required(inner: Encode) -> Callable[[Message, str], bytes]:
+    def encode(message: Message, name: str) -> bytes:
+        if not message.HasField(name):
+            raise Refused(Reason.INVALID_PROTOBUF, f"the required field {name} is missing")
+        return _SOME + inner(getattr(message, name))
+
+    return encode
 
 
 def _map(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
@@ -120,13 +116,19 @@ def _map(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
     def encode(message: Message, name: str) -> bytes:
         found = getattr(message, name)
         # Maps have no order; sorting makes files deterministic.
-        return _items([key(each) + _SOME + value(found[each]) for each in sorted(found)])
+        return _items(lambda each: key(each) + _SOME + value(found[each]), sorted(found))
 
     return encode
 
 
-def _items(encoded: list[bytes]) -> bytes:
-    return encode_long(len(encoded)) + b"".join(encoded) + _END if encoded else _END
+def _items(encode: Encode, items: Sequence[Any]) -> bytes:
+    if not items:
+        return _END
+    # Not a list of all: an item may be a byte of the message, and 40 bytes as an object.
+    encoded = bytearray(encode_long(len(items)))
+    for each in items:
+        encoded += encode(each)
+    return bytes(encoded + _END)
 
 
 def _value(field: FieldDescriptor) -> Encode:
@@ -157,7 +159,10 @@ def _json(message: Message) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    return encode_bytes(value.encode())
+    try:
+        return encode_bytes(value.encode())
+    except AttributeError:  # proto2: the library gives bytes
+        raise Refused(Reason.INVALID_PROTOBUF, Reason.INVALID_UTF8.message) from None
 
 
 def _decimal(value: int) -> bytes:

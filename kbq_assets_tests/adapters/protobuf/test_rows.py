@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -109,8 +110,8 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 def test_a_proto2_string_that_is_not_utf_8_spoils_its_message_alone() -> None:
     """The library hands out bytes for it, where everything else is text."""
     schema = 'syntax = "proto2"; message A { optional string s = 1; map<string, string> m = 2; }'
-    assert "field s cannot be read" in refused(b"\x0a\x01\xff", schema)[1]
-    assert "field m cannot be read" in refused(b"\x12\x06\x0a\x01\xff\x12\x01a", schema)[1]
+    assert "in field s: a string is not valid UTF-8" in refused(b"\x0a\x01\xff", schema)[1]
+    assert "field m" in refused(b"\x12\x06\x0a\x01\xff\x12\x01a", schema)[1]
     assert encoder(schema)(b"\x0a\x01a") == b"\x02\x02a\x00"
 
 
@@ -205,7 +206,7 @@ def test_a_time_that_no_column_holds_names_its_field() -> None:
     for seconds in (253_402_300_800, -62_135_596_801, 2**63 - 1):
         message.at.seconds = seconds
         reason, why = refused(message.SerializeToString(), ORDER, 1)
-        assert (reason, why.endswith("in field at: a Timestamp outside the years 1 to 9999")) == (
+        assert (reason, why.endswith(": in field at: a Timestamp outside the years 1 to 9999")) == (
             Reason.OUT_OF_RANGE, True,
         )  # fmt: skip
     message.ClearField("at")
@@ -231,9 +232,31 @@ def test_a_field_mask_keeps_paths_that_camel_case_would_change() -> None:
     assert json.loads(decoded(message.SerializeToString(), schema)["m"]) == "aB.cD,foo_Bar,x_,plain"
 
 
-def test_a_required_field_that_is_missing_is_named() -> None:
+def test_a_required_field_that_is_missing_is_named_at_any_depth() -> None:
     schema = """syntax = "proto2"; message I { required int32 y = 1; }
-    message A { optional int32 x = 1; map<string, I> items = 2; repeated I more = 3; }"""
-    assert refused(b"\x08\x01\x12\x05\x0a\x01k\x12\x00", schema, 1)[1] == (
-        "the value is not a message of its schema: the required field y is missing"
-    )
+    message A { optional int32 x = 1; map<string, I> items = 2; repeated I more = 3; required I one = 4; }"""
+    whole = b"\x22\x02\x08\x01"
+    assert decoded(whole, schema, 1)["one"] == {"y": 1}
+    for data, field, name in (
+        (b"\x08\x01", "one", "one"),
+        (whole + b"\x12\x05\x0a\x01k\x12\x00", "items", "y"),
+        (whole + b"\x12\x03\x0a\x01k", "items", "y"),
+        (whole + b"\x1a\x00", "more", "y"),
+    ):
+        assert refused(data, schema, 1) == (
+            Reason.INVALID_PROTOBUF,
+            f"the value is not a message of its schema: in field {field}: the required field {name} is missing",
+        )
+    # The library's own search for missing fields dies of a key that is not UTF-8.
+    assert "in field items" in refused(whole + b"\x12\x03\x0a\x01\xff", schema, 1)[1]
+
+
+def test_many_small_items_take_no_more_memory_than_their_message() -> None:
+    schema = 'syntax = "proto3"; message A { repeated int32 n = 1; }'
+    encode, data = encoder(schema), b"\x0a\x80\x80\x04" + b"\x07" * 65_536
+    tracemalloc.start()
+    try:
+        encode(data)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
