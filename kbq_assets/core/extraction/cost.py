@@ -6,13 +6,15 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from kbq_assets.core.extraction.units import UnitOutcome
 
 #: Cost records: `costs/<day>/<time>-<run>.jsonl`, one line per topic. Nothing reads them back.
 COSTS: Final = "costs/"
+#: Days that cost records are kept: a year, and a month to bill its end.
+KEPT_DAYS: Final = 400
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ def costs_path(run: str, started_ms: int) -> str:
     """Path of a run's cost records: `costs/2026-11-21/143059-a1b2.jsonl`."""
     started = datetime.fromtimestamp(started_ms / 1000, UTC)
     return f"{COSTS}{started:%Y-%m-%d}/{started:%H%M%S}-{run}.jsonl"
+
+
+def oldest_kept(now_ms: int) -> str:
+    """The path before which cost records are too old to keep."""
+    return f"{COSTS}{datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=KEPT_DAYS):%Y-%m-%d}"
 
 
 def cost_lines(costs: Iterable[Usage], run: str, started_ms: int) -> bytes:

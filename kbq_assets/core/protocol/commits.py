@@ -24,6 +24,8 @@ from kbq_assets.core.protocol.watermarks import Watermark
 MOST_HOURS: Final = 1_000
 #: Most event dates that a file lists: the bound of a BigQuery load job. A file with more is loaded alone.
 MOST_DATES: Final = 4_000
+#: Most accepted gaps on record: a partition that is always behind its retention has one in every run.
+MOST_GAPS: Final = 100
 #: Stops at a batch that no reader can deliver: its records cannot become error rows.
 UNREADABLE: Final = frozenset({"damaged_batch", "oversized_batch"})
 
@@ -184,6 +186,7 @@ class PartitionCommit(Stored):
     stop: Stop | None = None
     #: windows below this may have any share of errors (`kbq resume --as-errors`)
     accept_errors_until: int = 0
+    #: the latest ones; ``totals.lost`` counts the positions of all
     accepted_gaps: tuple[AcceptedGap, ...] = ()
     #: how far it was read in business time
     watermark: Watermark = field(default_factory=Watermark)
@@ -296,19 +299,25 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str) -> Commi
             next_step="kbq status shows the stopped partitions",
         )
     lost = until - state.next
-    gap = AcceptedGap(state.next, until, reason)
     return commit.with_partition(
         partition,
         dataclasses.replace(
             state,
             next=until,
             totals=state.totals + Counts(positions=lost, lost=lost),
-            accepted_gaps=(*state.accepted_gaps, gap),
+            accepted_gaps=_with_gap(state.accepted_gaps, AcceptedGap(state.next, until, reason)),
             leader_epoch=-1,
             epoch_until=0,
             stop=None,
         ),
     )
+
+
+def _with_gap(gaps: tuple[AcceptedGap, ...], gap: AcceptedGap) -> tuple[AcceptedGap, ...]:
+    """With one more gap, at most `MOST_GAPS`. Gaps that adjoin for one reason are one."""
+    if gaps and (gaps[-1].until, gaps[-1].reason) == (gap.first, gap.reason):
+        return (*gaps[:-1], dataclasses.replace(gaps[-1], until=gap.until))
+    return (*gaps[-MOST_GAPS + 1 :], gap)
 
 
 def reset(

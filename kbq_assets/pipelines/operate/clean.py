@@ -1,11 +1,13 @@
-"""Clean-up: orphans (PROTOCOL E6), superseded done files (L4, L7), what dead local writers and dead runs left."""
+"""Clean-up: orphans (PROTOCOL E6), superseded done files (L4, L7), old costs, leftovers of dead writers and runs."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from kbq_assets.core.extraction.cost import COSTS, oldest_kept
 from kbq_assets.core.extraction.pruning import plan_sweep, superseded_done_files
 from kbq_assets.core.observation.run_totals import RUNS
 from kbq_assets.core.protocol.names import STAGING
@@ -38,13 +40,20 @@ def clean(store: ObjectStore) -> CleaningReport:
     superseded = superseded_done_files(names, frozenset(file.done for file in in_use.values()))
     kept_orphans = store.delete_many(orphans)
     kept_done = store.delete_many([name.format() for name in superseded])
-    failures = {**kept_orphans, **kept_done, **store.delete_many(_dead_signs(store))}
+    failures = {**kept_orphans, **kept_done, **store.delete_many([*_dead_signs(store), *_old_costs(store)])}
     return CleaningReport(
         len(orphans) - len(kept_orphans),
         len(superseded) - len(kept_done),
         store.sweep_temporary(),
         tuple(f"{p}: {e}" for p, e in failures.items()),
     )
+
+
+def _old_costs(store: ObjectStore) -> Iterable[str]:
+    """Cost records that are too old to keep. Their names begin with their day, so the listing ends at the first one to
+    keep."""
+    oldest = oldest_kept(store.now_ms())
+    return [entry.path for entry in itertools.takewhile(lambda e: e.path < oldest, store.list(COSTS))]
 
 
 def _dead_signs(store: ObjectStore) -> Iterable[str]:

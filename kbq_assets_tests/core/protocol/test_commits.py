@@ -70,6 +70,25 @@ def test_an_accepted_gap_is_counted_as_lost_and_kept_on_record() -> None:
     assert [(g.first, g.until) for g in state.accepted_gaps] == [(10, 25)]
 
 
+def test_gaps_that_adjoin_are_one_on_record_if_their_reason_is_one() -> None:
+    commit = EMPTY
+    for until in range(11, 300):
+        commit = commits.accept_gap(commit, 0, until, "retention")
+    commit = commits.accept_gap(commit, 0, 310, "an operator's")
+    state = commit.partitions[0]
+    assert [(g.first, g.until) for g in state.accepted_gaps] == [(10, 299), (299, 310)]
+    assert state.totals.lost == 300
+
+
+def test_the_latest_gaps_are_kept_on_record_and_all_are_counted() -> None:
+    commit = EMPTY
+    for number in range(3 * commits.MOST_GAPS):
+        commit = commits.accept_gap(commit, 0, 11 + number, f"reason {number}")
+    state = commit.partitions[0]
+    assert [g.reason for g in state.accepted_gaps][::99] == ["reason 200", "reason 299"]
+    assert (len(state.accepted_gaps), state.totals.lost) == (commits.MOST_GAPS, 300)
+
+
 def test_there_is_no_gap_below_the_position() -> None:
     with pytest.raises(Refused, match="no gap"):
         commits.accept_gap(EMPTY, 0, 10, "x")
