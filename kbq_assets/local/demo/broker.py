@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-import urllib.error
-import urllib.request
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -17,6 +15,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from kbq_assets.adapters.registry import ConfluentSchemaRegistry, ConfluentSubjects
+from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import StateError, Unavailable
 
 _LOGGER: Final = logging.getLogger("kbq.demo")
@@ -34,8 +34,6 @@ _NEW_TOPIC: Final = frozenset(
 _SPEC: Final[Any] = OffsetSpec
 #: Keep records with event times of 2007, and begin no new segment for a year between two records.
 _TOPIC_CONFIG: Final = {"retention.ms": "-1", "segment.ms": str(100 * 365 * 86_400_000)}
-# The environment's proxies do not apply to the local registry.
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 Answer = TypeVar("Answer")
 
@@ -190,23 +188,6 @@ def checksum(key: bytes | None, value: bytes | None) -> int:
 
 
 def register_schema(registry_url: str, subject: str, schema: Mapping[str, Any]) -> int:
-    """Register a schema unless it is registered; return its id. Raises Unavailable, StateError."""
-    request = urllib.request.Request(
-        f"{registry_url.rstrip('/')}/subjects/{subject}/versions",
-        data=json.dumps({"schema": json.dumps(schema)}).encode(),
-        headers={"Content-Type": "application/vnd.schemaregistry.v1+json"},
-    )
-    try:
-        with _DIRECT.open(request, timeout=_SECONDS) as reply:
-            return int(json.load(reply)["id"])
-    except urllib.error.HTTPError as error:
-        detail = error.read().decode(errors="replace")[:500]
-        raise StateError(
-            f"the registry refuses the schema of {subject}: {error.code} {detail}",
-            next_step="delete that subject from the registry, then run it again",
-        ) from error
-    except OSError as error:
-        raise Unavailable(
-            f"no schema registry at {registry_url}: {error}",
-            next_step="start it (kbq local up), then run it again",
-        ) from error
+    """Register a schema unless it is registered; return its id. Raises Unavailable, Refused."""
+    registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(url=registry_url)))
+    return registry.register(subject, json.dumps(schema), "AVRO")
