@@ -17,7 +17,7 @@ from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.totals import Histogram
 from kbq_assets.extras.metrics.families import GAUGE, Family, histogram, single
 from kbq_assets.extras.metrics.reporters import LineReporter, open_reporter
-from kbq_assets.extras.metrics.service.reporting import Reporting
+from kbq_assets.extras.metrics.service.watch import Repeater
 from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets_tests.extras.metrics.scrape import values
 from kbq_assets_tests.fakes.platform import FakePlatform
@@ -123,9 +123,8 @@ class Kept:
 def test_one_that_fails_keeps_nobody_else_from_theirs_and_is_counted(tmp_path: Path) -> None:
     world = FakePlatform(tmp_path)
     watches, broken, kept = Watches(world.parts.deployment), Kept(RuntimeError("a bug")), Kept()
-    reporting = Reporting(watches, {"broken": broken, "kept": kept}, world.clock, 60)
     for _ in range(2):
-        reporting.report()
+        watches.report({"broken": broken, "kept": kept})
     assert len(kept.reports) == 2
     assert values(watches.families())["kbq_failed_reports_total"] == {("broken",): 2}
 
@@ -133,7 +132,8 @@ def test_one_that_fails_keeps_nobody_else_from_theirs_and_is_counted(tmp_path: P
 def test_reports_are_sent_until_they_are_stopped(tmp_path: Path) -> None:
     world = FakePlatform(tmp_path)
     kept = Kept()
-    reporting = Reporting(Watches(world.parts.deployment), {"kept": kept}, world.clock, 0.001)
+    watches = Watches(world.parts.deployment)
+    reporting = Repeater("reports", lambda: watches.report({"kept": kept}), world.clock, 0.001)
     reporting.start()
     assert kept.reported.wait(300)
     reporting.stop(300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import uvicorn
 
@@ -11,7 +12,7 @@ from kbq_assets.core.config.service import PROMETHEUS, ReporterChoice
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.app import build_app
-from kbq_assets.extras.metrics.service.reporting import Reporting
+from kbq_assets.extras.metrics.service.watch import Repeater
 from kbq_assets.extras.metrics.service.watches import Watches
 from kbq_assets.pipelines.deployment import Deployment
 
@@ -30,7 +31,8 @@ def serve(
     settings = deployment.settings.service
     reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
     watches = Watches(deployment)
-    reporting = Reporting(watches, reporters, deployment.clock, settings.report_seconds)
+    clock, seconds = deployment.clock, settings.report_seconds
+    reporting = Repeater("reports", partial(watches.report, reporters), clock, seconds, seconds)
     app = build_app(watches, metrics=settings.has_prometheus)
     config = uvicorn.Config(
         app,
@@ -41,7 +43,8 @@ def serve(
     )
     with _bound(host, port) as listening:
         watches.start()
-        reporting.start()
+        if reporters:
+            reporting.start()
         announce(_url(listening))
         try:
             uvicorn.Server(config).run(sockets=[listening])

@@ -5,7 +5,8 @@ Requests use the last readings and never ask a dependency.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
@@ -23,6 +24,7 @@ from kbq_assets.extras.metrics.observe import (
     read_state,
     stored_stops,
 )
+from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.watch import Reading, Watch
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.documents import status_json
@@ -33,6 +35,7 @@ _WAREHOUSE_SECONDS: Final = 60.0
 #: A job that does not exist: asking for it is free.
 _NO_JOB: Final = "kbq-is-it-there"
 DISTRIBUTION: Final = "kbq-assets"
+_LOGGER: Final = logging.getLogger("kbq.service")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,17 @@ class Watches:
         """All metrics from the last readings."""
         shown = self.store.last.value
         return [*self._own(), *(shown.families if shown else ())]
+
+    def report(self, reporters: Mapping[str, Reporter]) -> None:
+        """Send all metrics to each reporter. A failing reporter does not affect the others."""
+        families, now_ms = self.families(), self._deployment.clock.now_ms()
+        for name, reporter in reporters.items():
+            try:
+                reporter.report(families, now_ms)
+            except Exception as error:
+                # A server that is away, or a bug: the next report has all values.
+                self.failed_reports[name] = self.failed_reports.get(name, 0) + 1
+                _LOGGER.warning("the reporter %s failed: %s: %s", name, type(error).__name__, error)
 
     def document(self) -> dict[str, object]:
         """The document of `kbq status`, as far as it could be read, with the age of its readings."""
