@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from kbq_assets.adapters.processes.daemons import (
     last_lines,
     read_record,
     remove_record,
-    replace_text,
     start_daemon,
     stop_processes,
 )
@@ -100,11 +98,6 @@ class LocalStack:
         return self._registry.address
 
     @property
-    def endpoints_path(self) -> Path:
-        """``local.json``: exists while the stack is up, for other programs."""
-        return self.home / "local.json"
-
-    @property
     def _kafka(self) -> Kafka:
         return Kafka(self.home, self.kafka_port, self.controller_port)
 
@@ -144,12 +137,10 @@ class LocalStack:
             if missing:
                 self._start(missing)
             self._wait_until_serving()
-            self._write_endpoints()
 
     def down(self) -> None:
         """Stop only what ``up`` started. Data stays."""
         with self._locked():
-            self.endpoints_path.unlink(missing_ok=True)
             running = [
                 (service, process)
                 for service in self._services
@@ -226,17 +217,6 @@ class LocalStack:
                 f"{service.service} ended while starting; the end of {log}:\n{last_lines(log)}",
                 next_step="fix the cause and run kbq local up again",
             )
-
-    def _write_endpoints(self) -> None:
-        endpoints = {
-            "format": 1,
-            "bootstrap_servers": self.bootstrap_servers,
-            "registry_url": self.registry_url,
-            "kafka_port": self.kafka_port,
-            "controller_port": self.controller_port,
-            "registry_port": self.registry_port,
-        }
-        replace_text(self.endpoints_path, json.dumps(endpoints, indent=2) + "\n")
 
     def _status(self, service: Kafka | Registry) -> ServiceStatus:
         process = find_daemon(service.service, self.home)

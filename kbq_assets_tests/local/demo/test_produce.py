@@ -222,5 +222,5 @@ def test_a_broker_that_is_down_is_unavailable(tmp_path: Path, monkeypatch: pytes
 
 def test_a_registry_that_is_down_is_unavailable(demo: Demo, tmp_path: Path) -> None:
     topic = demo.topic(SMALL[0])
-    with pytest.raises(Unavailable, match="the schema registry at .* does not answer"):
+    with pytest.raises(Unavailable, match=r"the schema registry at .* does not answer"):
         produce_demo(demo.stack.bootstrap_servers, "http://127.0.0.1:1", tmp_path, topics=[topic])

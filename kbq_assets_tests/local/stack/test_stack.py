@@ -75,12 +75,6 @@ def test_up_again_changes_nothing(local_stack: LocalStack) -> None:
     assert all(service.healthy for service in local_stack.status())
 
 
-def test_other_programs_find_the_stack_in_local_json(local_stack: LocalStack) -> None:
-    told = json.loads(local_stack.endpoints_path.read_text())
-    assert told["bootstrap_servers"] == local_stack.bootstrap_servers
-    assert told["registry_url"] == local_stack.registry_url
-
-
 def test_topics_are_never_created_by_asking_for_them(local_stack: LocalStack) -> None:
     admin = AdminClient({"bootstrap.servers": local_stack.bootstrap_servers})
     admin.list_topics("nobody-made-this", timeout=120)
