@@ -25,7 +25,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types reference demo ui stop clean google model fuzz bench bench-full bench-plan bench-publish bench-idle bench-events lock
+.PHONY: help setup test test-all lint types reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ test: lint types ## Lint, types, architecture, and the tests at moderate sizes (
 	@$(COMPILE)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
-test-all: lint types ## The same with every test, at full size (28 minutes)
+test-all: lint types ## The same with every test, at full size (35 minutes)
 	@$(COMPILE)
 	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
@@ -74,6 +74,9 @@ model: $(VENV)/.development ## Explore the protocol's model far beyond what CI d
 fuzz: $(VENV)/.development ## Ten million damaged records, 300,000 of them judged by Java too (5 minutes)
 	@KBQ_FUZZ=10000000 KBQ_FUZZ_JAVA=300000 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist load \
 		kbq_assets_tests/wire/test_fuzz.py kbq_assets_tests/wire/test_avro_java.py
+
+torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producers never stop, then count (TORTURE_ARGS="--minutes 60")
+	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)
 
 bench: $(VENV)/.development ## Measure extraction beside its peers (10 minutes; the first time 2 GB and 5 minutes more)
 	@$(BIN)/python -m benchmarks.wire

@@ -13,6 +13,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kbq_assets_tests.sizes import HOURS_PROPERTY, SCHEDULES_PROPERTY
+
 pytest_plugins = [
     "kbq_assets_tests.fixtures.cpu_limit",
     "kbq_assets_tests.fixtures.local_stack",
@@ -44,3 +46,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped where no skip is allowed: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much was simulated."""
+    reports = terminalreporter.getreports("passed")
+    told = [(name, value) for report in reports for name, value in report.user_properties]
+    counts = {
+        key: sum(value for name, value in told if name == key) for key in (SCHEDULES_PROPERTY, HOURS_PROPERTY)
+    }
+    if counts[SCHEDULES_PROPERTY]:
+        schedules, hours = counts.values()
+        terminalreporter.write_line(f"{schedules:,} simulated schedules passed: {hours:,.0f} simulated hours")

@@ -17,7 +17,10 @@ def _size(moderate: int, full: int, variable: str = "") -> int:
 
 
 #: Simulated schedules. 500 notice every mutant by themselves; the rarest shows in the 434th.
-SCHEDULES: Final = _size(500, 3_000, "KBQ_TEST_SCHEDULES")
+SCHEDULES: Final = _size(500, 10_000, "KBQ_TEST_SCHEDULES")
+#: What each test of schedules reports about itself.
+SCHEDULES_PROPERTY: Final = "simulated schedules"
+HOURS_PROPERTY: Final = "simulated hours"
 #: Schedules with a variation: restarts, schema variants, replays, checks. Each counts how often its subject occurred.
 VARIED_SCHEDULES: Final = _size(40, 100)
 #: Simulated starts of two loaders at once. Without rule L2 a row is doubled within the first ten.

@@ -26,10 +26,11 @@ from kbq_assets_tests.integration.platform import open_parts
 
 #: How a run may end that is not killed: it did its work, or it says in KBQ's words why not.
 DONE, SAID_WHY, BROKEN = 0, 3, 1
-#: Records a batch and rows an insert: few, so that windows and jobs have a middle to die in.
-_BATCH_RECORDS, _INSERT_ROWS = 8, 5
-#: Short enough that partitions are read in several, some of them ahead of the position.
-_SLICES: Final = SliceLimits(positions=12, least=6)
+#: Records a batch: few, so that windows and jobs have a middle to die in. Slices are short enough that partitions are
+#: read in several, some of them ahead of the position.
+_BATCH_RECORDS: Final = 8
+#: A variable with another number of records a batch, for campaigns with many records.
+BATCH_RECORDS: Final = "KBQ_TEST_BATCH_RECORDS"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def run(order: Order) -> int:
 
 
 def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
-    setattr(load, "_INSERT_ROWS", _INSERT_ROWS)  # noqa: B010 - a constant, to the type checker
+    batch = int(order.environ.get(BATCH_RECORDS, _BATCH_RECORDS))
+    setattr(load, "_INSERT_ROWS", batch * 5 // 8)  # noqa: B010 - a constant, to the type checker
     connect = duckdb.connect
 
     def probed_connect(*args: Any, **options: Any) -> Any:
@@ -101,12 +103,14 @@ def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
     def probed(port: Any, name: str) -> Any:
         if isinstance(port, FetchOrOther | KafkaSource):
             kind = KafkaSource if isinstance(port, KafkaSource) else FetchSource
-            port = kind(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=_BATCH_RECORDS)
+            port = kind(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=batch)
         return ProbedPort(port, name, probe)
 
     parts = open_parts(order.environ, wrap=probed)
     extractor = parts.extractor
-    extractor.__dict__["limits"] = dataclasses.replace(extractor.limits, slices=_SLICES)
+    extractor.__dict__["limits"] = dataclasses.replace(
+        extractor.limits, slices=SliceLimits(positions=batch * 3 // 2, least=batch * 3 // 4)
+    )
     runs: dict[str, Callable[[], object]] = {
         "extract": extractor.extract,
         "load": parts.loader.load,

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from kbq_assets_tests.simulation.schedule import ScheduleFailed, run_schedule
+from kbq_assets_tests.simulation.schedule import ScheduleFailed, commit, run_schedule, simulated_hours
 from kbq_assets_tests.simulation.world import in_one_thread
 
 
@@ -21,7 +21,7 @@ def main() -> int:
     seeds = (
         range(options.first, options.first + options.schedules) if options.seed is None else [options.seed]
     )
-    started, rows = time.monotonic(), 0
+    started, rows, hours = time.monotonic(), 0, 0.0
     for seed in seeds:
         try:
             world = run_schedule(seed)
@@ -29,9 +29,12 @@ def main() -> int:
             print(failure)
             return 1
         rows += len(world.warehouse.log)
+        hours += simulated_hours([world])
         if options.trace:
             print("\n".join(world.scheduler.trace))
-    print(f"{len(seeds)} schedules kept every promise, {rows} rows, {time.monotonic() - started:.0f} s")
+    seconds = time.monotonic() - started
+    print(f"{len(seeds)} schedules, {hours:.0f} simulated hours, {rows} rows: every promise kept")
+    print(f"commit {commit()}, {seconds:.0f} s")
     return 0
 
 

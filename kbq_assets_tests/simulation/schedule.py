@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+import subprocess
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.operate.commands import propose_reset
+from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
@@ -98,8 +101,20 @@ def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:
         check_all(world)
     except (AssertionError, KbqError) as error:
         trace = "\n".join(world.scheduler.trace)
-        raise ScheduleFailed(f"{error}\n{trace}\nagain: {again}") from error
+        raise ScheduleFailed(f"{error}\n{trace}\nagain, at commit {commit()}: {again}") from error
     return world
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of this checkout: a seed is a schedule of one version only."""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def simulated_hours(worlds: Iterable[World]) -> float:
+    """The time that passed in worlds."""
+    return sum(world.store.time_ms - world.began_ms for world in worlds) / 3_600_000
 
 
 def _rage(world: World, chaos: Chaos) -> None:

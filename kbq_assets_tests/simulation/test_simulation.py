@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -21,6 +22,7 @@ from kbq_assets.pipelines.loading.restaging import is_copy
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
+from kbq_assets_tests.simulation import schedule
 from kbq_assets_tests.simulation.mutants import LATEST_ONLY, MUTANTS, REPLAY_MUTANTS, Mutant
 from kbq_assets_tests.simulation.schedule import (
     FUTURE,
@@ -29,21 +31,51 @@ from kbq_assets_tests.simulation.schedule import (
     RESTARTING,
     ROUGH,
     ScheduleFailed,
+    commit,
     run_schedule,
     run_two_loaders,
+    simulated_hours,
 )
-from kbq_assets_tests.simulation.world import Recipe
-from kbq_assets_tests.sizes import FULL, LOADER_STARTS, SCHEDULES, VARIED_SCHEDULES
+from kbq_assets_tests.simulation.world import Recipe, World
+from kbq_assets_tests.sizes import (
+    FULL,
+    HOURS_PROPERTY,
+    LOADER_STARTS,
+    SCHEDULES,
+    SCHEDULES_PROPERTY,
+    VARIED_SCHEDULES,
+)
 
-CHUNKS = 20
+#: Few enough schedules each that no test takes ten CPU seconds.
+CHUNKS = max(20, SCHEDULES // 80)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_every_schedule_keeps_the_promises(chunk: int) -> None:
-    rows = 0
-    for seed in range(chunk, SCHEDULES, CHUNKS):
-        rows += len(run_schedule(seed).warehouse.log)
+def test_every_schedule_keeps_the_promises(
+    chunk: int, record_property: Callable[[str, object], None]
+) -> None:
+    rows, hours, seeds = 0, 0.0, range(chunk, SCHEDULES, CHUNKS)
+    for seed in seeds:
+        world = run_schedule(seed)
+        rows += len(world.warehouse.log)
+        hours += simulated_hours([world])
     assert rows > 0
+    assert hours > 0
+    # The report adds them up (kbq_assets_tests/conftest.py).
+    record_property(SCHEDULES_PROPERTY, len(seeds))
+    record_property(HOURS_PROPERTY, hours)
+
+
+def test_a_failing_schedule_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(world: World) -> None:
+        raise AssertionError("a promise")
+
+    monkeypatch.setattr(schedule, "check_all", fail)
+    with pytest.raises(
+        ScheduleFailed, match=rf"again, at commit {re.escape(commit())}: python .* --seed 3 "
+    ) as failure:
+        run_schedule(3)
+    assert re.search(r"at commit \w{7,}", str(failure.value))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
@@ -145,7 +177,7 @@ def test_a_seed_is_the_same_schedule_in_every_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-        ).stdout.splitlines()[:-1]
+        ).stdout.splitlines()[:-2]
         for hash_seed in ("1", "2")
     ]
     assert traces[0] == traces[1]

@@ -166,7 +166,7 @@ class World:
         self.too_early: list[str] = []
         self._told: dict[tuple[TopicPartition, int], int] = {}
         self._passed: dict[TopicPartition, int] = {}
-        self._began_ms = self.store.time_ms
+        self.began_ms = self.store.time_ms
         if self.recipe.settings.records.event_date:
             for partition in range(self.recipe.partitions):
                 self._produce(TopicPartition(TOPIC, partition), "r")
@@ -204,7 +204,7 @@ class World:
     def _tell(self, tp: TopicPartition, kind: str) -> int:
         """A business time, noted: its partition may be taken to have passed it, but no further than now."""
         now = self.store.time_ms
-        told = min(now, self._began_ms - _DAY_MS + self._produced * 600_000)
+        told = min(now, self.began_ms - _DAY_MS + self._produced * 600_000)
         if kind == "f":
             told = now + self._produced * HOUR_MS
         self._passed[tp] = max(self._passed.get(tp, 0), min(told, now))
