@@ -73,6 +73,9 @@ def bootstrap(
 @click.option(
     "--as-errors", is_flag=True, help="Accept the bad records as error rows instead of fixing the cause."
 )
+@click.option(
+    "--new-schemas", is_flag=True, help="Accept the registry's present schema of every id of the topic."
+)
 @click.option("--table", metavar="DS.TABLE", help="A parked table, or a table with missing rows.")
 @yes_option
 @pass_operator
@@ -81,6 +84,7 @@ def resume(
     topic: str | None,
     partition: int | None,
     as_errors: bool,
+    new_schemas: bool,
     table: str | None,
     yes: bool,
 ) -> None:
@@ -96,10 +100,14 @@ def resume(
     """
     if (topic is None) == (table is None):
         raise click.UsageError("give --topic or --table")
+    if new_schemas and (partition is not None or as_errors):
+        raise click.UsageError("--new-schemas is for a whole topic")
     if table is not None:
-        if partition is not None or as_errors:
-            raise click.UsageError("--partition and --as-errors go with --topic")
+        if partition is not None or as_errors or new_schemas:
+            raise click.UsageError("--partition, --as-errors and --new-schemas go with --topic")
         proposal = operator.resume_table(TableReference.parse(table))
+    elif new_schemas:
+        proposal = operator.new_schemas(topic or "")
     else:
         proposal = operator.resume(topic or "", partition, as_errors=as_errors)
     confirm([proposal], yes=yes)

@@ -13,7 +13,8 @@
     │   ├── MissingState            a registered object is gone
     │   ├── CorruptState            an object cannot be read
     │   ├── OffsetOutOfRange        the broker no longer has a position, or has another log there
-    │   └── UnreadableBatch         a batch of the log that no reader can deliver
+    │   ├── UnreadableBatch         a batch of the log that no reader can deliver
+    │   └── SchemaChanged           the registry has another schema under an id than before
     ├── ConflictError               somebody else was first
     │   ├── PreconditionFailed      a compare-and-swap lost
     │   └── JobAlreadyExists        a job id is taken
@@ -101,6 +102,10 @@ class UnreadableBatch(StateError):
     def __init__(self, message: str, *, reason: str, first: int, until: int) -> None:
         super().__init__(message)
         self.reason, self.first, self.until = reason, first, until
+
+
+class SchemaChanged(StateError):
+    """The registry has another schema under an id than when the topic's records were first read (PROTOCOL E12)."""
 
 
 class ConflictError(KbqError):

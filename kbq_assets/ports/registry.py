@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from typing import Protocol
 
 
@@ -24,9 +27,23 @@ class RegisteredSchema:
         """What people look it up by."""
         return self.guid or str(self.schema_id)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal schemas. The layout of JSON does not matter: registries format it differently."""
+        parts = (self.schema_type, _canonical(self.schema), self.references)
+        return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
+
+
+def _canonical(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
+
 
 class SchemaRegistry(Protocol):
-    """Guarantees: an id never changes its schema; a registry that is down is Unavailable, never NotFound."""
+    """Guarantees: a registry that is down is Unavailable, never NotFound. An id should keep its schema for good; a
+    registry that was emptied and filled anew breaks that, so KBQ remembers fingerprints (PROTOCOL E12)."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id. Raises NotFound, Unavailable."""

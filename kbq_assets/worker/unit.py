@@ -16,6 +16,7 @@ from kbq_assets.core.errors import (
     KbqError,
     NotFound,
     OffsetOutOfRange,
+    SchemaChanged,
     Unavailable,
     UnreadableBatch,
 )
@@ -34,6 +35,7 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
 from kbq_assets.worker.framing import FramedValues, SchemaNames
 from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
 from kbq_assets.worker.privacy.json import JsonPrivacy, PersonalPayloads
 from kbq_assets.worker.routes import Routes
@@ -114,11 +116,18 @@ def extract_unit(
     stop: Stop | None = None
     failure, is_unavailable = "", False
     try:
-        if _is_superseded(unit, commits or _Commits(ports.store)):
+        commit = (commits or _Commits(ports.store)).find(unit)
+        if commit is None or _is_superseded(unit, commit):
             return UnitOutcome(unit, superseded=True)
+        read.schemas = PinnedSchemas(ports.registry, commit.schema_ids)
+        ports = dataclasses.replace(ports, registry=read.schemas)
         _read_windows(unit, ports, read, min(seconds, unit.seconds), is_patient)
     except StopWindow as stopped:
         stop = stopped.stop
+    except UnreadableBatch as batch:
+        stop = _stop_at(unit, read, batch.reason, batch.message, batch.until)
+    except SchemaChanged as changed:
+        stop = _stop_at(unit, read, "schema_changed", changed.message, read.position)
     except KbqError as error:
         failure, is_unavailable = f"{type(error).__name__}: {error}", isinstance(error, Unavailable)
     except (
@@ -136,6 +145,7 @@ def extract_unit(
         core_seconds=ports.clock.cpu_seconds() - cpu,
         opened_ms=tuple(read.opened_ms),
         evolved=tuple(sorted(read.variants.evolved)) if read.variants else (),
+        schema_ids=read.schemas.seen if read.schemas else {},
         is_unavailable=is_unavailable,
     )
 
@@ -146,12 +156,15 @@ class _Read:
 
     windows: list[Window] = field(default_factory=list)
     opened_ms: list[int] = field(default_factory=list)
+    position: int = 0
     first_leader_epoch: int = -1
     epoch_until: int = 0
     variants: SchemaVariants | None = None
+    schemas: PinnedSchemas | None = None
 
     def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
         """Note a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
+        self.position = batch.position
         if len(batch.chunk) == 0:
             return
         if int(batch.chunk.offsets[0]) < range_.from_offset:
@@ -176,8 +189,9 @@ class _Commits:
         self._store = store
         self._read: dict[str, Commit | None] = {}
 
-    def find(self, path: str) -> Commit | None:
-        """The commit at a path; None if there is none."""
+    def find(self, unit: Unit) -> Commit | None:
+        """The commit of a unit; None if there is none."""
+        path = commit_path(unit.range.topic_partition.topic, shard_of(unit.range.topic_partition.partition))
         if path not in self._read:
             try:
                 self._read[path] = codec.loads(Commit, self._store.get(path).data, path)
@@ -186,14 +200,11 @@ class _Commits:
         return self._read[path]
 
 
-def _is_superseded(unit: Unit, commits: _Commits) -> bool:
+def _is_superseded(unit: Unit, commit: Commit) -> bool:
     """Whether another attempt published the unit: Spark may run a task twice. The commit may be below the unit, while
     earlier slices are read or wait to be published."""
-    tp = unit.range.topic_partition
-    commit = commits.find(commit_path(tp.topic, shard_of(tp.partition)))
-    if commit is None:
-        return True
-    return commit.epoch != unit.epoch or commit.partitions[tp.partition].next > unit.range.from_offset
+    position = commit.partitions[unit.range.topic_partition.partition].next
+    return commit.epoch != unit.epoch or position > unit.range.from_offset
 
 
 def _open(
@@ -251,23 +262,21 @@ def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, i
         if writer is not None and writer.position > writer.first:
             read.end(writer.close())
             writer = None
-    except UnreadableBatch as batch:
+    except UnreadableBatch:
         if writer is not None and writer.position > writer.first:
             read.end(writer.close())
             writer = None
-        raise StopWindow(_stop_at(unit, windows, batch)) from batch
+        raise
     finally:
         if writer is not None:
             writer.abort()
 
 
-def _stop_at(unit: Unit, windows: Sequence[Window], batch: UnreadableBatch) -> Stop:
-    """The stop at a batch, whose records before it are staged. It begins at the position, which may be before the
-    batch."""
-    first = windows[-1].until if windows else unit.range.from_offset
-    until = max(batch.until, first + 1)
-    where = f"{unit.range.topic_partition} [{first}, {until})"
-    return Stop(batch.reason, f"{where}: {batch.message}", first, until)
+def _stop_at(unit: Unit, read: _Read, reason: str, message: str, until: int) -> Stop:
+    """A stop after the finished windows."""
+    first = read.windows[-1].until if read.windows else unit.range.from_offset
+    until = max(until, first + 1)
+    return Stop(reason, f"{unit.range.topic_partition} [{first}, {until}): {message}", first, until)
 
 
 def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:

@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant("a swap without precondition", "E4, L2", ((state, "swap", _blind_swap), (publisher, "swap", _blind_swap))),
     Mutant("windows published wherever the partition stands", "E4",
            ((commits, "_with_window", _publish_without_next(commits._with_window)),
-            (unit, "_is_superseded", lambda unit, store: False))),
+            (unit, "_is_superseded", lambda unit, commit: False))),
     Mutant("an unknown swap is made again without looking", "E4", ((publisher, "rebase", _publish_listed_as_lost),)),
     Mutant("a reset keeps the epoch", "E9", ((commits, "reset", _reset_without_epoch(commits.reset)),)),
     Mutant("marks without schema id", "L1", ((table_state, "mark_key", _mark_without_schema),)),

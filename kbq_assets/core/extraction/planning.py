@@ -346,6 +346,8 @@ def stop_commands(stop: Stop, tp: TopicPartition) -> tuple[str, ...]:
     """The commands that resume a partition; the first changes nothing but reads again."""
     options = f"--topic {tp.topic} --partition {tp.partition}"
     other = f"kbq accept-gap {options}" if stop.reason in UNREADABLE else f"kbq resume {options} --as-errors"
+    if stop.reason == "schema_changed":
+        other = f"kbq resume --topic {tp.topic} --new-schemas"
     return f"kbq resume {options}", other
 
 

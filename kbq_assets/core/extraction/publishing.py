@@ -50,7 +50,7 @@ def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int) -> C
     if not _lists(commit, tp, windows):
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
-        commit = _counted(published, outcome, now_ms)
+        commit = commits.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
         commit = commits.stop(commit, tp.partition, outcome.stop)
     return commit

@@ -22,7 +22,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 MayRestart = Callable[[frozenset[str]], bool]
 #: Stops that end once the registry is fixed, or another replica leads. A bad record or schema stays bad. A share of bad
 #: records depends on the window's end: a new try could pass a part of it unjudged.
-STOPS: Final = frozenset({"unknown_schema", "damaged_batch"})
+STOPS: Final = frozenset({"unknown_schema", "schema_changed", "damaged_batch"})
 #: Parkings that end once the table, its dataset or a permission is fixed.
 PARKINGS: Final = frozenset({"load_failed", "incompatible_schema"})
 #: The pause before the first try; it doubles with each, up to the last.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.protocol.commits import Stop, Window
@@ -94,6 +95,8 @@ class UnitOutcome:
     memory_bytes: int = 0
     #: new schema variants
     evolved: tuple[Evolution, ...] = ()
+    #: fingerprints of the schemas that it used
+    schema_ids: Mapping[int, str] = field(default_factory=dict)
     #: the failure is of a remote system out of reach
     is_unavailable: bool = False
 

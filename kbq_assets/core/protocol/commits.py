@@ -149,7 +149,7 @@ class Window(Stored):
 class Stop(Stored):
     """Why extraction of a partition waits for an operator (PROTOCOL E10)."""
 
-    #: unknown_schema, unstageable_schema, error_share, bad_record, or one of `UNREADABLE`
+    #: unknown_schema, unstageable_schema, error_share, bad_record, schema_changed, or one of `UNREADABLE`
     reason: str
     message: str
     first: int
@@ -208,6 +208,8 @@ class Commit(Stored):
     #: totals of partitions before their resets
     retired: Counts = field(default_factory=Counts)
     published: WindowTotals = field(default_factory=WindowTotals)
+    #: fingerprints of the schemas that its records were first read with, by schema id
+    schema_ids: Mapping[int, str] = field(default_factory=dict)
 
     def topic_partition(self, partition: int) -> TopicPartition:
         """The TopicPartition of one of its partitions."""
@@ -263,6 +265,27 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
         windows=(*state.windows, window) if window.files else state.windows,
         stop=None,
     )
+
+
+def pin(commit: Commit, schema_ids: Mapping[int, str]) -> Commit:
+    """Remember the schemas of schema ids (PROTOCOL E12). Raises StateError for an id that has another one."""
+    for schema_id, fingerprint in schema_ids.items():
+        if commit.schema_ids.get(schema_id, fingerprint) != fingerprint:
+            raise StateError(f"{commit.topic}: the registry changed schema {schema_id} while it was read")
+    if schema_ids.keys() <= commit.schema_ids.keys():
+        return commit
+    return dataclasses.replace(commit, schema_ids={**commit.schema_ids, **schema_ids})
+
+
+def accept_schemas(commit: Commit) -> Commit:
+    """Forget the schemas of all ids, and resume the partitions that stopped for a changed one."""
+    partitions = {
+        number: dataclasses.replace(state, stop=None)
+        if state.stop and state.stop.reason == "schema_changed"
+        else state
+        for number, state in commit.partitions.items()
+    }
+    return dataclasses.replace(commit, partitions=partitions, schema_ids={})
 
 
 def prune(commit: Commit, is_loaded: Callable[[StagedFile], bool]) -> Commit:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kbq_assets.core.errors import InvalidName, NotFound, Refused
+from kbq_assets.core.extraction.planning import stop_commands
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
@@ -256,12 +257,12 @@ def propose_resume(
     ]
     if not stopped:
         raise Refused(f"no partition of {topic} is stopped", next_step="kbq status lists what is stopped")
-    unreadable = [tp for tp, stop in stopped if stop and stop.reason in UNREADABLE]
-    if as_errors and unreadable:
-        raise Refused(
-            f"{unreadable[0]} is stopped at a batch that cannot be read: it has no records to make error rows of",
-            next_step=f"kbq accept-gap --topic {topic} --partition {unreadable[0].partition}",
-        )
+    for tp, stop in stopped:
+        if as_errors and stop is not None and stop.reason in {*UNREADABLE, "schema_changed"}:
+            raise Refused(
+                f"{tp} is stopped for {stop.reason}: nothing can become error rows",
+                next_step=" or ".join(stop_commands(stop, tp)),
+            )
 
     def apply() -> None:
         for tp, _ in stopped:
@@ -271,6 +272,24 @@ def propose_resume(
     return Proposal(
         f"resume {topic}", tuple(f"{stop.message if stop else tp}: {how}" for tp, stop in stopped), apply
     )
+
+
+def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
+    """Accept the registry's present schema of every id of a topic, after a move to another registry (E12)."""
+    shards = {shard: commit for shard, commit in _shards(store, topic).items() if commit.schema_ids}
+    if not shards:
+        raise Refused(f"no schema of {topic} is remembered", next_step="kbq status lists what is stopped")
+
+    def apply() -> None:
+        for shard in shards:
+            state.change(store, Commit, commit_path(topic, shard), commits.accept_schemas)
+
+    ids = sorted({schema_id for commit in shards.values() for schema_id in commit.schema_ids})
+    lines = (
+        f"forgets the schemas of ids {', '.join(map(str, ids))}: the next extraction remembers the registry's",
+        "records that were written under another schema of the same id may be decoded wrongly",
+    )
+    return Proposal(f"accept the registry's schemas for {topic}", lines, apply)
 
 
 def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:

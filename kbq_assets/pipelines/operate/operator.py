@@ -40,6 +40,10 @@ class Operator:
         """Resume stopped partitions."""
         return commands.propose_resume(self.deployment.store, topic, partition, as_errors=as_errors)
 
+    def new_schemas(self, topic: str) -> Proposal:
+        """Accept the registry's present schemas of a topic."""
+        return commands.propose_new_schemas(self.deployment.store, topic)
+
     def accept_gap(self, tp: TopicPartition) -> Proposal:
         """Continue after a retention loss."""
         return commands.propose_accept_gap(self.deployment.store, self.deployment.offsets, tp)

@@ -71,7 +71,7 @@ class TestUnreadableBatch:
         assert bench.reconcile().accounted
 
     def test_its_records_cannot_become_error_rows(self, bench: Bench) -> None:
-        with pytest.raises(Refused, match="no records"):
+        with pytest.raises(Refused, match="nothing can become error rows"):
             operate.propose_resume(bench.store, TOPIC, as_errors=True)
 
 

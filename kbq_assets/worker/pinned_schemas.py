@@ -1,0 +1,37 @@
+"""The schemas of one topic, each id with the text that it had when its records were first read (PROTOCOL E12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbq_assets.core.errors import SchemaChanged
+from kbq_assets.ports.registry import RegisteredSchema, WriterSchemas
+
+
+class PinnedSchemas:
+    """The `WriterSchemas` port, for one unit. ``pins`` are fingerprints by schema id, ``seen`` those of this unit."""
+
+    def __init__(self, registry: WriterSchemas, pins: Mapping[int, str]) -> None:
+        self.seen: dict[int, str] = {}
+        self._registry = registry
+        self._pins = pins
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id. Raises SchemaChanged if it is another one than before, and the port's errors."""
+        found = self._registry.schema(schema_id)
+        pin = self._pins.get(schema_id, found.fingerprint)
+        if pin != found.fingerprint:
+            raise SchemaChanged(
+                f"the registry has another schema under id {schema_id} than when its records were first read "
+                f"(fingerprint {found.fingerprint}, was {pin}); a registry was emptied, replaced or mixed up"
+            )
+        self.seen[schema_id] = pin
+        return found
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """See the port."""
+        return self._registry.by_guid(guid)
+
+    def versions(self, subject: str) -> Mapping[int, int]:
+        """See the port."""
+        return self._registry.versions(subject)
