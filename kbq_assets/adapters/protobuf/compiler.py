@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,9 @@ _BUILT_IN: Final = (
     ("google/type=", "google.type", ""),
     ("", "kbq_assets.adapters.protobuf", "builtin"),
 )
-_EXPLAIN_SECONDS: Final = 20
+#: Compiled schemas that a process keeps.
+_MOST_KEPT: Final = 32
+_SECONDS: Final = 20
 _MOST_SHOWN: Final = 300
 #: What protoc logs without an error, and the numbered folder of a file of ours.
 _LOGGED: Final = re.compile(r"WARNING: |[WI]\d{4} |.*: warning: ")
@@ -59,6 +62,12 @@ def compile_types(schema: str, references: Mapping[str, str]) -> MessageTypes:
     Raises EncodingError if the schema or one of its imports is not Protobuf or has an unusable name,
     ConfigurationError if protoc is not installed.
     """
+    return _compile(schema, tuple(references.items()))
+
+
+@lru_cache(_MOST_KEPT)
+def _compile(schema: str, imports: tuple[tuple[str, str], ...]) -> MessageTypes:
+    references = dict(imports)
     main = _free_name(references)
     given = descriptor_pb2.FileDescriptorSet()
     with tempfile.TemporaryDirectory() as folder:
@@ -147,9 +156,9 @@ def _compiled(
         if given.file:
             descriptors.write_bytes(given.SerializeToString())
             arguments.append(f"--descriptor_set_in={descriptors}")
-        if compiler.main(["protoc", *arguments]) != 0:
-            why = _explanation(arguments, folder)
-            raise EncodingError(f"the schema is not Protobuf{why}", next_step="check it in the registry")
+        # protoc trusts descriptors, and aborts the process for some: those it reads in a process of its own.
+        if given.file or compiler.main(["protoc", *arguments]) != 0:
+            _compile_apart(arguments, folder)
     return target.read_bytes()
 
 
@@ -164,13 +173,20 @@ def _built_in(stack: ExitStack) -> list[str]:
     return found
 
 
-def _explanation(arguments: Sequence[str], folder: Path) -> str:
-    """protoc's first complaint. Inside this process protoc writes to the log alone, so it runs again on its own."""
+def _compile_apart(arguments: Sequence[str], folder: Path) -> None:
+    """Run protoc as a process, which shows its complaints. Raises EncodingError with the first one."""
     command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
     try:
-        run = subprocess.run(command, capture_output=True, timeout=_EXPLAIN_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    lines = run.stderr.decode(errors="replace").replace(f"{folder}/", "").splitlines()
-    found = next((line for line in lines if not _LOGGED.match(line)), "")
-    return f": {_FOLDER.sub('', found)[:_MOST_SHOWN]}" if found else ""
+        run = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise _not_protobuf(f"protoc did not end within {_SECONDS} seconds") from None
+    if run.returncode < 0:
+        raise _not_protobuf(f"protoc ended by signal {-run.returncode}")
+    if run.returncode:
+        lines = run.stderr.decode(errors="replace").replace(f"{folder}/", "").splitlines()
+        found = next((line for line in lines if not _LOGGED.match(line)), "protoc does not say why")
+        raise _not_protobuf(_FOLDER.sub("", found)[:_MOST_SHOWN])
+
+
+def _not_protobuf(why: str) -> EncodingError:
+    return EncodingError(f"the schema is not Protobuf: {why}", next_step="check it in the registry")

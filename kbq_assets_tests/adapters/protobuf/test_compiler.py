@@ -31,6 +31,14 @@ def test_schema_and_imports_may_be_texts_or_descriptors(main: str, item: str) ->
     assert found is not None and found.fields[0].message_type.full_name == "shop.Item"
 
 
+def test_a_descriptor_that_kills_protoc_is_refused() -> None:
+    found = FileDescriptorProto(name="a.proto", dependency=["confluent/meta.proto"])
+    field = found.message_type.add(name="A").field.add(name="x", number=1, type="TYPE_INT32")
+    field.options.MergeFromString(b"\x82\x44\x01\xff")  # a field_meta that is no message
+    with pytest.raises(EncodingError, match="protoc ended by signal 6"):
+        compile_types(base64.b64encode(found.SerializeToString()).decode(), {})
+
+
 def test_the_catalog_checks_descriptors_like_texts() -> None:
     text = serialized('syntax = "proto3"; message A { string made_at = 1; string x = 2; }', {})
     assert dict(fields_of(text)) == {"A.made_at": "scalar", "A.x": "scalar"}
