@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.errors import (
     ConfigurationError,
+    ConflictError,
     KbqError,
     NotFound,
     OffsetOutOfRange,
     SchemaChanged,
+    TransientError,
     Unavailable,
     UnreadableBatch,
 )
@@ -25,6 +27,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, Stop, Window
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.evolution import PARK
 from kbq_assets.core.topics.personal import Pseudonyms
@@ -127,14 +130,15 @@ def extract_unit(
     except UnreadableBatch as batch:
         stop = _stop_at(unit, read, batch.reason, batch.message, batch.until)
     except SchemaChanged as changed:
-        stop = _stop_at(unit, read, "schema_changed", changed.message, read.position)
-    except KbqError as error:
+        stop = _stop_at(unit, read, StopReason.SCHEMA_CHANGED, changed.message, read.position)
+    except (TransientError, ConflictError, NotFound, OSError, MemoryError) as error:
         failure, is_unavailable = f"{type(error).__name__}: {error}", isinstance(error, Unavailable)
     except (
         Exception
-    ) as error:  # a defect in KBQ or a library: it fails this unit, never its neighbors in the task
-        LOGGER.exception("%s failed", unit.range)
-        failure = f"{type(error).__name__}: {error}\n  next: report a bug with the log of this task"
+    ) as error:  # the next run would fail, too; it stops this unit, never its neighbors in the task
+        if not isinstance(error, KbqError):
+            LOGGER.exception("%s failed", unit.range)
+        stop = _stop_for(unit, read, error)
     return UnitOutcome(
         unit,
         tuple(read.windows),
@@ -148,6 +152,16 @@ def extract_unit(
         schema_ids=read.schemas.seen if read.schemas else {},
         is_unavailable=is_unavailable,
     )
+
+
+def _stop_for(unit: Unit, read: _Read, error: Exception) -> Stop:
+    """The stop after an error that does not pass by itself: another log, a setting, damaged state, a defect."""
+    reason = StopReason.LOG_CHANGED if isinstance(error, OffsetOutOfRange) else StopReason.FAILED
+    message, step = f"{type(error).__name__}: {error}", "report a bug with the log of this task"
+    if isinstance(error, KbqError):
+        message, step = error.message, error.next_step
+    until = unit.range.until_offset
+    return _stop_at(unit, read, reason, f"{message}; {step}" if step else message, until)
 
 
 @dataclass

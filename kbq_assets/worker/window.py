@@ -13,6 +13,7 @@ from kbq_assets.core.errors import KbqError, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol.commits import Counts, StagedFile, Stop, Window
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore, ObjectWriter
 from kbq_assets.wire.chunk import Chunk
@@ -206,7 +207,7 @@ class WindowWriter:
         index = int(np.argmax(fatal))
         offset = int(chunk.offsets[rejects.rows[index]])
         reason = Reason(int(rejects.reasons[index]))
-        kind = reason.name.lower() if of_schema[index] else "bad_record"
+        kind = StopReason(reason.name.lower()) if of_schema[index] else StopReason.BAD_RECORD
         self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
 
     def _check_error_share(self) -> None:
@@ -215,9 +216,9 @@ class WindowWriter:
             return
         if tally.bad > options.error_share * tally.records:
             share = f"{tally.bad} of {tally.records} records are bad, more than {options.error_share:.0%}"
-            self._stop("error_share", share, self.position)
+            self._stop(StopReason.ERROR_SHARE, share, self.position)
 
-    def _stop(self, reason: str, message: str, until: int) -> None:
+    def _stop(self, reason: StopReason, message: str, until: int) -> None:
         where = f"{self._unit.range.topic_partition} [{self.first}, {until})"
         raise StopWindow(Stop(reason, f"{where}: {message}", self.first, until))
 

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from kbq_assets.core.config.settings import VARIABLES
+from kbq_assets.core.protocol.waits import ParkReason, StopReason
 from kbq_assets.definitions import command_line
 from kbq_assets_tests.cli.test_commands import commands
 from kbq_assets_tests.reference import references
@@ -132,35 +133,7 @@ def test_no_document_names_a_variable_that_does_not_exist() -> None:
     assert {n for n in unknown if not n.startswith(("KBQ_FUZZ", "KBQ_KAFKA_", "KBQ_TEST_"))} == set()
 
 
-def reasons() -> set[str]:
-    """Reasons of stops and parkings that the source gives."""
-    planning = (ROOT / "kbq_assets/core/extraction/planning.py").read_text(encoding="utf-8")
-    stops = re.findall(r"draft\.stop\(\s*(?:tp\.)?topic, (?:-1|partition), \"(\w+)\"", planning)
-    window = (ROOT / "kbq_assets/worker/window.py").read_text(encoding="utf-8")
-    window_stops = re.findall(r"else \"(bad_record)\"|_stop\(\"(\w+)\"", window)
-    load = (ROOT / "kbq_assets/pipelines/loading/job_recovery.py").read_text(encoding="utf-8")
-    start = (ROOT / "kbq_assets/pipelines/loading/job_start.py").read_text(encoding="utf-8")
-    operate = (ROOT / "kbq_assets/pipelines/operate/commands.py").read_text(encoding="utf-8")
-    parked = re.findall(r"park\(\s*[\w.]+,\s*\"(\w+)\"", load + start + operate)
-    files = (ROOT / "kbq_assets/core/loading/verification.py").read_text(encoding="utf-8")
-    parked += [
-        reason
-        for pair in re.findall(r'return "(\w+)" if self.missing else "(\w+)"', files)
-        for reason in pair
-    ]
-    found = {*stops, *(a or b for a, b in window_stops), *parked, "unknown_schema", "unstageable_schema"}
-    assert {
-        "retention_loss",
-        "error_share",
-        "bad_record",
-        "missing_files",
-        "load_failed",
-        "operator",
-    } <= found
-    return found
-
-
-@pytest.mark.parametrize("reason", sorted(reasons()))
+@pytest.mark.parametrize("reason", [*StopReason, *ParkReason])
 def test_every_stop_and_parking_has_its_row_in_operations(reason: str) -> None:
     assert f"\n| `{reason}` | " in OPERATIONS
 

@@ -68,7 +68,8 @@ class FakeTopic:
 class FakeKafka:
     """A broker. ``chunk_records`` is how many records a batch holds at most, so that windows can split.
 
-    ``down``: every port call raises Unavailable. ``notices_recreation``: whether a reading ends when its topic is
+    ``down``: every port call raises Unavailable. ``leaderless`` partitions have no offsets.
+    ``notices_recreation``: whether a reading ends when its topic is
     replaced; the real client may read on in the new log.
     """
 
@@ -83,6 +84,7 @@ class FakeKafka:
         self.faults = faults
         self.cluster = cluster
         self.down = False
+        self.leaderless: set[TopicPartition] = set()
         self.notices_recreation = True
         self.topics_by_name: dict[str, FakeTopic] = {}
         self._incarnations = 0
@@ -209,7 +211,7 @@ class FakeKafka:
         return {
             tp: BrokerOffsets(log.start, log.last_stable, log.leader_epoch)
             for tp in partitions
-            if (log := self._find(tp)) is not None
+            if tp not in self.leaderless and (log := self._find(tp)) is not None
         }
 
     def offsets_for_time(

@@ -21,10 +21,13 @@ class FakeRegistry:
         self.guids: dict[str, int] = {}
         self.subjects: dict[str, dict[int, int]] = {}
         self.down = False
+        self.defect: Exception | None = None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         if self.down:
             raise Unavailable("the registry is down", next_step="start it")
+        if self.defect:
+            raise self.defect
         if schema_id in self.documents:
             return RegisteredSchema(schema_id, self.documents[schema_id], "JSON")
         if schema_id in self.messages:

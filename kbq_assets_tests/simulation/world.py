@@ -21,6 +21,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.extraction.extract import extract
@@ -130,7 +131,7 @@ def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
         return (
             now
             if now.in_flight or now.parked
-            else table_state.park(now, "load_failed", "no job", store.now_ms())
+            else table_state.park(now, ParkReason.LOAD_FAILED, "no job", store.now_ms())
         )
 
     state.change(store, TableState, table_state_path(table), park)

@@ -10,17 +10,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.errors import InvalidName, KbqError
 from kbq_assets.core.extraction import restarts
 from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
 from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
-from kbq_assets.core.protocol.commits import UNREADABLE, Commit, PartitionCommit, Stop
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import check_topic, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
+from kbq_assets.core.protocol.waits import StopReason, stop_commands
 from kbq_assets.core.protocol.watermarks import LogEnd
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
@@ -35,14 +36,14 @@ def is_other_topic(committed: str, now: str) -> bool:
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """One topic as read at the start of a run. ``problem`` is why a commit cannot be read, "" if all can."""
+    """One topic as read at the start of a run. ``problem`` is why a commit cannot be read, None if all can."""
 
     settings: TopicSettings
     description: TopicDescription
     entry: TopicEntry = field(default_factory=TopicEntry)
     commits: Mapping[int, Commit] = field(default_factory=dict)
     has_done_files: bool = False
-    problem: str = ""
+    problem: KbqError | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class _Draft:
         if settings.checks.complete_after_seconds:
             self.log_ends[tp] = end
 
-    def stop(self, topic: str, partition: int, reason: str, message: str, *commands: str) -> None:
+    def stop(self, topic: str, partition: int, reason: StopReason, message: str, *commands: str) -> None:
         self.stops.append(PartitionStop(TopicPartition(topic, partition), reason, message, commands))
 
 
@@ -194,7 +195,11 @@ def _plan_topic(
         tp = TopicPartition(topic, partition)
         if tp not in offsets:
             draft.stop(
-                topic, partition, "no_offsets", f"the broker reports no offsets for {tp}", "kbq extract"
+                topic,
+                partition,
+                StopReason.NO_OFFSETS,
+                f"the broker reports no offsets for {tp}",
+                "kbq extract",
             )
         elif partition in known:
             _plan_partition(draft, snapshot.settings, known[partition], partition, offsets[tp], usual)
@@ -204,7 +209,11 @@ def _plan_topic(
         draft.creations.append(Creation(topic, shard, cluster_id, snapshot.description.topic_id, positions))
     for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
         draft.stop(
-            topic, partition, "partition_gone", f"{topic}[{partition}] is gone", f"kbq reset --topic {topic}"
+            topic,
+            partition,
+            StopReason.PARTITION_GONE,
+            f"{topic}[{partition}] is gone",
+            f"kbq reset --topic {topic}",
         )
 
 
@@ -212,25 +221,37 @@ def _stops_topic(draft: _Draft, snapshot: TopicSnapshot, cluster_id: str) -> boo
     """Names, E1, and the identities of E2."""
     topic = snapshot.description.topic
     if unfit := _unfit_name(topic, snapshot.settings):
-        draft.stop(topic, -1, "unfit_name", unfit.message, unfit.next_step)
-        return True
-    if snapshot.problem:
-        draft.stop(
-            topic, -1, "commit_unreadable", snapshot.problem, "restore the commit object, then kbq extract"
-        )
+        draft.stop(topic, -1, StopReason.UNFIT_NAME, unfit.message, unfit.next_step)
         return True
     missing = sorted(set(snapshot.entry.active) - set(snapshot.commits))
-    if missing:
-        message = f"the commit of {topic} is registered but missing (shards {missing})"
-        draft.stop(
-            topic, -1, "commit_missing", message, "restore commits/ from a backup or an earlier version"
-        )
+    if damaged := commit_stop(topic, snapshot.problem, missing):
+        draft.stops.append(damaged)
         return True
     if not snapshot.commits and not snapshot.entry.creating and snapshot.has_done_files:
         message = f"{topic} has done files but no commit"
-        draft.stop(topic, -1, "not_bootstrapped", message, f"kbq bootstrap --topic {topic} --from-done-files")
+        draft.stop(
+            topic,
+            -1,
+            StopReason.NOT_BOOTSTRAPPED,
+            message,
+            f"kbq bootstrap --topic {topic} --from-done-files",
+        )
         return True
     return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
+
+
+def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) -> PartitionStop | None:
+    """The stop of a topic whose commit cannot be read for a ``problem``, or that lacks shards (E1)."""
+    if problem is not None:
+        reason, message = StopReason.COMMIT_UNREADABLE, problem.message
+        step = problem.next_step or "restore the commit object, then kbq extract"
+    elif missing:
+        reason = StopReason.COMMIT_MISSING
+        message = f"the commit of {topic} is registered but missing (shards {list(missing)})"
+        step = "restore commits/ from a backup or an earlier version"
+    else:
+        return None
+    return PartitionStop(TopicPartition(topic, -1), reason, message, (step,))
 
 
 def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
@@ -260,7 +281,7 @@ def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, clus
     draft.stop(
         topic,
         -1,
-        "recreated",
+        StopReason.RECREATED,
         f"{message}; unread positions are gone: {ranges}",
         f"kbq reset --topic {topic}",
     )
@@ -302,12 +323,12 @@ def _plan_partition(
     tp, state = commit.topic_partition(partition), commit.partitions[partition]
     options = f"--topic {tp.topic} --partition {partition}"
     first = state.next
-    if state.stop is not None and not restarts.restarts_now(state.stop, settings, draft.now_ms):
+    if state.stop is not None and _still_stands(state.stop, first, broker, settings, draft.now_ms):
         draft.stops.append(_stop_of(settings, state.stop, tp))
         return
     if first > broker.latest:
         message = f"{tp} is at {first}, the broker ends at {broker.latest}: truncated or recreated"
-        draft.stop(tp.topic, partition, "truncated", message, f"kbq reset {options}")
+        draft.stop(tp.topic, partition, StopReason.TRUNCATED, message, f"kbq reset {options}")
         return
     if first < broker.earliest:
         message = (
@@ -315,7 +336,7 @@ def _plan_partition(
         )
         if settings.extraction.on_retention_loss != "record":
             commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
-            draft.stop(tp.topic, partition, "retention_loss", message, *commands)
+            draft.stop(tp.topic, partition, StopReason.RETENTION_LOSS, message, *commands)
             return
         draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
         first = broker.earliest
@@ -337,18 +358,19 @@ def _plan_partition(
     _add_unit(draft, unit, broker, Averages.of(state.totals, usual), is_try=state.stop is not None)
 
 
+def _still_stands(
+    stop: Stop, position: int, broker: BrokerOffsets, settings: TopicSettings, now_ms: int
+) -> bool:
+    """Whether a stop of the last run holds in this one. What retention or truncation has since done to the log is no
+    longer a mystery: the rules of E2 decide."""
+    if stop.reason == StopReason.LOG_CHANGED and not broker.earliest <= position <= broker.latest:
+        return False
+    return not restarts.restarts_now(stop, settings, now_ms)
+
+
 def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
     next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
-    return PartitionStop(tp, stop.reason, stop.message, stop_commands(stop, tp), stop.tries, next_ms)
-
-
-def stop_commands(stop: Stop, tp: TopicPartition) -> tuple[str, ...]:
-    """The commands that resume a partition; the first changes nothing but reads again."""
-    options = f"--topic {tp.topic} --partition {tp.partition}"
-    other = f"kbq accept-gap {options}" if stop.reason in UNREADABLE else f"kbq resume {options} --as-errors"
-    if stop.reason == "schema_changed":
-        other = f"kbq resume --topic {tp.topic} --new-schemas"
-    return f"kbq resume {options}", other
+    return PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp), stop.tries, next_ms)
 
 
 def _add_unit(

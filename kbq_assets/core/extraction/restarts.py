@@ -16,15 +16,24 @@ from typing import Final
 
 from kbq_assets.core.loading.table_state import Parked
 from kbq_assets.core.protocol.commits import Stop
+from kbq_assets.core.protocol.waits import ParkReason, StopReason
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: Whether a parked table with files of these topics is tried again automatically.
 MayRestart = Callable[[frozenset[str]], bool]
-#: Stops that end once the registry is fixed, or another replica leads. A bad record or schema stays bad. A share of bad
-#: records depends on the window's end: a new try could pass a part of it unjudged.
-STOPS: Final = frozenset({"unknown_schema", "schema_changed", "damaged_batch"})
+#: Stops that end once the registry or a setting is fixed, or another replica leads. A bad record or schema stays bad. A
+#: share of bad records depends on the window's end: a new try could pass a part of it unjudged.
+STOPS: Final = frozenset(
+    {
+        StopReason.UNKNOWN_SCHEMA,
+        StopReason.SCHEMA_CHANGED,
+        StopReason.DAMAGED_BATCH,
+        StopReason.LOG_CHANGED,
+        StopReason.FAILED,
+    }
+)
 #: Parkings that end once the table, its dataset or a permission is fixed.
-PARKINGS: Final = frozenset({"load_failed", "incompatible_schema"})
+PARKINGS: Final = frozenset({ParkReason.LOAD_FAILED, ParkReason.INCOMPATIBLE_SCHEMA})
 #: The pause before the first try; it doubles with each, up to the last.
 FIRST_PAUSE_MS: Final = 60_000
 LAST_PAUSE_MS: Final = 3_600_000

@@ -18,6 +18,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.totals import JobTotals
+from kbq_assets.core.protocol.waits import ParkReason
 
 
 @dataclass(frozen=True)
@@ -233,13 +234,13 @@ def record_success(state: TableState, output_rows: int) -> TableState:
     )
 
 
-def park(state: TableState, reason: str, error: str, now_ms: int = 0) -> TableState:
+def park(state: TableState, reason: ParkReason, error: str, now_ms: int = 0) -> TableState:
     """Stop loading a table until `kbq resume --table` or an automatic try; ``now_ms`` is the store's time.
 
     A job in flight stays: its id may have run (L3).
     """
     tries = state.restarting.tries + 1 if state.restarting else 0
-    return dataclasses.replace(state, parked=Parked(reason, error, tries, now_ms), restarting=None)
+    return dataclasses.replace(state, parked=Parked(str(reason), error, tries, now_ms), restarting=None)
 
 
 def restart(state: TableState) -> TableState:
@@ -273,5 +274,8 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
 
 
 def unpark(state: TableState) -> TableState:
-    """Resume a parked table."""
-    return dataclasses.replace(state, parked=None, restarting=None, failures=0)
+    """Resume a parked table. The id of a foreign job is taken, so the files of the job in flight are pending again
+    (L3)."""
+    is_foreign = state.parked is not None and state.parked.reason == ParkReason.FOREIGN_JOB
+    in_flight = None if is_foreign else state.in_flight
+    return dataclasses.replace(state, parked=None, restarting=None, failures=0, in_flight=in_flight)

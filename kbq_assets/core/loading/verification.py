@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.waits import ParkReason
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,9 @@ class Unsound:
         return (*self.missing, *self.damaged)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> ParkReason:
         """Why the table parks."""
-        return "missing_files" if self.missing else "damaged_files"
+        return ParkReason.MISSING_FILES if self.missing else ParkReason.DAMAGED_FILES
 
     @property
     def message(self) -> str:

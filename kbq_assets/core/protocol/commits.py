@@ -7,7 +7,7 @@ Every function here is pure: it returns the next commit, and raises StateError i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -26,8 +26,6 @@ MOST_HOURS: Final = 1_000
 MOST_DATES: Final = 4_000
 #: Most accepted gaps on record: a partition that is always behind its retention has one in every run.
 MOST_GAPS: Final = 100
-#: Stops at a batch that no reader can deliver: its records cannot become error rows.
-UNREADABLE: Final = frozenset({"damaged_batch", "oversized_batch"})
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class Window(Stored):
 class Stop(Stored):
     """Why extraction of a partition waits for an operator (PROTOCOL E10)."""
 
-    #: unknown_schema, unstageable_schema, error_share, bad_record, schema_changed, or one of `UNREADABLE`
+    #: a `StopReason` (core/protocol/waits.py)
     reason: str
     message: str
     first: int
@@ -351,8 +349,10 @@ def reset(
     topic_id: str,
     give_up_pending: bool = False,
     backlog: Iterable[StagedFile] = (),
+    gone: Collection[int] = (),
 ) -> Commit:
-    """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``.
+    """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``, without those that are
+    ``gone`` from the broker.
 
     Refuses while windows are pending, unless ``give_up_pending``, which gives up the files in ``backlog`` too.
     """
@@ -364,7 +364,8 @@ def reset(
         )
     given_up = tuple(backlog) if give_up_pending else ()
     partitions = {n: dataclasses.replace(s, windows=()) for n, s in commit.partitions.items()}
-    retired = sum((partitions[p].totals for p in starts if p in partitions), commit.retired)
+    retired = sum((partitions[p].totals for p in {*starts, *gone} if p in partitions), commit.retired)
+    partitions = {n: s for n, s in partitions.items() if n not in gone}
     for partition, start in starts.items():
         partitions[partition] = PartitionCommit(next=start, start=start, since=commit.epoch + 1)
     return dataclasses.replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
@@ -162,7 +162,9 @@ class Account:
             position,
             None if expected is None else sum(1 for o in expected if o < position),
             len(delivered),
-            position - earliest - len(delivered) - compacted,
+            sum(range_.positions for range_ in self._ranges(earliest)) - len(delivered) - compacted
+            if self.broker
+            else 0,
             retired,
             self.waiting.pending_rows,
             self.rows.count(errors=False),
@@ -176,13 +178,23 @@ class Account:
 
     def _delivered(self, earliest: int) -> list[int]:
         """Offsets that the broker delivers in [earliest, position)."""
-        range_ = OffsetRange(self.tp, earliest, self.state.next)
         delivered: list[int] = []
-        for batch in self.witnesses.source.read(range_) if range_ else ():
-            chunk = batch.chunk
-            delivered.extend(chunk.offsets.tolist())
-            self._nulls.update(chunk.offsets[chunk.starts < 0].tolist())
+        for range_ in filter(None, self._ranges(earliest)):
+            for batch in self.witnesses.source.read(range_):
+                chunk = batch.chunk
+                delivered.extend(chunk.offsets.tolist())
+                self._nulls.update(chunk.offsets[chunk.starts < 0].tolist())
         return delivered
+
+    def _ranges(self, earliest: int) -> Iterator[OffsetRange]:
+        """[earliest, position) without the gaps that an operator accepted: nobody reads these, and some cannot be
+        read."""
+        first = earliest
+        for gap in sorted(self.state.accepted_gaps, key=lambda gap: gap.first):
+            if gap.until > first:
+                yield OffsetRange(self.tp, first, max(first, gap.first))
+                first = gap.until
+        yield OffsetRange(self.tp, first, max(first, self.state.next))
 
     def _find_doubled(self) -> None:
         """Report offsets with several rows, in one table or in two."""

@@ -25,7 +25,6 @@ from kbq_assets.core.extraction.planning import (
     ExtractionPlan,
     PartitionStop,
     RecordedGap,
-    stop_commands,
 )
 from kbq_assets.core.extraction.turns import Turns
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
@@ -34,6 +33,7 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction.costs import charge
@@ -104,7 +104,11 @@ def _add(addition: Addition, commit: Commit) -> Commit:
     partition = addition.topic_partition.partition
     if partition in commit.partitions:
         return commit
-    return commit.with_partition(partition, PartitionCommit(next=addition.start, start=addition.start))
+    # A partition of that number may have been reset away: its rows have older epochs.
+    since = commit.epoch if commit.epoch > 1 else 0
+    return commit.with_partition(
+        partition, PartitionCommit(next=addition.start, start=addition.start, since=since)
+    )
 
 
 def _record_gap(gap: RecordedGap, commit: Commit) -> Commit:
@@ -225,7 +229,7 @@ class _Run:
             self._failures[tp] = outcome.failure
         if outcome.stop is not None:
             stop = outcome.stop
-            self._stops.append(PartitionStop(tp, stop.reason, stop.message, stop_commands(stop, tp)))
+            self._stops.append(PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp)))
 
     def _show_progress(self) -> None:
         publisher, in_flight = self._publisher, self._turns.in_flight

@@ -12,6 +12,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
 from kbq_assets.core.loading.verification import Unsound
 from kbq_assets.core.protocol.names import quarantine_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.restaging import is_copy
@@ -38,7 +39,9 @@ def settle(
         return _give_up(run, current, in_flight)
     if set(job.source_uris) != set(run.uris(in_flight.files)):
         return run.park(
-            current, "foreign_job", f"job {job.job_id} loads other files than the table's state lists"
+            current,
+            ParkReason.FOREIGN_JOB,
+            f"job {job.job_id} loads other files than the table's state lists",
         )
     if job.error is None:
         return _record_success(run, current, job)
@@ -55,7 +58,7 @@ def _submit(
         elif age > MAX_JOB_AGE_MS:
             # "Not found" no longer proves that the job never ran.
             planned = f"planned {age // 86_400_000} days ago, then lost"
-            return run.park(current, "old_flight", f"job {in_flight.job_id} was {planned}")
+            return run.park(current, ParkReason.OLD_FLIGHT, f"job {in_flight.job_id} was {planned}")
         elif not warehouse.verifies and staged.unsound(in_flight.files):
             # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).
             run.swap(current, table_state.burn(current.value))
@@ -136,7 +139,7 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         count = f"{len(bad)} bad files" if bad else "no bad file found"
         failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
         why, now_ms = f"{error.reason}: {error.message} ({count})", run.ports.store.now_ms()
-        run.swap(current, table_state.park(failed, "load_failed", why, now_ms))
+        run.swap(current, table_state.park(failed, ParkReason.LOAD_FAILED, why, now_ms))
         return CONTINUE
     return _isolate(run, current, in_flight, bad)
 

@@ -19,6 +19,7 @@ from kbq_assets.core.loading.tables import (
     columns_of,
 )
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
@@ -74,7 +75,7 @@ def _prepare_table(
     try:
         fitted = _fit(run, batch, stored)
     except IncompatibleColumn as error:
-        run.park(current, "incompatible_schema", error.message)
+        run.park(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message)
         return None
     except KbqError:
         # A copy needs whole files (L11).

@@ -13,6 +13,7 @@ from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, schema_path, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.ports import (
     CONTINUE,
     END,
@@ -75,7 +76,7 @@ class TableRun:
         """End with an error."""
         return self.end("failed", f"{type(error).__name__}: {error}", isinstance(error, TransientError))
 
-    def park(self, current: Versioned[TableState], reason: str, error: str) -> Turn:
+    def park(self, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
         """Park the table; the next step reports it."""
         self.swap(current, table_state.park(current.value, reason, error, self.ports.store.now_ms()))
         return CONTINUE

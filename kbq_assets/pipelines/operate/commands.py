@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from kbq_assets.core.errors import InvalidName, NotFound, Refused
-from kbq_assets.core.extraction.planning import stop_commands
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import UNREADABLE, Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import (
     DONE,
@@ -29,6 +28,7 @@ from kbq_assets.core.protocol.names import (
 )
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
+from kbq_assets.core.protocol.waits import NO_BAD_RECORD, UNREADABLE, ParkReason, stop_commands
 from kbq_assets.pipelines.operate.pending import Pending
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -118,6 +118,7 @@ def propose_reset(
                 topic_id=described.topic_id,
                 give_up_pending=give_up_pending,
                 backlog=unloaded.backlog(now),
+                gone=[p for p in now.partitions if p >= described.partitions] if partition is None else (),
             )
 
         return change
@@ -126,7 +127,8 @@ def propose_reset(
     for shard, commit in affected.items():
         change_of(shard)(commit)  # refuses before anything is asked
 
-    lines = [*_reset_lines(affected, starts, topic), *_backlog_lines(waiting, give_up_pending)]
+    count = described.partitions if partition is None else None
+    lines = [*_reset_lines(affected, starts, topic, count), *_backlog_lines(waiting, give_up_pending)]
 
     def apply() -> None:
         for shard in affected:
@@ -137,8 +139,13 @@ def propose_reset(
     return Proposal(f"reset {topic}", tuple(lines), apply)
 
 
-def _reset_lines(affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str) -> Iterable[str]:
+def _reset_lines(
+    affected: Mapping[int, Commit], starts: Mapping[int, int], topic: str, partitions: int | None
+) -> Iterable[str]:
+    """``partitions`` is how many the broker has, None if a single one is reset."""
     for commit in affected.values():
+        gone = [p for p in sorted(commit.partitions) if partitions is not None and p >= partitions]
+        yield from (f"{commit.topic_partition(p)} is gone from the broker: it is forgotten" for p in gone)
         yield f"epoch {commit.epoch} -> {commit.epoch + 1}"
         pending = sum(f.rows for f in commit.files)
         if pending:
@@ -258,10 +265,10 @@ def propose_resume(
     if not stopped:
         raise Refused(f"no partition of {topic} is stopped", next_step="kbq status lists what is stopped")
     for tp, stop in stopped:
-        if as_errors and stop is not None and stop.reason in {*UNREADABLE, "schema_changed"}:
+        if as_errors and stop is not None and stop.reason in NO_BAD_RECORD:
             raise Refused(
                 f"{tp} is stopped for {stop.reason}: nothing can become error rows",
-                next_step=" or ".join(stop_commands(stop, tp)),
+                next_step=" or ".join(stop_commands(stop.reason, tp)),
             )
 
     def apply() -> None:
@@ -347,7 +354,10 @@ def propose_park_table(store: ObjectStore, table: TableReference) -> Proposal:
 
     def apply() -> None:
         state.change(
-            store, TableState, path, lambda now: table_state.park(now, "operator", "held by kbq park")
+            store,
+            TableState,
+            path,
+            lambda now: table_state.park(now, ParkReason.OPERATOR, "held by kbq park"),
         )
 
     return Proposal(f"park table {table}", ("nothing is loaded into it until it is resumed",), apply)

@@ -5,12 +5,18 @@ Commits are read before the broker's offsets, so that no position lies beyond th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kbq_assets.core.errors import KbqError, NotFound, StateError
-from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
+from kbq_assets.core.errors import KbqError, NotFound, StateError, UnsupportedFormat
+from kbq_assets.core.extraction.planning import (
+    ExtractionPlan,
+    PartitionStop,
+    TopicSnapshot,
+    commit_stop,
+    plan_extraction,
+)
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit
@@ -38,6 +44,8 @@ class Snapshot:
     cluster_id: str
     #: topics of the broker that the source list does not select
     others: tuple[str, ...] = ()
+    #: registered topics that are not selected, and whose commits cannot be used: their files are not loaded
+    lost: tuple[PartitionStop, ...] = ()
 
     @property
     def settings(self) -> dict[str, TopicSettings]:
@@ -52,7 +60,8 @@ class Snapshot:
         now_ms: int = 0,
     ) -> ExtractionPlan:
         """What an extraction would do (core/extraction/planning.py)."""
-        return plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
+        planned = plan_extraction(self.topics, self.offsets, self.cluster_id, limits, run, ripe, now_ms)
+        return replace(planned, stops=(*planned.stops, *self.lost))
 
 
 def read_snapshot(
@@ -75,7 +84,25 @@ def read_snapshot(
     wanted = {topic: found for topic, found in selected.items() if only is None or topic in only}
     topics = topic_snapshots(store, wanted, described, registry, stored)
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
-    return Snapshot(topics, offsets, reader.cluster_id(), others)
+    lost = () if known is None else tuple(_lost(registry, known[1], selected))
+    return Snapshot(topics, offsets, reader.cluster_id(), others, lost)
+
+
+def _lost(
+    registry: TopicRegistry, stored: StoredCommits, selected: Collection[str]
+) -> Iterator[PartitionStop]:
+    for topic, entry in registry.topics.items():
+        if topic in selected:
+            continue
+        found = {shard: stored.get(commit_path(topic, shard)) for shard in entry.active}
+        missing = [shard for shard, f in found.items() if f is None or isinstance(f, NotFound)]
+        if stop := commit_stop(topic, _problem(found.values()), missing):
+            yield stop
+
+
+def _problem(found: Iterable[Versioned[Commit] | KbqError | None]) -> KbqError | None:
+    """Why a commit that exists cannot be used."""
+    return next((f for f in found if isinstance(f, KbqError) and not isinstance(f, NotFound)), None)
 
 
 def topic_snapshots(
@@ -97,8 +124,9 @@ def topic_snapshots(
         has_done = not shards and has_done_files(store, topic, known)
         found = {shard: find(commit_path(topic, shard)) for shard in shards}
         commits = {shard: c.value for shard, c in found.items() if isinstance(c, Versioned)}
-        problem = next((error.message for error in found.values() if isinstance(error, StateError)), "")
-        return TopicSnapshot(selected[topic], described[topic], entry, commits, has_done, problem)
+        return TopicSnapshot(
+            selected[topic], described[topic], entry, commits, has_done, _problem(found.values())
+        )
 
     return tuple(state.parallel(snapshot, selected))
 
@@ -107,7 +135,7 @@ def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]
     def read(path: str) -> Versioned[Commit] | KbqError:
         try:
             return state.read(store, Commit, path)
-        except (NotFound, StateError) as error:
+        except (NotFound, StateError, UnsupportedFormat) as error:
             return error  # the planner judges: an active shard that is missing stops its topic
 
     return read

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from kbq_assets.core.errors import CorruptState
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol import commits
@@ -139,7 +140,9 @@ def test_a_stopped_partition_waits_for_a_resume() -> None:
 
 
 def test_one_topics_problem_does_not_stop_another() -> None:
-    broken = dataclasses.replace(NEW, description=TopicDescription("u", "", 1), problem="unreadable")
+    broken = dataclasses.replace(
+        NEW, description=TopicDescription("u", "", 1), problem=CorruptState("unreadable")
+    )
     plan = plan_extraction([broken, KNOWN], {T0: BrokerOffsets(0, 25)}, "cluster")
     assert (len(plan.units), [s.reason for s in plan.stops]) == (1, ["commit_unreadable"])
 

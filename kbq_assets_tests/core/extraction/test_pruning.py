@@ -15,6 +15,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets_tests.strategies import staged_file, window
 
 COMMIT = Commit("t", 0, "cluster", "id", 3, {0: PartitionCommit(next=10, leader_epoch=4)})
@@ -41,7 +42,7 @@ def test_a_window_is_pruned_only_when_all_its_tables_are_loaded() -> None:
 
 
 def test_a_parked_tables_files_move_to_its_backlog_and_hold_nothing_up() -> None:
-    states = {A: park(TableState("u"), "load_failed", "x"), B: _loaded(FILE_B)}
+    states = {A: park(TableState("u"), ParkReason.LOAD_FAILED, "x"), B: _loaded(FILE_B)}
     plan = plan_pruning(PENDING, states)
     assert list(plan.chunks) == ["backlog/d.a/3-t.0.10.json", "backlog/d.a/3-t.0.15.json"]  # in offset order
     assert [chunk.files for chunk in plan.chunks.values()] == [(FILE_A,), (NEXT_A,)]

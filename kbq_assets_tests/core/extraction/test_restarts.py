@@ -9,6 +9,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
 NOW = 1_700_000_000_000
@@ -77,10 +78,10 @@ def test_a_stop_where_one_stood_is_a_failed_try_and_the_same_stop_is_none() -> N
 
 
 def test_a_tried_table_keeps_its_tries_until_a_job_succeeds_or_an_operator_resumes_it() -> None:
-    parked = table_state.park(TableState("u", failures=3), "load_failed", "x", NOW)
+    parked = table_state.park(TableState("u", failures=3), ParkReason.LOAD_FAILED, "x", NOW)
     tried = table_state.restart(parked)
     assert (tried.parked, tried.restarting, tried.failures) == (None, parked.parked, 3)
-    again = table_state.park(tried, "load_failed", "y", NOW + 1)
+    again = table_state.park(tried, ParkReason.LOAD_FAILED, "y", NOW + 1)
     assert again.parked == Parked("load_failed", "y", 1, NOW + 1)
     assert again.restarting is None
     assert table_state.unpark(again) == table_state.unpark(tried) == TableState("u")

@@ -10,6 +10,7 @@ from kbq_assets.core.loading import batches, table_state
 from kbq_assets.core.loading.table_state import QuarantinedFile, RowMismatch, TableRegistry, TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets_tests.strategies import staged_file
 
 TABLE = TableReference("d", "t")
@@ -59,7 +60,7 @@ def test_other_output_rows_are_recorded_as_loaded_and_as_a_mismatch() -> None:
 
 def test_parking_keeps_a_job_whose_id_may_have_run() -> None:
     submitted = table_state.begin_job(FRESH, (staged_file(0, 5),), "p", "l")
-    parked = table_state.park(submitted, "old_flight", "lost")
+    parked = table_state.park(submitted, ParkReason.OLD_FLIGHT, "lost")
     assert parked.in_flight == submitted.in_flight
     assert table_state.unpark(parked) == submitted
 

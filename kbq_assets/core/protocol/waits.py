@@ -1,0 +1,67 @@
+"""Everything that waits for an operator or for a retry, by reason. docs/operations.md explains each reason and its way
+back, and kbq_assets_tests/cli/test_ways_back.py walks it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+
+class StopReason(StrEnum):
+    """Why a partition, or a whole topic, is not extracted (PROTOCOL E1, E2, E10)."""
+
+    # Found before each run, from commits and the broker
+    UNFIT_NAME = "unfit_name"
+    COMMIT_UNREADABLE = "commit_unreadable"
+    COMMIT_MISSING = "commit_missing"
+    NOT_BOOTSTRAPPED = "not_bootstrapped"
+    RECREATED = "recreated"
+    NO_OFFSETS = "no_offsets"
+    PARTITION_GONE = "partition_gone"
+    TRUNCATED = "truncated"
+    RETENTION_LOSS = "retention_loss"
+    # Found while a range was read, and kept in the commit
+    UNKNOWN_SCHEMA = "unknown_schema"
+    UNSTAGEABLE_SCHEMA = "unstageable_schema"
+    ERROR_SHARE = "error_share"
+    BAD_RECORD = "bad_record"
+    SCHEMA_CHANGED = "schema_changed"
+    DAMAGED_BATCH = "damaged_batch"
+    OVERSIZED_BATCH = "oversized_batch"
+    LOG_CHANGED = "log_changed"
+    FAILED = "failed"
+
+
+class ParkReason(StrEnum):
+    """Why nothing is loaded into a table (PROTOCOL L3, L5)."""
+
+    INCOMPATIBLE_SCHEMA = "incompatible_schema"
+    LOAD_FAILED = "load_failed"
+    MISSING_FILES = "missing_files"
+    DAMAGED_FILES = "damaged_files"
+    FOREIGN_JOB = "foreign_job"
+    OLD_FLIGHT = "old_flight"
+    OPERATOR = "operator"
+
+
+#: Stops at a batch that no reader can deliver: its records cannot become error rows.
+UNREADABLE: Final = frozenset({StopReason.DAMAGED_BATCH, StopReason.OVERSIZED_BATCH})
+#: Stops that no record is to blame for: nothing can become error rows.
+NO_BAD_RECORD: Final = UNREADABLE | {StopReason.SCHEMA_CHANGED, StopReason.LOG_CHANGED, StopReason.FAILED}
+
+
+def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
+    """The commands that resume a partition that stopped while it was read; the first only reads again."""
+    options = f"--topic {tp.topic} --partition {tp.partition}"
+    if reason in UNREADABLE:
+        other = f"kbq accept-gap {options}"
+    elif reason == StopReason.SCHEMA_CHANGED:
+        other = f"kbq resume --topic {tp.topic} --new-schemas"
+    elif reason in NO_BAD_RECORD:
+        other = f"kbq reset {options}"
+    else:
+        other = f"kbq resume {options} --as-errors"
+    return f"kbq resume {options}", other

@@ -1,0 +1,404 @@
+"""Every state that waits for someone is seen by `kbq status` and `kbq check`, is explained in docs/operations.md, names
+what to do, and has a documented way back: from the state to green, with every record accounted for.
+
+To add a state, add its reason to core/protocol/waits.py, and a `State` with the ways that the documentation gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import ParkReason, StopReason
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.warehouse import JobError, LoadJob
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.kafka import FakePartition
+from kbq_assets_tests.fakes.platform import POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+TP = TopicPartition(TOPIC, 0)
+ORDERS = TableReference("shop", "orders")
+COMMIT, ORDERS_STATE = commit_path(TOPIC, 0), table_state_path(ORDERS)
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+#: An operator's command, or a fix outside of KBQ.
+Step: TypeAlias = str | Callable[[FakePlatform], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A state and its ways back. ``documented`` is a text in docs/operations.md, by default its reason's row."""
+
+    reason: str
+    reach: Callable[[FakePlatform, Shell], None]
+    ways: tuple[tuple[Step, ...], ...]
+    documented: str = ""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+# Partitions and topics ------------------------------------------------------------------------------------------------
+
+
+def source(options: str) -> Callable[[FakePlatform], None]:
+    """Rewrites the source list."""
+
+    def rewrite(world: FakePlatform) -> None:
+        world.source_topics.write_text(f"{TOPIC} dataset=shop {options}\n")
+
+    return rewrite
+
+
+def unfit_name(world: FakePlatform, run: Shell) -> None:
+    source(f"table={'x' * 220}")(world)
+    world.produce(3)
+    run("extract")
+
+
+def damaged_commit(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.saved = world.store.objects[COMMIT]  # type: ignore[attr-defined]
+    world.store.swap(COMMIT, b"{", world.store.get(COMMIT).generation)
+
+
+def missing_commit(world: FakePlatform, run: Shell) -> None:
+    damaged_commit(world, run)
+    world.store.delete(COMMIT)
+
+
+def restore_commit(world: FakePlatform) -> None:
+    world.store.objects[COMMIT] = world.saved  # type: ignore[attr-defined]
+
+
+def not_bootstrapped(world: FakePlatform, run: Shell) -> None:
+    world.produce(5)
+    world.store.create(f"done/{TOPIC}.0.shop.orders.0.2.done", b"")
+
+
+def three_loaded(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+
+
+def recreated(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.kafka.recreate_topic(TOPIC)
+    world.produce(2)
+
+
+def no_offsets(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.kafka.leaderless = {TP}
+
+
+def with_leader(world: FakePlatform) -> None:
+    world.kafka.leaderless = set()
+
+
+def partition_gone(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    del world.kafka.topics_by_name[TOPIC].partitions[1]
+
+
+def partition_back(world: FakePlatform) -> None:
+    world.kafka.topics_by_name[TOPIC].partitions.append(FakePartition())
+
+
+def truncated(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.kafka.truncate(TP, 1)
+
+
+def lost_to_retention(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.produce(5)
+    world.kafka.delete_before(TP, 6)
+
+
+def bad_value(value: bytes, options: str = "table=orders") -> Callable[[FakePlatform, Shell], None]:
+    def reach(world: FakePlatform, run: Shell) -> None:
+        source(options)(world)
+        world.produce(1)
+        world.produce(3, value=value)
+        run("extract")
+
+    return reach
+
+
+def schema_appears(world: FakePlatform) -> None:
+    world.registry.schemas[99] = world.registry.schemas[1]
+    world.store.time_ms += 3_600_000
+
+
+def schema_without_columns(world: FakePlatform, run: Shell) -> None:
+    world.registry.schemas[99] = '"string"'
+    bad_value(UNKNOWN_SCHEMA)(world, run)
+
+
+def schema_changed(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.registry.schemas[1] = SCHEMAS[1].replace('"x"', '"y"')
+    world.produce(2)
+    run("extract")
+
+
+def schema_is_back(world: FakePlatform) -> None:
+    world.registry.schemas[1] = SCHEMAS[1]
+
+
+def damaged_batch(reason: str) -> Callable[[FakePlatform, Shell], None]:
+    def reach(world: FakePlatform, run: Shell) -> None:
+        world.produce(9)
+        world.kafka.damage(TP, 5, 8, reason)
+        run("extract")
+
+    return reach
+
+
+def batch_is_whole_again(world: FakePlatform) -> None:
+    world.kafka.repair(TP)
+
+
+def log_changed(world: FakePlatform, run: Shell) -> None:
+    world.produce(2)
+    world.kafka.gap(TP, 2)
+    run.done("extract")
+    run.done("load")
+    world.kafka.truncate(TP, 2)
+    world.produce(4)
+    run("extract")
+
+
+def defect(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    world.registry.defect = ValueError("a defect")
+    run("extract")
+
+
+def fixed(world: FakePlatform) -> None:
+    world.registry.defect = None
+    world.store.time_ms += 3_600_000
+
+
+RESUME, AS_ERRORS = f"resume --topic {TOPIC}", f"resume --topic {TOPIC} --partition 0 --as-errors"
+RESET = f"reset --topic {TOPIC}"
+RESET_PARTITION, ACCEPT_GAP = f"{RESET} --partition 0", f"accept-gap --topic {TOPIC} --partition 0"
+
+STOPS = [
+    State(StopReason.UNFIT_NAME, unfit_name, ((source("table=orders"),),)),
+    State(StopReason.COMMIT_UNREADABLE, damaged_commit, ((restore_commit,),)),
+    State(StopReason.COMMIT_MISSING, missing_commit, ((restore_commit,),)),
+    State(
+        StopReason.NOT_BOOTSTRAPPED, not_bootstrapped, ((f"bootstrap --topic {TOPIC} --from-done-files",),)
+    ),
+    State(StopReason.RECREATED, recreated, ((RESET,),)),
+    State(StopReason.NO_OFFSETS, no_offsets, ((with_leader,),)),
+    State(StopReason.PARTITION_GONE, partition_gone, ((partition_back,), (RESET,))),
+    State(StopReason.TRUNCATED, truncated, ((RESET_PARTITION,),)),
+    State(
+        StopReason.RETENTION_LOSS,
+        lost_to_retention,
+        ((ACCEPT_GAP,), (RESET_PARTITION,), (source("table=orders on_retention_loss=record"),)),
+    ),
+    State(
+        StopReason.UNKNOWN_SCHEMA,
+        bad_value(UNKNOWN_SCHEMA),
+        ((schema_appears,), (schema_appears, RESUME), (AS_ERRORS,)),
+    ),
+    State(
+        StopReason.UNSTAGEABLE_SCHEMA,
+        schema_without_columns,
+        ((schema_appears, f"{RESUME} --new-schemas", RESUME), (AS_ERRORS,)),
+    ),
+    State(
+        StopReason.SCHEMA_CHANGED,
+        schema_changed,
+        ((schema_is_back, RESUME), (f"{RESUME} --new-schemas",)),
+    ),
+    State(
+        StopReason.ERROR_SHARE,
+        bad_value(POISON, "table=orders error_share=0.1 error_share_records=1 max_error_share=1"),
+        ((source("table=orders"), RESUME), (AS_ERRORS,)),
+    ),
+    State(
+        StopReason.BAD_RECORD,
+        bad_value(POISON, "table=orders errors=fail"),
+        ((source("table=orders errors=skip"), RESUME), (AS_ERRORS,)),
+    ),
+    State(
+        StopReason.DAMAGED_BATCH,
+        damaged_batch("damaged_batch"),
+        ((batch_is_whole_again, RESUME), (ACCEPT_GAP,)),
+    ),
+    State(
+        StopReason.OVERSIZED_BATCH,
+        damaged_batch("oversized_batch"),
+        ((batch_is_whole_again, RESUME), (ACCEPT_GAP,)),
+    ),
+    State(StopReason.LOG_CHANGED, log_changed, ((RESET_PARTITION,),)),
+    State(StopReason.FAILED, defect, ((fixed,), (fixed, RESUME))),
+]
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def staged(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    run.done("extract")
+
+
+def incompatible(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    schema = SCHEMAS[1].replace('"long"', '"string"')
+    world.registry.schemas[99] = schema
+    world.produce(value=UNKNOWN_SCHEMA + b"x")
+    run.done("extract")
+    run("load")
+
+
+def with_variants(world: FakePlatform) -> None:
+    source("table=orders on_incompatible=variant_column")(world)
+
+
+def failing_jobs(world: FakePlatform, run: Shell) -> None:
+    staged(world, run)
+    world.warehouse.job_errors = lambda job: JobError("invalid", "no", transient=False)
+    run("load")
+
+
+def working_jobs(world: FakePlatform) -> None:
+    world.warehouse.job_errors = None
+
+
+def an_hour_later(world: FakePlatform) -> None:
+    world.store.time_ms += 3_600_000
+
+
+def without_files(world: FakePlatform, run: Shell) -> None:
+    staged(world, run)
+    _take_staged_files(world)
+    run("load")
+
+
+def _take_staged_files(world: FakePlatform) -> None:
+    paths = [entry.path for entry in world.store.list("staging/")]
+    world.saved = {path: world.store.objects[path] for path in paths}  # type: ignore[attr-defined]
+    for path in paths:
+        world.store.delete(path)
+
+
+def restore_files(world: FakePlatform) -> None:
+    world.store.objects.update(world.saved)  # type: ignore[attr-defined]
+
+
+def damaged_files(world: FakePlatform, run: Shell) -> None:
+    staged(world, run)
+    _take_staged_files(world)
+    for path, stored in world.saved.items():  # type: ignore[attr-defined]
+        world.store.create(path, stored.data[:-1] + b"!")
+    run("load")
+
+
+def foreign_job(world: FakePlatform, run: Shell) -> None:
+    """Somebody else used the id of the next job."""
+    three_loaded(world, run)
+    current = state.read(world.store, TableState, ORDERS_STATE).value
+    used = f"kbq-{current.uuid}-{current.sequence + 1}"
+    world.warehouse.insert_job(
+        LoadJob(used, "local", "local", TableReference("shop", "other"), ("memory:///x",), "")
+    )
+    world.produce(1)
+    run.done("extract")
+    run("load")
+
+
+def old_flight(world: FakePlatform, run: Shell) -> None:
+    staged(world, run)
+    world.warehouse.auto_run = False
+    run("load")
+    world.warehouse.jobs.clear()
+    world.warehouse.auto_run = True
+    world.store.time_ms += 31 * 86_400_000
+    run("load")
+
+
+GIVE_UP = (f"{RESET} --give-up-pending", "resume --table shop.orders")
+
+
+def held(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    run.done("park", "--table", "shop.orders", "--yes")
+
+
+TABLES = [
+    State(
+        ParkReason.INCOMPATIBLE_SCHEMA,
+        incompatible,
+        ((with_variants, an_hour_later), (with_variants, "resume --table shop.orders")),
+    ),
+    State(
+        ParkReason.LOAD_FAILED,
+        failing_jobs,
+        ((working_jobs, an_hour_later), (working_jobs, "resume --table shop.orders")),
+    ),
+    State(
+        ParkReason.MISSING_FILES,
+        without_files,
+        ((restore_files, "resume --table shop.orders"), GIVE_UP),
+    ),
+    State(
+        ParkReason.DAMAGED_FILES,
+        damaged_files,
+        ((restore_files, "resume --table shop.orders"), GIVE_UP),
+    ),
+    State(ParkReason.FOREIGN_JOB, foreign_job, (("resume --table shop.orders",),)),
+    State(ParkReason.OLD_FLIGHT, old_flight, (("resume --table shop.orders",),)),
+    State(ParkReason.OPERATOR, held, (("resume --table shop.orders",),)),
+]
+
+STATES = [*STOPS, *TABLES]
+WAYS = [pytest.param(found, way, id=f"{found}-{n}") for found in STATES for n, way in enumerate(found.ways)]
+
+
+def test_every_reason_has_a_state_here() -> None:
+    assert {found.reason for found in STATES} == {*StopReason, *ParkReason}
+
+
+@pytest.mark.parametrize("found", STATES, ids=str)
+def test_status_and_check_see_it_name_what_to_do_and_the_documentation_explains_it(
+    world: FakePlatform, run: Shell, found: State
+) -> None:
+    found.reach(world, run)
+    status, check = run.done("status"), run("check")
+    assert check.exit_code == 1
+    for shown in (status, check.stdout):
+        assert f"{found.reason}: " in shown
+        assert "next: " in shown.split(f"{found.reason}: ", 1)[1]
+    assert (found.documented or f"| `{found.reason}` |") in OPERATIONS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("found", "way"), WAYS)
+def test_the_documented_way_leads_back_to_green(
+    world: FakePlatform, run: Shell, found: State, way: tuple[Step, ...]
+) -> None:
+    found.reach(world, run)
+    for step in way:
+        if isinstance(step, str):
+            run.done(*step.split(), "--yes")
+        else:
+            step(world)
+    run.done("extract")
+    run.done("load")
+    green = run("check")
+    assert green.exit_code == 0, green.output
+    account = run("reconcile")
+    assert "every record accounted for: yes" in account.stdout, account.output
+    assert account.exit_code == 0
