@@ -13,19 +13,19 @@ from typing import Protocol
 @dataclass(frozen=True)
 class RegisteredSchema:
     """A writer schema. Avro's references are resolved: ``schema`` is one self-contained JSON document. For other
-    types, ``references`` are pairs of a name, as the schema uses it, and its text. A schema that was found by its
-    GUID has it, and an id of KBQ's own."""
+    types, ``references`` are pairs of a name, as the schema uses it, and its text. A schema with an id of KBQ's own
+    has a ``label``: what people know it by."""
 
     schema_id: int
     schema: str
     schema_type: str = "AVRO"
     references: tuple[tuple[str, str], ...] = ()
-    guid: str = ""
+    label: str = ""
 
     @property
     def name(self) -> str:
         """What people look it up by."""
-        return self.guid or str(self.schema_id)
+        return self.label or str(self.schema_id)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -53,7 +53,7 @@ class WriterSchemas(SchemaRegistry, Protocol):
     """A registry that knows schemas by more than their ids. Guarantees: as above; a GUID never changes its schema."""
 
     def by_guid(self, guid: str) -> RegisteredSchema:
-        """The schema of a GUID, with the id -1. Raises NotFound, Unavailable."""
+        """The schema of a GUID, with the id -1 and the GUID as its label. Raises NotFound, Unavailable."""
 
     def versions(self, subject: str) -> Mapping[int, int]:
         """The ids of a subject's versions, deleted ones included. Raises NotFound, Unavailable."""

@@ -46,14 +46,14 @@ class ProtobufRows:
         self._messages = Messages()
         self._types: dict[int, MessageTypes | bytes] = {}
         self._rows: dict[tuple[int, tuple[int, ...]], _Rows | bytes] = {}
-        self._schemas: dict[int, str] = {}
+        self._schemas: dict[int, RegisteredSchema] = {}
         self._names: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The Avro schema under an id that `translate` gave. Raises NotFound."""
         if schema_id not in self._schemas:
             raise NotFound(f"no message type has the id {schema_id} here", next_step="report a bug")
-        return RegisteredSchema(schema_id, self._schemas[schema_id])
+        return self._schemas[schema_id]
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
@@ -121,7 +121,9 @@ class ProtobufRows:
             schema = json.dumps(avro_schema_of(type_))
         except EncodingError as error:
             return self._unstageable(schema_id, f"{type_.full_name}: {error.message}")
-        if self._schemas.setdefault(own, schema) != schema:  # once in a billion schemas
+        label = f"{self._names[schema_id]} ({type_.full_name})"
+        made = RegisteredSchema(own, schema, label=label)
+        if self._schemas.setdefault(own, made) != made:  # once in a billion schemas
             return self._unstageable(schema_id, f"{type_.full_name} and another type have the id {own}")
         return _Rows(own, schema, row_encoder(type_))
 

@@ -46,7 +46,7 @@ class StoppableRegistryContract(SchemaRegistryContract):
     def test_a_guid_has_its_schema(self, registry: WriterSchemas) -> None:
         found = registry.by_guid(GUID)
         assert (found.name, json.loads(found.schema)) == (GUID, json.loads(SCHEMA))
-        assert found == RegisteredSchema(-1, found.schema, "AVRO", guid=GUID) == registry.by_guid(GUID)
+        assert found == RegisteredSchema(-1, found.schema, "AVRO", label=GUID) == registry.by_guid(GUID)
 
     def test_an_unknown_guid_is_not_found(self, registry: WriterSchemas) -> None:
         with pytest.raises(NotFound):

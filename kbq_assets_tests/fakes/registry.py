@@ -39,7 +39,7 @@ class FakeRegistry:
     def by_guid(self, guid: str) -> RegisteredSchema:
         if not self.down and guid not in self.guids:
             raise NotFound(f"the GUID {guid} is not in the registry", next_step="check the registry's URL")
-        return replace(self.schema(self.guids.get(guid, -1)), schema_id=-1, guid=guid)
+        return replace(self.schema(self.guids.get(guid, -1)), schema_id=-1, label=guid)
 
     def versions(self, subject: str) -> Mapping[int, int]:
         if self.down:

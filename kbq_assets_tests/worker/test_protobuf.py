@@ -120,6 +120,14 @@ def test_a_schema_that_cannot_be_read_stops_the_partition_and_says_why(
     assert f"offset 0: {reason.upper()}: {why}" in stop.message
 
 
+@pytest.mark.parametrize("options", [{}, {"pii": "x:drop"}], ids=["", "with_personal_data"])
+def test_a_stop_names_schema_and_message_type_not_an_id_of_kbq_s_own(options: dict[str, str]) -> None:
+    schema = 'syntax = "proto3"; package p; message A {} message B { int32 x = 1; int64 _kafka_OFFSET = 2; }'
+    stop = bench_of(PREFIX + TO_ORDER, schema=schema, **options).commit().partitions[0].stop
+    assert stop is not None and "UNSTAGEABLE_SCHEMA: schema 7 (p.B): " in stop.message
+    assert "_kafka_OFFSET" in stop.message
+
+
 def test_an_error_row_names_the_field_at_fault() -> None:
     message = order(id=5)
     message.at.seconds = 2**50

@@ -109,7 +109,7 @@ class ConfluentSchemaRegistry:
     def _registered(self, schema_id: int, answer: Mapping[str, Any], guid: str = "") -> RegisteredSchema:
         kind = answer.get("schemaType") or "AVRO"
         if kind == "AVRO":
-            return RegisteredSchema(schema_id, self._whole(answer), guid=guid)
+            return RegisteredSchema(schema_id, self._whole(answer), label=guid)
         referenced = ((reference.name, text) for reference, text in self._referenced(answer).items())
         return RegisteredSchema(schema_id, answer["schema"], kind, tuple(sorted(referenced)), guid)
 

@@ -164,19 +164,20 @@ class JsonColumns:
         assert self._registry is not None
         try:
             found = self._registry.schema(schema_id)
-            schema = json.loads(found.schema) if found.schema_type == "JSON" else None
-            why = f"its type is {found.schema_type}, not JSON"
         except NotFound as error:
             return framed(self._messages.id_of(error.message, Reason.UNKNOWN_SCHEMA))
+        why = f"its type is {found.schema_type}, not JSON"
+        try:
+            schema = json.loads(found.schema) if found.schema_type == "JSON" else None
         except (ValueError, RecursionError) as error:
             schema, why = None, f"it cannot be read as JSON ({type(error).__name__})"
         if schema is None:
-            return framed(self._messages.id_of(f"schema {schema_id}: {why}"))
+            return framed(self._messages.id_of(f"schema {found.name}: {why}"))
         try:
             refuse_undecided(tagged(schema), self._decisions)
             self._refuse_any_name(schema)
         except UnstageableSchema as error:
-            return framed(self._messages.id_of(f"schema {schema_id}: {error.message}"))
+            return framed(self._messages.id_of(f"schema {found.name}: {error.message}"))
         if self._privacy is not None:
             self._privacy.declare(schema)
         seen = declared(schema)

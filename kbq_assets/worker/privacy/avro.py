@@ -54,6 +54,7 @@ class _Version:
 
     program: Program
     rewrite: Rewriter
+    label: str
 
 
 class PersonalData:
@@ -82,7 +83,7 @@ class PersonalData:
         version = self._version(schema_id)
         if isinstance(version, Exception):
             raise version
-        return RegisteredSchema(schema_id, json.dumps(version.rewrite.schema))
+        return RegisteredSchema(schema_id, json.dumps(version.rewrite.schema), label=version.label)
 
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records without personal data. Records whose schema cannot be rewritten get an id that keeps them
@@ -136,11 +137,15 @@ class PersonalData:
                 f"schema {schema_id} is {found.schema_type}, not Avro", next_step="set format"
             )
         schema = avro.load_schema(found.schema)
-        check_decided(schema, self._decisions)
-        made = rewriter(schema, self._decisions, self._pseudonyms)
+        try:
+            check_decided(schema, self._decisions)
+            made = rewriter(schema, self._decisions, self._pseudonyms)
+        except UnstageableSchema as error:
+            named = f"{found.label}: {error.message}" if found.label else error.message
+            raise UnstageableSchema(named, next_step=error.next_step) from error
         record = avro.parse(schema)
         assert isinstance(record, avro.RecordType)  # the rewriter guarantees it
-        return _Version(compile_program(record, []), made)
+        return _Version(compile_program(record, []), made, found.label)
 
 
 @dataclass(frozen=True)
