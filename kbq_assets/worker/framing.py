@@ -33,7 +33,7 @@ _GUID_PREFIX: Final = 17
 #: https://avro.apache.org/docs/1.12.0/specification/#single-object-encoding-specification
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_PREFIX: Final = 10
-#: Ids of message types other than a schema's first start here (worker/protobuf.py), then those of GUIDs.
+#: Ids of types other than a schema's first start here, of messages or of a union's records; then those of GUIDs.
 FIRST_TYPE_ID: Final = 2**30
 _FIRST_GUID_ID: Final = FIRST_TYPE_ID + 2**29
 _GUID_IDS: Final = 2**28
@@ -209,6 +209,11 @@ class FramedValues:
         for row, why in refused.items():
             values[row] = self._messages.rejected(why)
         return with_values(made, values)
+
+
+def type_id(schema_id: int, indexes: tuple[int, ...]) -> int:
+    """The id of one of a schema's types, the same in every task, as file names contain it."""
+    return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)
 
 
 def message_path(data: bytes) -> tuple[tuple[int, ...], int]:

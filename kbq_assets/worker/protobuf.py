@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.worker.framing import FIRST_TYPE_ID, message_path
+from kbq_assets.worker.framing import message_path, type_id
 from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 
 
@@ -116,7 +115,7 @@ class ProtobufRows:
         return self._rows[key]
 
     def _made(self, schema_id: int, type_: Descriptor, indexes: tuple[int, ...]) -> _Rows | bytes:
-        own = schema_id if indexes == (0,) else _type_id(schema_id, indexes)
+        own = schema_id if indexes == (0,) else type_id(schema_id, indexes)
         try:
             schema = json.dumps(avro_schema_of(type_))
         except EncodingError as error:
@@ -135,8 +134,3 @@ class ProtobufRows:
         return self._messages.rejected(
             RejectedSchema(Reason.INVALID_PROTOBUF, f"{Reason.INVALID_PROTOBUF.message}: {why}")
         )
-
-
-def _type_id(schema_id: int, indexes: tuple[int, ...]) -> int:
-    """An id that is the same in every task, as file names contain it."""
-    return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)

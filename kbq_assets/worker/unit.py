@@ -45,6 +45,7 @@ from kbq_assets.worker.routes import Routes
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 from kbq_assets.worker.translate import ValueTranslator
+from kbq_assets.worker.unions import RecordUnions
 from kbq_assets.worker.window import Staging, StopWindow, WindowWriter
 
 if TYPE_CHECKING:
@@ -342,7 +343,7 @@ def _translator(
         from kbq_assets.worker.protobuf import ProtobufRows
 
         return ProtobufRows(settings, registry)
-    return None
+    return RecordUnions(settings, registry) if settings.destination.route == "record_name" else None
 
 
 def _is_full(writer: WindowWriter, unit: Unit, seconds: float) -> bool:

@@ -86,7 +86,6 @@ class Staging:
             RecordLimits(max_bytes=settings.records.max_record_bytes),
             self.routes.tombstones(),
             settings.destination.max_tables,
-            is_translated=self.translator is not None,
         )
 
 
@@ -161,9 +160,10 @@ class WindowWriter:
             writer.abort()
 
     def _encode(self, chunk: Chunk) -> Rejects:
-        if self._translator is None:
+        translated = chunk if self._translator is None else self._translator.translate(chunk)
+        if translated is chunk:
             return self._encoder.add(chunk)
-        rejects = self._encoder.add(self._translator.translate(chunk))
+        rejects = self._encoder.add(translated, is_translated=True)
         # Error rows show the produced value, which has no schema id.
         return dataclasses.replace(rejects, schema_ids=np.full(len(rejects), NO_SCHEMA_ID, np.int64))
 

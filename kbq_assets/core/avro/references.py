@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
 
 def inline_references(
@@ -25,6 +26,36 @@ def inline_references(
         if isinstance(loaded, Mapping):
             definitions[_full_name_of(loaded, "")] = loaded
     return _Inliner(definitions).type(avro.load_schema(schema), "")
+
+
+def union_records(union: Sequence[Any]) -> list[Any]:
+    """The branches of a schema that is a union of records, each as a schema of its own; None for null. Raises
+    UnstageableSchema for any other schema."""
+    root = avro.parse(union)
+    assert isinstance(root, avro.Union)
+    definitions = _Definitions()
+    visit(root, definitions)
+    return [_branch(each, definitions.found) for each in root.branches]
+
+
+def _branch(branch: avro.AvroType, definitions: Mapping[str, Any]) -> Any:
+    if avro.is_null(branch):
+        return None
+    if not isinstance(branch, avro.RecordType):
+        raise avro.refusal("", f"a union of {avro.branch_name(branch)} and other types is not a record")
+    return _Inliner(definitions).type(branch.name, "")
+
+
+class _Definitions(SchemaVisitor[None]):
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+
+    def other(self, node: avro.AvroType, inside: Sequence[None]) -> None:
+        if isinstance(node, avro.Fixed | avro.Enum | avro.RecordType):
+            self.found[node.name] = node.attributes
+
+    def inside_itself(self, node: avro.RecordType) -> None:
+        """It is found where it is defined."""
 
 
 class _Inliner:

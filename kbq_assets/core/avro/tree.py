@@ -132,7 +132,7 @@ def load_schema(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
     try:
         return json.loads(schema)
     except (ValueError, RecursionError) as error:
-        raise _refusal("", f"it is not JSON: {error}") from error
+        raise refusal("", f"it is not JSON: {error}") from error
 
 
 def parse(schema: Any) -> AvroType:
@@ -187,13 +187,13 @@ class _Parser:
 
     def node(self, schema: Any, namespace: str, place: str, depth: int) -> AvroType:
         if depth > MAX_SCHEMA_DEPTH:
-            raise _refusal(place, f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
+            raise refusal(place, f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
         if isinstance(schema, str):
             return self.by_name(schema, namespace, place)
         if isinstance(schema, Sequence):
             return self.union(schema, namespace, place, depth)
         if not isinstance(schema, Mapping) or "type" not in schema:
-            raise _refusal(place, f"not an Avro type: {_short(schema)}")
+            raise refusal(place, f"not an Avro type: {_short(schema)}")
         return self.complex(schema, namespace, place, depth)
 
     def by_name(self, name: str, namespace: str, place: str) -> AvroType:
@@ -202,16 +202,16 @@ class _Parser:
         # Avro for Java writes the name of a type without a namespace like this inside a namespace, and reads it.
         known = self.named.get(full_name(name, namespace)) or self.named.get(name)
         if known is None:
-            raise _refusal(place, f"unknown type {name!r}")
+            raise refusal(place, f"unknown type {name!r}")
         return known
 
     def union(self, schema: Sequence[Any], namespace: str, place: str, depth: int) -> AvroType:
         branches = tuple(self.node(branch, namespace, place, depth + 1) for branch in schema)
         if not branches or any(isinstance(branch, Union) for branch in branches):
-            raise _refusal(place, "a union is empty or directly inside another union")
+            raise refusal(place, "a union is empty or directly inside another union")
         keys = [branch_name(branch) for branch in branches]
         if len(set(keys)) != len(keys):
-            raise _refusal(place, f"a union has two branches of one type: {', '.join(keys)}")
+            raise refusal(place, f"a union has two branches of one type: {', '.join(keys)}")
         return Union((), branches)
 
     def complex(self, schema: Attributes, namespace: str, place: str, depth: int) -> AvroType:
@@ -240,7 +240,7 @@ class _Parser:
     def fixed(self, schema: Attributes, namespace: str, place: str) -> AvroType:
         size = schema.get("size")
         if not isinstance(size, int) or not 0 <= size < 2**31:
-            raise _refusal(place, f"a fixed type has no valid size: {size!r}")
+            raise refusal(place, f"a fixed type has no valid size: {size!r}")
         name = _name_of(schema, namespace, place)
         return self.register(Fixed(_logical(schema), name, size, attributes=schema), place)
 
@@ -250,13 +250,13 @@ class _Parser:
         inner = record.name.rpartition(".")[0]
         fields = _need(schema, "fields", place)
         if not isinstance(fields, Sequence) or isinstance(fields, str):
-            raise _refusal(place, "the fields of a record are not a list")
+            raise refusal(place, "the fields of a record are not a list")
         folded: dict[str, str] = {}
         for each in fields:
             name = _simple_name(each.get("name") if isinstance(each, Mapping) else each, place)
             other = folded.setdefault(name.lower(), name)
             if name in record.fields or other != name:
-                raise _refusal(
+                raise refusal(
                     place, f"fields {other!r} and {name!r} have one name (column names ignore case)"
                 )
             inside = f"{place}.{name}" if place else name
@@ -266,7 +266,7 @@ class _Parser:
 
     def register(self, node: NamedType, place: str) -> AvroType:
         if node.name in self.named:
-            raise _refusal(place, f"type {node.name!r} is defined twice")
+            raise refusal(place, f"type {node.name!r} is defined twice")
         self.named[node.name] = node
         return node
 
@@ -289,16 +289,16 @@ def _logical(schema: Mapping[str, Any]) -> Logical:
 def _symbols(schema: Mapping[str, Any], place: str) -> tuple[str, ...]:
     symbols = _need(schema, "symbols", place)
     if not isinstance(symbols, Sequence) or isinstance(symbols, str):
-        raise _refusal(place, "the symbols of an enum are not a list")
+        raise refusal(place, "the symbols of an enum are not a list")
     names = tuple(_simple_name(symbol, place) for symbol in symbols)
     if len(set(names)) != len(names):
-        raise _refusal(place, "an enum has a symbol twice")
+        raise refusal(place, "an enum has a symbol twice")
     return names
 
 
 def _need(schema: Any, key: str, place: str) -> Any:
     if not isinstance(schema, Mapping) or key not in schema:
-        raise _refusal(place, f"{key!r} is missing in {_short(schema)}")
+        raise refusal(place, f"{key!r} is missing in {_short(schema)}")
     return schema[key]
 
 
@@ -306,7 +306,7 @@ def _name_of(schema: Mapping[str, Any], namespace: str, place: str) -> str:
     name = schema.get("name")
     own = schema.get("namespace", namespace) or ""
     if not isinstance(name, str) or not isinstance(own, str):
-        raise _refusal(place, f"a named type has no name: {_short(schema)}")
+        raise refusal(place, f"a named type has no name: {_short(schema)}")
     full = full_name(name, own)
     for part in full.split("."):
         _simple_name(part, place)
@@ -315,7 +315,7 @@ def _name_of(schema: Mapping[str, Any], namespace: str, place: str) -> str:
 
 def _simple_name(name: Any, place: str) -> str:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise _refusal(place, f"not a valid Avro name: {name!r}")
+        raise refusal(place, f"not a valid Avro name: {name!r}")
     return name
 
 
@@ -324,7 +324,8 @@ def _short(schema: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _refusal(place: str, problem: str) -> UnstageableSchema:
+def refusal(place: str, problem: str) -> UnstageableSchema:
+    """The error for a schema that has a problem at a place."""
     where = f" (at {place})" if place else ""
     return UnstageableSchema(
         f"the writer schema cannot be staged: {problem}{where}",

@@ -55,8 +55,9 @@ class DestinationOptions:
     route: str = option(
         "topic",
         ROUTE,
-        "`topic`: all records to `table`; `record_name`: a table per Avro record name; `python:<name>`: a "
-        "[package's function](catalog.md#a-function-of-your-own) names each record's table",
+        "`topic`: all records to `table`; `record_name`: a table per Avro record name, also where a schema is a "
+        "union of records; `python:<name>`: a [package's function](catalog.md#a-function-of-your-own) names each "
+        "record's table",
     )
     tables: tuple[str, ...] = option(
         "",

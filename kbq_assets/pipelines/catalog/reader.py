@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kbq_assets.core.avro.references import union_records
 from kbq_assets.core.avro.tree import AvroType, Field, RecordType, Union, parse
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, CatalogProblem, build_catalog
@@ -18,7 +19,7 @@ from kbq_assets.core.catalog.starter import EXTENSIONS
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.topics.business_time import choose_field
-from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.personal import Decision, Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.declared_json import own_decisions, with_declared
@@ -174,13 +175,17 @@ def _check_schema(
         from kbq_assets.wire.records.schema import MetadataColumns, staged_schema  # with numpy, as below
 
         columns = MetadataColumns(business_time=entry.settings.records.event_date)
+        is_union = isinstance(document, list) and entry.settings.destination.route == "record_name"
         try:
-            staged = staged_schema(document, columns, _deciding_fields(entry))
-            if entry.archived:
-                _check_personal(entry, document, files)
+            for record in union_records(document) if is_union else [document]:
+                staged = staged_schema(record, columns, _deciding_fields(entry))
+                if entry.archived:
+                    _check_personal(entry, record, () if is_union else own_decisions(entry, files))
         except EncodingError as error:
             yield CatalogProblem(schema.path, 1, "", error.message, error.next_step)
             return
+        if is_union:
+            return  # no one table has its columns
         root = parse(document)
         yield from _check_time(entry, schema, root)
         yield from _check_columns(entry, schema)
@@ -252,7 +257,7 @@ def _check_destination(
             yield CatalogProblem(schema.path, 1, "", what, hint)
 
 
-def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> None:
+def _check_personal(entry: CatalogEntry, document: Any, own: Iterable[Decision]) -> None:
     """Raises EncodingError for a tagged field without a decision, or an impossible decision."""
     # Imports numpy: not for every run of a driver.
     from kbq_assets.wire.privacy.avro import rewriter
@@ -260,7 +265,7 @@ def _check_personal(entry: CatalogEntry, document: Any, files: CatalogFiles) -> 
 
     decisions = entry.settings.privacy.decisions
     check_decided(document, decisions)
-    check_declared(document, own_decisions(entry, files))
+    check_declared(document, own)
     rewriter(document, decisions, _ANY_KEY)
 
 

@@ -80,9 +80,10 @@ class WindowEncoder:
         """Bytes in all sinks, those of finished files included."""
         return self._files.bytes_written
 
-    def add(self, chunk: Chunk) -> Rejects:
-        """Append the good records of ``chunk`` to their files; returns all others."""
-        rejected = Rejections(positions=not self._context.is_translated)
+    def add(self, chunk: Chunk, *, is_translated: bool = False) -> Rejects:
+        """Append the good records of ``chunk`` to their files; returns all others. A position in a translated value is
+        none of the record's."""
+        rejected = Rejections(positions=not is_translated)
         groups = (
             self._json_groups(chunk)
             if self._context.value_format is ValueFormat.JSON

@@ -58,5 +58,3 @@ class WindowContext:
     tombstones: Route | None = None
     #: Tables that records of one window may choose.
     max_tables: int = MOST_TABLES
-    #: Values were translated: a position in one is none of the record's.
-    is_translated: bool = False

@@ -106,6 +106,13 @@ def staged_schema(
     while isinstance(source, Mapping) and isinstance(source.get("type"), Mapping):
         source = source["type"]
     record = avro.parse(source)
+    if isinstance(record, avro.Union) and all(
+        isinstance(each, avro.RecordType) for each in record.branches if not avro.is_null(each)
+    ):
+        raise UnstageableSchema(
+            "the writer schema is a union of records: with route=record_name each type gets its table",
+            next_step="set route=record_name for this topic",
+        )
     if not isinstance(record, avro.RecordType):
         raise UnstageableSchema(
             "the writer schema is not a record, and a table needs columns",

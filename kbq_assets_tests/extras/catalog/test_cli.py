@@ -188,6 +188,16 @@ def test_a_partition_time_that_the_schema_lacks_is_a_mistake(run: Shell, write: 
     assert "ordered_at" in result.stdout
 
 
+@pytest.mark.parametrize(("route", "exit_code"), [("{route: record_name}", 0), ("{table: orders}", 1)])
+def test_a_union_of_records_is_a_table_for_each(run: Shell, write: Write, route: str, exit_code: int) -> None:
+    write({f"{PLACE}/prod/topic.yaml": ENTRY + f"destination: {route}\n"})
+    union = [json.loads(order("id")), json.loads(order("id").replace("Order", "Refund"))]
+    write({f"{PLACE}/prod/schemas/value.avsc": json.dumps(union)})
+    result = run("catalog", "validate")
+    assert (result.exit_code, "route=record_name" in result.stdout) == (exit_code, exit_code == 1)
+    assert run("catalog", "show", "shop.sales.orders").exit_code in (0, 1)
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [

@@ -233,10 +233,8 @@ def test_rejects_say_why_where_and_which_schema() -> None:
 
 
 def test_a_position_in_a_translated_value_is_not_told() -> None:
-    encoder = window(Sinks(), {1: TEXT}, is_translated=True)
-    assert encoder.add(chunk_of(framed(b"\x02\xff"))).messages == [
-        "a string is not valid UTF-8 in field text"
-    ]
+    rejects = window(Sinks(), {1: TEXT}).add(chunk_of(framed(b"\x02\xff")), is_translated=True)
+    assert rejects.messages == ["a string is not valid UTF-8 in field text"]
 
 
 def test_a_null_value_with_a_null_key_is_no_tombstone() -> None:
