@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
 
     from kbq_assets.adapters.google.clients import GoogleClients, StorageClient
     from kbq_assets.core.catalog import CatalogFiles
+    from kbq_assets.core.extraction.units import Unit, UnitOutcome
     from kbq_assets.core.protocol.offsets import TopicPartition
     from kbq_assets.defs.translator import AssetTranslator
     from kbq_assets.extras.catalog.apply import CatalogCommands
@@ -239,7 +240,13 @@ class Parts:
         """Proposals, bad records and the clean-up."""
         from kbq_assets.pipelines.operate.operator import Operator
 
-        return Operator(self.deployment)
+        return Operator(self.deployment, self._read_again)
+
+    def _read_again(self, unit: Unit) -> UnitOutcome:
+        """Extract a committed unit again, in this process."""
+        from kbq_assets.worker.unit import extract_unit
+
+        return extract_unit(unit, self.adapters.worker(), again=True)
 
     @cached_property
     def orchestrator(self) -> Orchestrator:

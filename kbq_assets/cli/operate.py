@@ -141,6 +141,22 @@ def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> Non
 
 
 @click.command()
+@click.argument("file", metavar="FILE")
+@yes_option
+@pass_operator
+def restage(operator: Operator, file: str, yes: bool) -> None:
+    """Read the range of a staged file again from Kafka, and replace the file.
+
+    For a file that is gone or damaged (`missing_files`, `damaged_files`). FILE is the path that `kbq status` names. The
+    new file must have as many rows as the old one, or nothing changes. Then resume the table.
+
+    \b
+      kbq restage staging/1-4f0c9d21a7/shop.orders.v1.0.shop.orders.17.4200.avro
+    """
+    confirm([operator.restage(file)], yes=yes)
+
+
+@click.command()
 @click.option("--topic", required=True, help="The topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--at", type=click.Choice(["earliest", "latest"]), help="Where partitions start (earliest).")

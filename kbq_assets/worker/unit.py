@@ -112,16 +112,17 @@ def extract_unit(
     *,
     is_patient: bool = True,
     commits: _Commits | None = None,
+    again: bool = False,
 ) -> UnitOutcome:
-    """Read a unit, for at most ``seconds``. It raises no Exception: the outcome has the failure, and the windows
-    finished before it."""
+    """Read a unit, for at most ``seconds``; one that is committed only with ``again``. It raises no Exception: the
+    outcome has the failure, and the windows finished before it."""
     started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
     read = _Read()
     stop: Stop | None = None
     failure, is_unavailable = "", False
     try:
         commit = (commits or _Commits(ports.store)).find(unit)
-        if commit is None or _is_superseded(unit, commit):
+        if commit is None or (not again and _is_superseded(unit, commit)):
             return UnitOutcome(unit, superseded=True)
         read.schemas = PinnedSchemas(ports.registry, commit.schema_ids)
         ports = dataclasses.replace(ports, registry=read.schemas)

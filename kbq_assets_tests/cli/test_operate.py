@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -186,6 +187,62 @@ def test_a_lost_file_in_a_backlog_is_given_up_by_the_documented_commands(
     assert not any(path.startswith("backlog/") for path in world.objects())
     run.done("check")
     run.done("reconcile")
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+@pytest.mark.parametrize("place", ["commit", "backlog"])
+def test_a_file_is_read_again_by_the_documented_commands(
+    world: FakePlatform, run: Shell, harm: str, place: str
+) -> None:
+    for partition in (0, 1):
+        world.produce(3, partition=partition)
+    run.done("extract")
+    path = next(path for path in world.objects() if path.startswith("staging/"))
+    stored = world.store.objects.pop(path)
+    if harm == "damaged":
+        world.store.objects[path] = dataclasses.replace(stored, data=stored.data[:-1] + b"?")
+    assert path in run("load").output
+    if place == "backlog":
+        run.done("extract")
+    assert "[0, 3) again, for 3 rows" in run("restage", path, answer="n").output
+    assert run("load").exit_code != 0
+    run.done("restage", path, "--yes")
+    run.done("resume", "--table", "shop.orders", "--yes")
+    run.done("load")
+    rows = world.warehouse.rows(TableReference("shop", "orders"))
+    assert sorted((r.epoch, r.partition, r.offset) for r in rows) == [
+        (1, p, o) for p in (0, 1) for o in range(3)
+    ]
+    run.done("extract")
+    run.done("clean")
+    assert not any(path.startswith(("backlog/", "staging/")) for path in world.objects())
+    run.done("check")
+    run.done("reconcile")
+    assert f"neither commit nor backlog lists {path}" in run("restage", path, "--yes").output
+
+
+def test_a_range_that_kafka_no_longer_has_is_not_read_again(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    run.done("extract")
+    path = next(path for path in world.objects() if path.startswith("staging/"))
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 1)
+    result = run("restage", path, "--yes")
+    assert result.exit_code == 3
+    assert f"Kafka no longer has {TOPIC}[0] [0, 3): it has [1, 3)" in result.output
+    assert f"kbq reset --topic {TOPIC} --give-up-pending" in result.output
+
+
+def test_other_rows_than_the_files_replace_nothing(
+    world: FakePlatform, run: Shell, unchanged: Callable[[], bool]
+) -> None:
+    world.produce(3)
+    run.done("extract")
+    path = next(path for path in world.objects() if path.startswith("staging/"))
+    before = world.objects()
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=elsewhere\n")
+    result = run("restage", path, "--yes")
+    assert (result.exit_code, "the range has other rows now" in result.output) == (3, True)
+    assert world.objects() == before
 
 
 def test_a_reset_that_gives_nothing_up_keeps_the_backlog(world: FakePlatform, run: Shell) -> None:

@@ -27,6 +27,7 @@ class Chaos:
     reset_rate: float = 0.3
     park_rate: float = 0.3
     restart_rate: float = 0.0
+    restage_rate: float = 0.0
     produce: float = 3.0
     extract: float = 3.0
     load: float = 3.0
@@ -40,6 +41,7 @@ class Chaos:
     recreate: float = 0.03
     elect_leader: float = 0.1
     lose_placements: float = 0.0
+    lose_a_file: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -59,6 +61,10 @@ REPLAY = Recipe("rrrr35gpt", settings=Recipe().settings.with_options(
 FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")
 #: Half of the parkings are such that a load tries the table again by itself (core/extraction/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
+#: Staged files are deleted, and an operator lets files be read again, lost or not.
+RESTAGING = dataclasses.replace(
+    PARKING, restage_rate=0.5, lose_a_file=0.3, reset_rate=0.0, spoil_a_file=0.0, reject=0.0
+)
 
 
 class ScheduleFailed(AssertionError):
@@ -122,7 +128,7 @@ def _rage(world: World, chaos: Chaos) -> None:
     scheduler.fault_rate, scheduler.stall_rate = chaos.fault_rate, chaos.stall_rate
     world.job_error_rate = chaos.job_error_rate
     world.reset_rate, world.park_rate = chaos.reset_rate, chaos.park_rate
-    world.restart_rate = chaos.restart_rate
+    world.restart_rate, world.restage_rate = chaos.restart_rate, chaos.restage_rate
     events = _events(world, chaos)
     world.produce()
     for _ in range(chaos.steps):
@@ -155,6 +161,7 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.recreate, world.recreate),
         (chaos.elect_leader, world.elect_leader),
         (chaos.lose_placements, world.lose_placements),
+        (chaos.lose_a_file, world.lose_a_file),
     ]
 
 

@@ -28,6 +28,7 @@ from kbq_assets_tests.simulation.schedule import (
     FUTURE,
     REPLAY,
     REPLAYING,
+    RESTAGING,
     RESTARTING,
     ROUGH,
     ScheduleFailed,
@@ -108,6 +109,13 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
     for seed in range(VARIED_SCHEDULES):
         rows += len(run_schedule(seed, RESTARTING).warehouse.log)
     assert rows > 0
+
+
+def test_files_that_are_lost_and_read_again_keep_the_promises() -> None:
+    restaged = 0
+    for seed in range(VARIED_SCHEDULES):
+        restaged += run_schedule(seed, RESTAGING).restaged
+    assert restaged > 0
 
 
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:

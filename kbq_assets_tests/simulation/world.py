@@ -7,11 +7,12 @@ import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 from unittest.mock import patch
 
-from kbq_assets.core.errors import KbqError, Refused
+from kbq_assets.core.errors import KbqError, NotFound, Refused
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading import table_state
@@ -36,11 +37,12 @@ from kbq_assets.pipelines.operate.commands import (
     propose_resume,
     propose_resume_table,
 )
+from kbq_assets.pipelines.operate.restage import RestagePorts, propose_restage
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.wire.chunk import encode_long
-from kbq_assets.worker.unit import WorkerPorts
+from kbq_assets.worker.unit import WorkerPorts, extract_unit
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.faults import Call, Outcome
@@ -160,8 +162,8 @@ class World:
         self.recreated = False
         self.reset_rate = 0.0
         self.park_rate = 0.0
-        self.restart_rate = 0.0
-        self._attempts = 0
+        self.restart_rate = self.restage_rate = 0.0
+        self._attempts = self.restaged = 0
         self._produced = 0
         self.late_rows = Counter[TableReference]()
         self.too_early: list[str] = []
@@ -303,6 +305,16 @@ class World:
         for entry in list(self.store.list("placements/")):
             self.store.delete(entry.path)
 
+    def lose_a_file(self) -> None:
+        """Somebody deletes a staged file that waits."""
+        if waiting := self._waiting():
+            self.store.delete(self.random.choice(waiting).path)
+
+    def _waiting(self) -> list[StagedFile]:
+        """Files that commits and backlogs list."""
+        chunks = state.read_backlogs(self.store)
+        return [f for c in self.commits() for f in c.files] + [f for c in chunks for f in c.value.files]
+
     def lose_to_retention(self) -> None:
         """Delete the oldest records of a partition."""
         tp = TopicPartition(TOPIC, self.random.randrange(self.partitions))
@@ -375,6 +387,10 @@ class World:
         if self.random.random() < self.reset_rate:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
             return
+        if self.restage_rate and self.random.random() < self.restage_rate and (waiting := self._waiting()):
+            with suppress(Refused, NotFound):
+                self._restage(name, self.random.choice(waiting))
+            return
         if self.random.random() < self.park_rate:
             table = self.random.choice(self.tables)
             if self.restart_rate and self.random.random() < self.restart_rate:
@@ -389,6 +405,14 @@ class World:
             except Refused:
                 continue  # nothing of this kind to mend
 
+    def _restage(self, name: str, file: StagedFile) -> None:
+        store, kafka = self.store.view(name), self.kafka.view(name)
+        worker = WorkerPorts(store, kafka, self.registry, self.clock, self._attempt)
+        settings = {TOPIC: self.recipe.settings}
+        read_again = partial(extract_unit, ports=worker, again=True)
+        propose_restage(RestagePorts(store, kafka, read_again, lambda topics: settings), file.path).apply()
+        self.restaged += 1
+
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
         for table in self.tables:
             yield lambda t=table: propose_resume_table(store, t)  # type: ignore[misc, arg-type]
@@ -399,6 +423,10 @@ class World:
 
     def repair(self) -> None:
         """A patient operator mends what can be mended without losing more (not a reset)."""
+        for file in self._waiting() if self.restage_rate else ():
+            if file.path not in self.store.objects:
+                with suppress(Refused, NotFound):
+                    self._restage("operator", file)
         for propose in self._repairs(self.store.view("operator"), self.kafka.view("operator")):
             try:
                 propose().apply()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,8 +54,19 @@ class LoadBatch:
 
 
 def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
-    """Files beyond the table's marks. A file that both commit and backlog list (E7) counts once."""
-    return [f for f in {f.path: f for f in files}.values() if not state.is_loaded(f)]
+    """Files beyond the table's marks. A file that both commit and backlog list (E7) counts once, and so do a file and
+    the one that took its place (L12)."""
+    latest: dict[Hashable, StagedFile] = {}
+    for file in files:
+        known = latest.get(identity(file))
+        if known is None or known.restaged < file.restaged:
+            latest[identity(file)] = file
+    return [file for file in latest.values() if not state.is_loaded(file)]
+
+
+def identity(file: StagedFile) -> Hashable:
+    """The parts of a table's file's name by which marks know it: attempts of one range share them."""
+    return mark_key(file), file.table, file.name.first_offset
 
 
 def blocked_files(

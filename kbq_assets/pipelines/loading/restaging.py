@@ -110,7 +110,7 @@ def _copied(store: ObjectStore, file: StagedFile, schema: str, attempt: str) -> 
             for piece in reheaded(reader.buffered(), schema):
                 writer.write(piece)
             if why := damage(file, *reader.drain()):  # a copy's own checksum would hide it (L11)
-                raise StateError(why, next_step="restore the file from a backup")
+                raise StateError(why, next_step=f"kbq restage {file.path}")
     except BaseException:
         writer.abort()
         raise

@@ -15,6 +15,7 @@ from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.operate import bad_records, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 
@@ -23,6 +24,7 @@ class Operator:
     """Proposes changes of state, lists bad records, and deletes what nothing needs."""
 
     deployment: Deployment
+    read_again: ReadAgain
 
     def bootstrap(self, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0) -> Proposal:
         """Write the first commit of a topic."""
@@ -77,6 +79,13 @@ class Operator:
     def park_table(self, table: TableReference) -> Proposal:
         """Park a table."""
         return commands.propose_park_table(self.deployment.load_store, table)
+
+    def restage(self, path: str) -> Proposal:
+        """Read the range of a staged file again, and replace it."""
+        own = self.deployment
+        return propose_restage(
+            RestagePorts(own.store, own.offsets, self.read_again, own.sources.select), path
+        )
 
     def error_rows(self, query: ErrorQuery) -> list[ErrorRow]:
         """Bad records of all error tables, the newest first."""

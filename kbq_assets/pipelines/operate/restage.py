@@ -1,0 +1,200 @@
+"""Reads the range of one staged file again and replaces it in commit and backlog (PROTOCOL L12).
+
+For files that are gone or damaged while Kafka still has their records. Marks know a file by the parts of its name that
+the new one shares, so whichever of the two is loaded, the other is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from kbq_assets.core.errors import NotFound, Refused, Unavailable
+from kbq_assets.core.extraction.pruning import BacklogChunk
+from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
+from kbq_assets.core.loading.batches import identity
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import (
+    STAGING,
+    StagedFileName,
+    backlog_path,
+    commit_path,
+    shard_of,
+    table_state_path,
+)
+from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.loading.verification import StagedContents
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+#: Extracts a unit that is committed already, into a new attempt's folder.
+ReadAgain = Callable[[Unit], UnitOutcome]
+
+
+@dataclass(frozen=True)
+class RestagePorts:
+    """What restaging needs. ``settings`` returns the options of those topics that the source list selects."""
+
+    store: ObjectStore
+    offsets: OffsetReader
+    read_again: ReadAgain
+    settings: Callable[[list[str]], Mapping[str, TopicSettings]]
+
+
+def propose_restage(ports: RestagePorts, path: str) -> Proposal:
+    """Read a staged file's range again. Raises Refused if its rows may be loaded, or the broker has other records."""
+    restage = _Restage(ports, StagedFileName.parse(path[max(path.find(STAGING), 0) :]))
+    file = restage.find()
+    restage.check_table(file)
+    restage.check_broker(file)
+    found = StagedContents(ports.store, math.inf).unsound([file])
+    now = found.message if found else f"{file.path} is whole: nothing needs this"
+    lines = (
+        now,
+        f"reads {restage.range_of(file)} again, for {file.rows} rows of {file.table}, schema id {file.name.schema_id}",
+        f"then: kbq resume --table {file.table}, if it is parked",
+    )
+    return Proposal(f"restage {file.path}", lines, lambda: restage.apply(file))
+
+
+class _Restage:
+    def __init__(self, ports: RestagePorts, name: StagedFileName) -> None:
+        self._ports, self._name = ports, name
+        tp = name.topic_partition
+        self._commit_path = commit_path(tp.topic, shard_of(tp.partition))
+
+    @property
+    def _give_up(self) -> str:
+        topic = self._name.topic_partition.topic
+        return f"kbq reset --topic {topic} --give-up-pending begins a new epoch without it"
+
+    def find(self) -> StagedFile:
+        """The file as commit or backlog lists it. Raises NotFound."""
+        path = self._name.format()
+        commit = state.read(self._ports.store, Commit, self._commit_path).value
+        chunks = state.read_backlog(self._ports.store, self._name.table)
+        listed = [*commit.files, *(file for chunk in chunks for file in chunk.value.files)]
+        file = next((file for file in listed if file.path == path), None)
+        if file is None or path in commit.given_up:
+            raise NotFound(
+                f"neither commit nor backlog lists {path}",
+                next_step="kbq status names the files of parked tables; loaded files and those that a reset gave up "
+                "are not restaged",
+            )
+        partition = commit.partitions[self._name.topic_partition.partition]
+        if partition.since > self._name.epoch:
+            raise Refused(f"{path}: the partition was reset since", next_step=self._give_up)
+        return file
+
+    def check_table(self, file: StagedFile) -> None:
+        """Raise Refused unless the file is above its table's marks and in no load job in flight."""
+        found = state.find(self._ports.store, TableState, table_state_path(file.table))
+        table = found.value if found else TableState("")
+        if table.is_loaded(file):
+            raise Refused(
+                f"{file.path} is below the mark of {file.table}: its rows are loaded or in quarantine",
+                next_step="kbq errors list shows files in quarantine",
+            )
+        in_flight = table.in_flight
+        if in_flight and identity(file) in {
+            identity(f) for f in (*in_flight.files, *(q.file for q in in_flight.quarantined))
+        }:
+            raise Refused(
+                f"{file.path} is in load job {in_flight.job_id}",
+                next_step="kbq load ends the job first; if the table is parked, resume it before",
+            )
+
+    def check_broker(self, file: StagedFile) -> None:
+        """Raise Refused unless the broker has the range, of the same log."""
+        tp, range_ = self._name.topic_partition, self.range_of(file)
+        commit = state.read(self._ports.store, Commit, self._commit_path).value
+        offsets, topic = self._ports.offsets, self._ports.offsets.topics([tp.topic]).get(tp.topic)
+        if topic is None or topic.topic_id != commit.topic_id or offsets.cluster_id() != commit.cluster_id:
+            raise Refused(f"the broker no longer has the topic of {range_}", next_step=self._give_up)
+        broker = offsets.offsets([tp]).get(tp)
+        if (
+            broker is None
+            or not broker.earliest <= range_.from_offset <= range_.until_offset <= broker.latest
+        ):
+            has = f"[{broker.earliest}, {broker.latest})" if broker else "nothing"
+            raise Refused(f"Kafka no longer has {range_}: it has {has}", next_step=self._give_up)
+
+    def range_of(self, file: StagedFile) -> OffsetRange:
+        """The positions of the file's rows."""
+        return OffsetRange(self._name.topic_partition, self._name.first_offset, file.until)
+
+    def apply(self, file: StagedFile) -> None:
+        """Read, compare, and replace the file where it is listed."""
+        store = self._ports.store
+        new = self._read(file)
+        self.check_table(file)
+        replace = partial(_replaced, file, new)
+        changed = state.change(
+            store, Commit, self._commit_path, lambda commit: commits.map_files(commit, replace)
+        ).value
+        # The commit first: a file that moves to the backlog meanwhile is there by now (E7).
+        chunk = backlog_path(file.table, self._name.epoch, self._name.topic_partition, file.window)
+        try:
+            waiting = state.change(
+                store,
+                BacklogChunk,
+                chunk,
+                lambda c: dataclasses.replace(c, files=tuple(map(replace, c.files))),
+            ).value.files
+        except NotFound:
+            waiting = ()
+        if new.path not in {f.path for f in (*changed.files, *waiting)}:
+            raise Refused(f"{file.path} is no longer listed", next_step="kbq status; nothing was changed")
+        if StagedContents(store, math.inf).unsound([new]):
+            raise Unavailable(
+                f"a clean-up that ran meanwhile took {new.path} for an orphan (E6)",
+                next_step=f"kbq restage {new.path}",
+            )
+
+    def _read(self, file: StagedFile) -> StagedFile:
+        """The same rows in a new file. Raises Refused if the range has other rows now."""
+        topic = self._name.topic_partition.topic
+        settings = self._ports.settings([topic]).get(topic)
+        if settings is None:
+            raise Refused(f"the source list no longer selects {topic}", next_step="add it for this command")
+        outcome = self._extract(file, settings)
+        staged = [f for window in outcome.windows for f in window.files]
+        new = [f for f in staged if identity(f) == identity(file) and f.rows == file.rows]
+        self._ports.store.delete_many([f.path for f in staged if f not in new])
+        if outcome.failure:
+            raise Unavailable(f"{file.path}: {outcome.failure}", next_step="run the command again")
+        if len(new) != 1:
+            why = outcome.stop.message if outcome.stop else "the range has other rows now"
+            raise Refused(
+                f"{file.path} had {file.rows} rows; {why} (compaction, or other options of the topic)",
+                next_step=self._give_up,
+            )
+        return dataclasses.replace(
+            new[0], window=file.window, until=file.until, oldest_ms=file.oldest_ms, restaged=file.restaged + 1
+        )
+
+    def _extract(self, file: StagedFile, settings: TopicSettings) -> UnitOutcome:
+        """Extract the range, into one window. If it stops, an operator once accepted its bad records."""
+        records = dataclasses.replace(settings.records, error_share=1.0)
+        unit = Unit(
+            self.range_of(file),
+            self._name.epoch,
+            dataclasses.replace(settings, records=records),
+            limits=WindowLimits(2**62, 2**62, math.inf, 2**62),
+        )
+        outcome = self._ports.read_again(unit)
+        if outcome.stop is None:
+            return outcome
+        return self._ports.read_again(dataclasses.replace(unit, accept_errors_until=file.until))
+
+
+def _replaced(old: StagedFile, new: StagedFile, file: StagedFile) -> StagedFile:
+    return new if file.path == old.path else file
