@@ -54,7 +54,6 @@ class SchemaNames:
         records = settings.records
         self._registry = registry
         self._format = records.format
-        self._named = records.value_schema
         self._subject = records.value_schema or f"{topic}-value"
         self._frame: Callable[[bytes, bytes | None], _Framed] = {
             "header": self._by_header,
@@ -62,7 +61,9 @@ class SchemaNames:
             "none": self._declared,
         }[records.framing]
         self._prefixes: dict[tuple[bytes, bool], bytes | RejectedSchema] = {}
-        self._bare = b""
+        # A Protobuf message without a path is of the schema's first type.
+        path = b"\x00" if records.format == "protobuf" else b""
+        self._bare = framed(int(records.value_schema), path) if records.framing == "none" else b""
         self._own: dict[int, RegisteredSchema] = {}
         self._fingerprints: dict[bytes, bytes] | None = None
 
@@ -121,7 +122,8 @@ class SchemaNames:
 
     def _of_subject(self) -> dict[bytes, bytes]:
         found = {}
-        for schema_id in self._registry.versions(self._subject).values():
+        # Versions that differ in logical types alone have one fingerprint: the newest counts.
+        for _, schema_id in sorted(self._registry.versions(self._subject).items()):
             try:
                 tree = parse(load_schema(self._registry.schema(schema_id).schema))
             except UnstageableSchema:
@@ -130,16 +132,6 @@ class SchemaNames:
         return found
 
     def _declared(self, value: bytes, headers: bytes | None) -> _Framed:
-        if not self._bare:
-            subject, _, number = self._named.rpartition(":")
-            try:
-                known = self._registry.versions(subject) if subject else {int(number): int(number)}
-            except NotFound as error:
-                return RejectedSchema(Reason.UNKNOWN_SCHEMA, error.message)
-            if int(number) not in known:
-                return RejectedSchema(Reason.UNKNOWN_SCHEMA, f"{subject} has no version {number}")
-            # A Protobuf message without a path is of the schema's first type.
-            self._bare = framed(known[int(number)], b"\x00" if self._format == "protobuf" else b"")
         return self._bare, 0
 
     def _prefix(self, name: bytes, *, is_whole: bool) -> bytes | RejectedSchema:

@@ -177,8 +177,8 @@ class RecordOptions:
     value_schema: str = option(
         "",
         TEXT,
-        "the schema of `framing=none`: an id, or `subject:version`; for `framing=single_object` the subject with the "
-        "schemas of all fingerprints, `<topic>-value` by default",
+        "the schema of `framing=none`: its id; for `framing=single_object` the subject with the schemas of all "
+        "fingerprints, `<topic>-value` by default",
     )
     event_date: BusinessTime | None = option(
         "",

@@ -84,10 +84,10 @@ class TopicSettings:
                 f"framing={framing}: records of format={records.format} do not name a schema this way",
                 next_step=f"format={' or '.join(formats)}",
             )
-        if framing == "none" and not _SCHEMA_NAME.fullmatch(records.value_schema):
+        if framing == "none" and not _SCHEMA_ID.fullmatch(records.value_schema):
             raise ConfigurationError(
-                f"framing=none, and value_schema={records.value_schema} names no schema",
-                next_step="value_schema=<id>, or <subject>:<version>",
+                f"framing=none, and value_schema={records.value_schema} is no id of a schema",
+                next_step="value_schema=<the id in the registry>",
             )
 
     def _check_personal(self) -> None:
@@ -104,7 +104,7 @@ class TopicSettings:
             )
 
 
-_SCHEMA_NAME: Final = re.compile(r"(.+:)?[0-9]{1,9}")
+_SCHEMA_ID: Final = re.compile(r"[0-9]{1,9}")
 _PARTS: Final[Mapping[str, type]] = {
     "destination": DestinationOptions,
     "records": RecordOptions,
