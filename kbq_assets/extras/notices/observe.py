@@ -9,7 +9,7 @@ from typing import Final
 
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading.schema_changes import NEWS_MS
-from kbq_assets.core.observation.check_names import DATA_FRESH, LAG_SHORT, PARTITIONS_RUN, WARN
+from kbq_assets.core.observation.check_names import DATA_FRESH, LAG_SHORT, PARTITIONS_RUN, ROWS_MATCH, WARN
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.extras.notices import model
@@ -54,7 +54,8 @@ def observe(world: Observed, now_ms: int) -> Observation:
     # A stopped topic is behind, and its data is old: only the stop is reported.
     stopped = [result.subject for result in report.failures if result.check == PARTITIONS_RUN]
     unseen = _KEPT | {f"{kind}/{topic}" for topic in stopped for kind in (LAG_SHORT, DATA_FRESH)}
-    found = [c for c in map(_of_check, report.failures) if c.key not in unseen]
+    failures = (result for result in report.failures if not _is_quarantine(result))
+    found = [c for c in map(_of_check, failures) if c.key not in unseen]
     found += [*_quarantined(tables), *_of_tables(tables, now_ms)]
     if any(table.state == "failed" for table in tables):
         unseen |= {model.NEW_TABLE, model.NEW_COLUMNS}
@@ -88,6 +89,12 @@ def _of_check(result: CheckResult) -> Condition:
     return Condition(
         result.check, result.subject, result.message + blocked, result.severity, commands, size=size
     )
+
+
+def _is_quarantine(result: CheckResult) -> bool:
+    """Whether a check fails for quarantined files alone: they are a condition of their own."""
+    only = result.check == ROWS_MATCH and not (result.numbers["jobs"] or result.numbers["problems"])
+    return only and result.numbers["quarantined_files"] > 0
 
 
 def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:

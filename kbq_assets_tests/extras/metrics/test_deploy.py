@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kbq_assets.core.config.service import ServiceSettings
 from kbq_assets_tests.extras.metrics.http import site
 from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
 from kbq_assets_tests.fakes.platform import POISON, FakePlatform
@@ -82,6 +83,22 @@ def test_every_alert_says_what_to_do_and_is_tested() -> None:
         assert {each["alertname"] for each in case["alert_rule_test"]} == alerts
     assert all({"summary", "action"} == rule["annotations"].keys() for rule in RULES)
     assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
+
+
+@pytest.mark.parametrize("alert", ["KbqPartitionStopped", "KbqTableParked", "KbqStateUnreadable"])
+def test_a_stop_pages_within_five_minutes(alert: str) -> None:
+    [rule] = [rule for rule in RULES if rule["alert"] == alert]
+    scraping = yaml.safe_load((ALERTS.parent / "prometheus.yaml").read_text(encoding="utf-8"))["global"]
+    routing = yaml.safe_load((ALERTS.parent / "alertmanager.yaml").read_text(encoding="utf-8"))["route"]
+    [pages] = [route for route in routing["routes"] if 'severity="page"' in route["matchers"]]
+    waits = (rule["for"], scraping["scrape_interval"], scraping["evaluation_interval"], pages["group_wait"])
+    poll = ServiceSettings().look_seconds
+    assert rule["labels"]["severity"] == "page"
+    assert poll + sum(map(seconds, waits)) < 240
+
+
+def seconds(text: str) -> int:
+    return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
 
 
 def test_panels_have_places_of_their_own() -> None:
