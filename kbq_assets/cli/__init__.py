@@ -56,6 +56,7 @@ COMMANDS: Final[Commands] = {
         "bootstrap": Lazy("kbq_assets.cli.operate:bootstrap", "Write the first commit of a topic."),
         "resume": Lazy("kbq_assets.cli.operate:resume", "Resume a stopped partition or a parked table."),
         "park": Lazy("kbq_assets.cli.operate:park", "Park a table: its files wait until it is resumed."),
+        "adopt": Lazy("kbq_assets.cli.operate:adopt", "Feed a table that another staging area fed."),
         "accept-gap": Lazy(
             "kbq_assets.cli.operate:accept_gap", "Give up records that are lost or cannot be read."
         ),

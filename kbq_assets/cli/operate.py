@@ -1,4 +1,4 @@
-"""The operator's commands: bootstrap, resume, park, accept-gap, reset. Each shows its proposal and asks."""
+"""The operator's commands: bootstrap, resume, park, adopt, accept-gap, reset. Each shows its proposal and asks."""
 
 from __future__ import annotations
 
@@ -123,6 +123,18 @@ def park(operator: Operator, table: str, yes: bool) -> None:
     Its files wait in its backlog, so its topics are not delayed.
     """
     confirm([operator.park_table(TableReference.parse(table))], yes=yes)
+
+
+@click.command()
+@click.option("--table", "tables", required=True, multiple=True, metavar="DS.TABLE", help="The table.")
+@yes_option
+@pass_operator
+def adopt(operator: Operator, tables: tuple[str, ...], yes: bool) -> None:
+    """Feed a table from this staging area, though another one loaded its rows; or go on without a table that is gone.
+
+    If the staging area or the warehouse is only the wrong one, set KBQ_STAGING, KBQ_WAREHOUSE or KBQ_HOME back.
+    """
+    confirm([operator.adopt_table(TableReference.parse(table)) for table in tables], yes=yes)
 
 
 @click.command(name="accept-gap")

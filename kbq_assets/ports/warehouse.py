@@ -162,7 +162,7 @@ class Warehouse(Protocol):
         """A table's columns, None if it does not exist."""
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        """A table with its descriptions and labels, None if it does not exist."""
+        """A table with its descriptions, labels and number of rows, None if it does not exist. One read of metadata."""
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         """Create a table, and its dataset; an existing one stays as it is. Raises Unavailable, and ConfigurationError

@@ -412,11 +412,13 @@ class WarehouseContract:
             warehouse.update_columns(TABLE, (*columns[:-1], *silent), said)
             after = (*columns[:-1], replace(home, fields=(inner, zip_code)))
             labels = {"kbq": "v1", "owner": "shop", "domain": "sales"}
-            assert warehouse.find_table(TABLE) == StoredTable(after, "Orders, as they come.", labels)
+            assert warehouse.find_table(TABLE) == StoredTable(after, "Orders, as they come.", labels, 1)
         warehouse.update_columns(TABLE, after)
-        assert warehouse.find_table(TABLE) == StoredTable(after, "Orders, as they come.", labels)
         uri = stage("b.avro", avro_file(records([1])))
         assert self.run(warehouse, load_job("j2", uri)).error is None
+        warehouse.update_columns(TABLE, (), TableNotes(labels={"kbq_staging": "a-1"}))
+        labels["kbq_staging"] = "a-1"
+        assert warehouse.find_table(TABLE) == StoredTable(after, "Orders, as they come.", labels, 2)
 
     def test_nested_fields_are_added_as_planned(self, warehouse: Warehouse, stage: Stage) -> None:
         def nested(*names: str) -> Any:

@@ -235,7 +235,7 @@ class FakeWarehouse:
     def find_table(self, table: TableReference) -> StoredTable | None:
         if (found := self.stored.get(table)) is None:
             return None
-        return StoredTable(found.columns, found.description, dict(found.labels))
+        return StoredTable(found.columns, found.description, dict(found.labels), len(found.rows))
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         if table not in self.stored:

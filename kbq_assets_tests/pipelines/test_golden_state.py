@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from kbq_assets.core.loading.origins import LABEL
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.pipelines.operate.commands import propose_resume_table
@@ -19,6 +20,8 @@ def restored() -> Bench:
     """A world whose warehouse holds what the last release loaded, with that release's staging area."""
     bench = Bench(partitions=2)
     golden_state.first_loads(bench)
+    for table in bench.warehouse.stored.values():
+        table.labels.clear()  # the last release set no id
     golden_state.last_records(bench)
     bench.store.objects.clear()
     for file in sorted(path for path in FORMAT_1.rglob("*") if path.is_file()):
@@ -43,6 +46,8 @@ def test_the_state_of_the_last_release_is_continued_without_loss_or_doubling() -
     assert sorted(bench.offsets(A)) == [0, 0, 1, 3, 4, 5, 6]
     assert sorted(bench.offsets(B)) == [1, 2, 2, 3]
     assert bench.warehouse.duplicates() == {}
+    own = state.table_registry(bench.store).staging_id
+    assert bench.warehouse.stored[A].labels[LABEL] == own
     bench.extract()  # prunes the commit
     assert formats(bench) == {
         "commits/_topics.json": 1,  # nothing new to note

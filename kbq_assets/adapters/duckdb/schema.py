@@ -77,9 +77,11 @@ def columns(connection: duckdb.DuckDBPyConnection, table: TableReference) -> tup
 
 
 def find(connection: duckdb.DuckDBPyConnection, table: TableReference) -> StoredTable | None:
-    """A table with its descriptions and labels, None if it does not exist."""
-    found = columns(connection, table)
-    return None if found is None else StoredTable(found, *notes_of(connection, table))
+    """A table with its descriptions, labels and number of rows, None if it does not exist."""
+    if (found := columns(connection, table)) is None:
+        return None
+    [(rows,)] = connection.execute(f"SELECT count(*) FROM {name_of(connection, table)}").fetchall()
+    return StoredTable(found, *notes_of(connection, table), rows)
 
 
 def create(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:

@@ -64,6 +64,7 @@ class StoredTable:
     columns: tuple[Column, ...]
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 0
 
 
 def noted(columns: Iterable[Column], staged: Iterable[Column], notes: TableNotes) -> tuple[Column, ...]:

@@ -103,6 +103,10 @@ class TableState(codec.Stored):
     changing: SchemaChange | None = None
     #: recent changes of the table
     changes: tuple[SchemaChange, ...] = ()
+    #: whether the table was given its staging area's id (core/loading/origins.py)
+    labelled: bool = False
+    #: rows that were lost with a table that is gone, and that an operator gave up
+    given_up_rows: int = 0
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
@@ -129,6 +133,15 @@ class TableRegistry(codec.Stored):
 
     active: Mapping[str, str] = field(default_factory=dict)
     creating: Mapping[str, str] = field(default_factory=dict)
+    #: the staging area's id, "" if an older version wrote this; use `staging_id`
+    staging: str = ""
+
+    @property
+    def staging_id(self) -> str:
+        """The staging area's id: the uuid of its first table; "" before there is one (L12)."""
+        return self.staging or next(
+            (uuid for _, uuid in sorted({**self.active, **self.creating}.items())), ""
+        )
 
     @property
     def tables(self) -> list[TableReference]:
@@ -139,7 +152,8 @@ class TableRegistry(codec.Stored):
         """Note that a table's state is about to be created."""
         if str(table) in self.active or str(table) in self.creating:
             return self
-        return dataclasses.replace(self, creating={**self.creating, str(table): uuid})
+        creating = {**self.creating, str(table): uuid}
+        return dataclasses.replace(self, creating=creating, staging=self.staging_id or uuid)
 
     def activate(self, table: TableReference) -> TableRegistry:
         """Note that a table's state exists. From now on a missing object is an error."""
@@ -271,6 +285,11 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
         accepted_mismatches=max(state.accepted_mismatches, mismatches),
         accepted_quarantined=max(state.accepted_quarantined, quarantined),
     )
+
+
+def give_up_rows(state: TableState) -> TableState:
+    """Go on without the rows of a table that is gone (L12)."""
+    return dataclasses.replace(unpark(state), given_up_rows=sum(state.rows.values()))
 
 
 def unpark(state: TableState) -> TableState:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadBatch, blocked_files, plan_batch
+from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
 from kbq_assets.core.loading.table_notes import StoredTable, needs_notes, noted
 from kbq_assets.core.loading.table_state import TableState
@@ -19,6 +21,7 @@ from kbq_assets.core.loading.tables import (
     columns_of,
 )
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TABLES
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
@@ -37,9 +40,9 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
         return _end_without_batch(run, view, current, files)
     if (wait := run.quota_wait(current.value)) is not None:
         return wait
-    if (prepared := _prepare_table(run, current, batch)) is not None:
+    if (prepared := _prepare_table(run, view, current, batch)) is not None:
         ready, batch = prepared
-        settled = _settled(run, ready.value)
+        settled = replace(_settled(run, ready.value), labelled=True)
         submitted = table_state.begin_job(settled, batch.files, warehouse.project, warehouse.location)
         run.swap(ready, run.count_job(submitted))
     return CONTINUE
@@ -64,14 +67,16 @@ def _settled(run: TableRun, current: TableState) -> TableState:
 
 
 def _prepare_table(
-    run: TableRun, current: Versioned[TableState], batch: LoadBatch
+    run: TableRun, view: LoadView, current: Versioned[TableState], batch: LoadBatch
 ) -> tuple[Versioned[TableState], LoadBatch] | None:
     """Create or alter the table for a batch, after a note of that in its state.
 
     Returns the state with the note, and the batch as the table takes it; None if the table was parked for contradicting
-    schemas or damaged files, or another loader was faster.
+    schemas, damaged files, or rows that are not of this staging area (L12); or another loader was faster.
     """
-    stored = run.ports.warehouse.find_table(run.table)
+    stored, staging_id = run.ports.warehouse.find_table(run.table), view.registry.staging_id
+    if _is_parked(run, current, stored, staging_id):
+        return None
     try:
         fitted = _fit(run, batch, stored)
     except IncompatibleColumn as error:
@@ -86,9 +91,24 @@ def _prepare_table(
     with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
     if with_note is None:
         return None
-    columns, options = columns_of(fitted.schema), run.table_options(batch.files)
-    run.columns = _change(run, fitted.change, stored, columns, options)
+    options = with_label(run.table_options(batch.files), staging_id)
+    run.columns = _change(run, fitted.change, stored, columns_of(fitted.schema), options)
+    if stored is None:
+        # Another staging area may have created the table first.
+        stored = run.ports.warehouse.find_table(run.table)
+        if _is_parked(run, with_note, stored, staging_id):
+            return None
     return with_note, fitted.batch
+
+
+def _is_parked(
+    run: TableRun, current: Versioned[TableState], stored: StoredTable | None, staging_id: str
+) -> bool:
+    """Park a table that another staging area feeds, or that is gone (L12)."""
+    found = doubt(current.value, stored, staging_id, run.ports.store.uri(TABLES))
+    if found is not None:
+        run.park(current, *found)
+    return found is not None
 
 
 def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None) -> Fit:

@@ -14,6 +14,7 @@ from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.loading.batches import pending_files
+from kbq_assets.core.loading.origins import way_back
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
@@ -159,7 +160,7 @@ def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked
     why = f"it is parked: {parked.reason}: {parked.error}"
-    return checks.failed(TABLES_LOAD, str(table), (why,), (f"kbq resume --table {table}",))
+    return checks.failed(TABLES_LOAD, str(table), (why,), way_back(table, parked.reason))
 
 
 def _missing_rows(

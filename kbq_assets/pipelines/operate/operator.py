@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.run_log import RunLog
-from kbq_assets.pipelines.operate import bad_records, commands
+from kbq_assets.pipelines.operate import adopt, bad_records, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
@@ -75,6 +75,10 @@ class Operator:
     def resume_table(self, table: TableReference) -> Proposal:
         """Resume a parked table, or acknowledge its missing rows."""
         return commands.propose_resume_table(self.deployment.load_store, table)
+
+    def adopt_table(self, table: TableReference) -> Proposal:
+        """Feed a table from this staging area, or go on without one that is gone."""
+        return adopt.propose(self.deployment.load_store, self.deployment.warehouse, table)
 
     def park_table(self, table: TableReference) -> Proposal:
         """Park a table."""

@@ -9,6 +9,7 @@ import pytest
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
@@ -259,7 +260,10 @@ def test_a_table_is_created_with_the_options_of_its_topics_and_jobs_carry_their_
 
     bench.load(options=options)
     labels = {"table": "A", "topics": TOPIC}
-    assert bench.warehouse.stored[A].options == TableOptions(cluster_by=("x",), labels=labels)
+    own = state.table_registry(bench.store).staging_id
+    assert bench.warehouse.stored[A].options == TableOptions(
+        cluster_by=("x",), labels=labels, notes=TableNotes(labels={"kbq_staging": own})
+    )
     assert next(dict(job.load.labels) for job in bench.warehouse.jobs.values() if job.load) == labels
 
 

@@ -1,0 +1,78 @@
+"""Which staging area feeds a table (PROTOCOL L12).
+
+A table carries the id of the staging area whose state counts its rows. Another staging area would load rows that the
+table has, and a state whose table is gone would go on without them. Both stop. Only an operator decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import TableOptions
+from kbq_assets.core.protocol.names import TableReference
+
+#: The table's label with the id of its staging area.
+LABEL: Final = "kbq_staging"
+#: Reasons why a table is parked.
+FOREIGN_ROWS, TABLE_GONE = "foreign_rows", "table_gone"
+_POSITION: Final = "_kafka_offset"
+
+
+class Doubt(NamedTuple):
+    """Why a staging area must not load into a table: the reason to park it, and the text."""
+
+    reason: str
+    text: str
+
+
+def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place: str) -> Doubt | None:
+    """Why a load must not go on; None if the table and its state belong together.
+
+    ``place`` is the staging area's address. Tables that an older version loaded carry no id: this staging area's marks
+    prove that it fed them.
+    """
+    rows = sum(state.rows.values()) - state.given_up_rows
+    if stored is None:
+        return _gone("does not exist", rows) if rows > 0 else None
+    named = stored.labels.get(LABEL, "")
+    if named == staging_id:
+        return None
+    if not stored.rows:
+        return (
+            _gone("is empty and was created anew", rows) if rows > 0 and (named or state.labelled) else None
+        )
+    if not any(column.name.lower() == _POSITION for column in stored.columns) or (state.marks and not named):
+        return None
+    loader = f"the staging area {named}" if named else "no staging area that it names"
+    return Doubt(
+        FOREIGN_ROWS,
+        f"its {stored.rows:,} rows come from {loader}, and not from {place} ({staging_id}): a load could double them."
+        " Set KBQ_STAGING (or KBQ_HOME) back to the staging area that fed it. Or feed it from here: kbq adopt",
+    )
+
+
+def _gone(what: str, rows: int) -> Doubt:
+    return Doubt(
+        TABLE_GONE,
+        f"it {what}, but {rows:,} rows were loaded into it. Set KBQ_WAREHOUSE (or KBQ_HOME) back, or restore the"
+        " warehouse; then kbq resume. Or go on without these rows: kbq adopt",
+    )
+
+
+def with_label(options: TableOptions, staging_id: str) -> TableOptions:
+    """A table's options with the id of its staging area."""
+    return replace(options, notes=labelled(options.notes, staging_id))
+
+
+def labelled(notes: TableNotes, staging_id: str) -> TableNotes:
+    """A table's notes with the id of its staging area."""
+    return replace(notes, labels={**notes.labels, LABEL: staging_id})
+
+
+def way_back(table: TableReference, reason: str) -> tuple[str, ...]:
+    """The commands that resume a parked table."""
+    resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
+    return {FOREIGN_ROWS: (adopt,), TABLE_GONE: (resume, adopt)}.get(reason, (resume,))

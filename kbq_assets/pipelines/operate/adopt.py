@@ -1,0 +1,47 @@
+"""`kbq adopt`: a table whose rows are not this staging area's, or that is gone (PROTOCOL L12)."""
+
+from __future__ import annotations
+
+from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.loading import origins, table_state
+from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import Warehouse
+
+
+def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> Proposal:
+    """Feed a table from this staging area from now on, or go on without one that is gone (L12)."""
+    path, staging_id = table_state_path(table), state.table_registry(store).staging_id
+    current = state.find(store, TableState, path)
+    if current is None:
+        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
+    found = origins.doubt(current.value, warehouse.find_table(table), staging_id, store.uri(TABLES))
+    if found is None:
+        raise Refused(f"table {table} belongs to this staging area", next_step=f"kbq resume --table {table}")
+    if found.reason == origins.TABLE_GONE:
+        topics = sorted({key.partition("/")[0] for key in current.value.rows})
+        lines = (
+            found.text,
+            "later records go into a new table; the lost rows stay counted as loaded",
+            *(f"to load again what Kafka still has: kbq reset --topic {topic}" for topic in topics),
+        )
+
+        def give_up() -> None:
+            state.change(store, TableState, path, table_state.give_up_rows)
+
+        return Proposal(f"go on without the lost rows of table {table}", lines, give_up)
+
+    def adopt() -> None:
+        warehouse.update_columns(table, (), origins.labelled(TableNotes(), staging_id))
+        state.change(store, TableState, path, table_state.unpark)
+
+    lines = (
+        found.text,
+        "records that the table has and that this staging area staged become visible twice",
+        "the staging area that fed the table stops when it loads again",
+    )
+    return Proposal(f"feed table {table} from this staging area", lines, adopt)
