@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ from kbq_assets.core.protocol.commits import (
     Window,
     publish,
 )
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.core.protocol.totals import Histogram
@@ -119,6 +121,23 @@ def test_transitions_keep_fields_of_a_newer_version() -> None:
     assert JobCounts(extra=unknown).add(5).extra == unknown
     registry = TopicRegistry({"t": TopicEntry((), (0,), extra=unknown)})
     assert registry.activate("t", 0).topics["t"].extra == unknown
+
+
+def _parts(annotation: Any, seen: set[Any]) -> set[Any]:
+    """The dataclasses that a type consists of."""
+    if dataclasses.is_dataclass(annotation) and annotation not in seen:
+        seen.add(annotation)
+        for hint in typing.get_type_hints(annotation).values():
+            _parts(hint, seen)
+    for inner in typing.get_args(annotation):
+        _parts(inner, seen)
+    return seen
+
+
+@pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
+def test_every_part_of_a_state_object_keeps_unknown_fields(value: object) -> None:
+    parts = _parts(type(value), set()) - {TableReference}
+    assert [part for part in parts if not issubclass(part, codec.Stored)] == []
 
 
 def test_a_type_that_would_lose_unknown_fields_is_refused() -> None:
