@@ -338,6 +338,30 @@ def held(world: FakePlatform, run: Shell) -> None:
     run.done("park", "--table", "shop.orders", "--yes")
 
 
+def fresh_staging(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.saved = dict(world.store.objects)  # type: ignore[attr-defined]
+    world.store.objects.clear()
+    run.done("extract")
+    run("load")
+
+
+def staging_set_back(world: FakePlatform) -> None:
+    world.store.objects = dict(world.saved)  # type: ignore[attr-defined]
+
+
+def without_table(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.saved = world.warehouse.stored.pop(ORDERS)  # type: ignore[attr-defined]
+    world.produce(1)
+    run.done("extract")
+    run("load")
+
+
+def restore_table(world: FakePlatform) -> None:
+    world.warehouse.stored[ORDERS] = world.saved  # type: ignore[attr-defined]
+
+
 TABLES = [
     State(
         ParkReason.INCOMPATIBLE_SCHEMA,
@@ -361,6 +385,8 @@ TABLES = [
     ),
     State(ParkReason.FOREIGN_JOB, foreign_job, (("resume --table shop.orders",),)),
     State(ParkReason.OLD_FLIGHT, old_flight, (("resume --table shop.orders",),)),
+    State(ParkReason.FOREIGN_ROWS, fresh_staging, ((staging_set_back,),)),
+    State(ParkReason.TABLE_GONE, without_table, ((restore_table, "resume --table shop.orders"),)),
     State(ParkReason.OPERATOR, held, (("resume --table shop.orders",),)),
 ]
 

@@ -13,18 +13,17 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.waits import ParkReason
 
 #: The table's label with the id of its staging area.
 LABEL: Final = "kbq_staging"
-#: Reasons why a table is parked.
-FOREIGN_ROWS, TABLE_GONE = "foreign_rows", "table_gone"
 _POSITION: Final = "_kafka_offset"
 
 
 class Doubt(NamedTuple):
     """Why a staging area must not load into a table: the reason to park it, and the text."""
 
-    reason: str
+    reason: ParkReason
     text: str
 
 
@@ -48,7 +47,7 @@ def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place:
         return None
     loader = f"the staging area {named}" if named else "no staging area that it names"
     return Doubt(
-        FOREIGN_ROWS,
+        ParkReason.FOREIGN_ROWS,
         f"its {stored.rows:,} rows come from {loader}, and not from {place} ({staging_id}): a load could double them."
         " Set KBQ_STAGING (or KBQ_HOME) back to the staging area that fed it. Or feed it from here: kbq adopt",
     )
@@ -56,7 +55,7 @@ def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place:
 
 def _gone(what: str, rows: int) -> Doubt:
     return Doubt(
-        TABLE_GONE,
+        ParkReason.TABLE_GONE,
         f"it {what}, but {rows:,} rows were loaded into it. Set KBQ_WAREHOUSE (or KBQ_HOME) back, or restore the"
         " warehouse; then kbq resume. Or go on without these rows: kbq adopt",
     )
@@ -75,4 +74,6 @@ def labelled(notes: TableNotes, staging_id: str) -> TableNotes:
 def way_back(table: TableReference, reason: str) -> tuple[str, ...]:
     """The commands that resume a parked table."""
     resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
-    return {FOREIGN_ROWS: (adopt,), TABLE_GONE: (resume, adopt)}.get(reason, (resume,))
+    if reason == ParkReason.FOREIGN_ROWS:
+        return (adopt,)
+    return (resume, adopt) if reason == ParkReason.TABLE_GONE else (resume,)

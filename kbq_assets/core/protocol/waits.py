@@ -36,7 +36,7 @@ class StopReason(StrEnum):
 
 
 class ParkReason(StrEnum):
-    """Why nothing is loaded into a table (PROTOCOL L3, L5)."""
+    """Why nothing is loaded into a table (PROTOCOL L3, L5, L12)."""
 
     INCOMPATIBLE_SCHEMA = "incompatible_schema"
     LOAD_FAILED = "load_failed"
@@ -44,6 +44,8 @@ class ParkReason(StrEnum):
     DAMAGED_FILES = "damaged_files"
     FOREIGN_JOB = "foreign_job"
     OLD_FLIGHT = "old_flight"
+    FOREIGN_ROWS = "foreign_rows"
+    TABLE_GONE = "table_gone"
     OPERATOR = "operator"
 
 

@@ -7,6 +7,7 @@ from kbq_assets.core.loading import origins, table_state
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
@@ -22,7 +23,7 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
     found = origins.doubt(current.value, warehouse.find_table(table), staging_id, store.uri(TABLES))
     if found is None:
         raise Refused(f"table {table} belongs to this staging area", next_step=f"kbq resume --table {table}")
-    if found.reason == origins.TABLE_GONE:
+    if found.reason == ParkReason.TABLE_GONE:
         topics = sorted({key.partition("/")[0] for key in current.value.rows})
         lines = (
             found.text,
