@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from typing import Any
 
@@ -48,6 +49,12 @@ def test_messages_are_rows_with_their_business_time() -> None:
     assert (second["id"], str(second["event_date"])) == (0, "1970-01-02")
     bench.load()
     assert bench.reconcile().accounted
+
+
+def test_a_registry_may_hold_serialized_descriptors() -> None:
+    text = base64.b64encode(order().DESCRIPTOR.file.serialized_pb).decode()
+    bench = bench_of(PREFIX + TO_ORDER + order(id=5).SerializeToString(), schema=text)
+    assert [row["id"] for row in rows(bench)] == [5]
 
 
 def test_the_first_type_of_a_schema_has_its_id_and_others_one_that_stays() -> None:
