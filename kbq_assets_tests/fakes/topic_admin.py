@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import AddPartitions, Change, CreateTopic, LiveTopic
-from kbq_assets.core.errors import Refused
+from kbq_assets.core.errors import Refused, Unavailable
 from kbq_assets.ports.registry import LatestSchema
 
 
@@ -57,6 +57,8 @@ class FakeSubjects:
     def __init__(self) -> None:
         self.versions: dict[str, list[tuple[str, str]]] = {}
         self._ids: dict[str, int] = {}
+        #: Subjects about which the registry answers with an error.
+        self.broken: set[str] = set()
 
     def subjects(self) -> Mapping[str, LatestSchema]:
         return {
@@ -64,6 +66,7 @@ class FakeSubjects:
         }
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
+        self._answers(subject)
         if subject not in self.versions:
             return ()
         known, kind = self.versions[subject][-1]
@@ -75,8 +78,13 @@ class FakeSubjects:
         ]
 
     def is_registered(self, subject: str, schema: str, schema_type: str) -> bool:
+        self._answers(subject)
         known = [text for text, kind in self.versions.get(subject, ()) if kind == schema_type]
         return any(_fields(text, schema_type) == _fields(schema, schema_type) for text in known)
+
+    def _answers(self, subject: str) -> None:
+        if subject in self.broken:
+            raise Unavailable(f"subject {subject}: HTTP 500", next_step="check the registry's log")
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
         if self.incompatibilities(subject, schema, schema_type):

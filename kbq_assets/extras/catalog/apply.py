@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.catalog.access import plan_access
 from kbq_assets.core.catalog.changes import Change, Difference, plan_changes
 from kbq_assets.core.catalog.starter import Draft, KnownSchemas, draft_entries
+from kbq_assets.core.errors import Unavailable
 from kbq_assets.pipelines.catalog.reader import (
     CatalogReader,
     SchemaFile,
-    check_compatibility,
     environment,
     judged,
     refuse_mistakes,
@@ -25,6 +26,9 @@ from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.ports.registry import LatestSchema, SubjectRegistry
 from kbq_assets.ports.topics import TopicAdmin
 
+#: So many subjects without an answer, and none with one, mean that the registry is away.
+PATIENCE = 3
+Found = TypeVar("Found")
 _ENCODINGS = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 
 
@@ -40,11 +44,13 @@ class Registration:
 
 @dataclass(frozen=True)
 class CatalogPlan:
-    """The steps of `kbq catalog apply`, in order, and what is left to people."""
+    """The steps of `kbq catalog apply`, in order, what is left to people, and the subjects that the registry could not
+    compare."""
 
     changes: tuple[Change, ...]
     registrations: tuple[Registration, ...]
     differences: tuple[Difference, ...]
+    unknown: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,14 @@ class CatalogCommands:
 
     def incompatible_schemas(self, env: str = "") -> list[CatalogProblem]:
         """Schemas that the registry would refuse. Raises Unavailable."""
-        return list(check_compatibility(self.entries(env), self.reader.files(), self.open_subjects()))
+        files, subjects = self.reader.files(), self.open_subjects()
+        schemas = [schema for entry in self.entries(env) for schema in schema_files(entry, files)]
+        found, unknown = _of_each(schemas, lambda schema: judged(schema, subjects))
+        of_unknown = (
+            CatalogProblem(schema.path, 1, "", f"subject {schema.subject} was not compared: {error.message}")
+            for schema, error in unknown
+        )
+        return [*found, *of_unknown]
 
     def plan(self, env: str = "") -> CatalogPlan:
         """The changes that make broker and registry match the catalog; changes nothing. Raises ConfigurationError
@@ -95,10 +108,10 @@ class CatalogCommands:
             changes += allows
             differences += [Difference(refusal.topic, refusal.message) for refusal in refusals]
         wanted = [schema for entry in entries for schema in schema_files(entry, files)]
-        missing = [s for s in wanted if not subjects.is_registered(s.subject, s.text, s.schema_type)]
-        if refused := [p for s in missing for p in judged(s, subjects)]:
+        missing, refused, unknown = _compared(wanted, subjects)
+        if refused:
             refuse_problems("the registry would refuse schemas", refused, "kbq catalog validate --registry")
-        return CatalogPlan(tuple(changes), tuple(map(Registration, missing)), tuple(differences))
+        return CatalogPlan(tuple(changes), tuple(map(Registration, missing)), tuple(differences), unknown)
 
     def proposals(self, planned: CatalogPlan) -> list[Proposal]:
         """A plan's steps, ready to run: topics first, then their ACLs, then schemas."""
@@ -118,6 +131,39 @@ class CatalogCommands:
         subjects = self.open_subjects().subjects()
         known = {topic: _known(topic, subjects) for topic in wanted if f"{topic}-value" in subjects}
         return draft_entries(wanted, known, company, domain, env)
+
+
+def _compared(
+    wanted: Iterable[SchemaFile], subjects: SubjectRegistry
+) -> tuple[list[SchemaFile], list[CatalogProblem], tuple[Difference, ...]]:
+    """Schemas to register, why the registry would refuse some, and subjects that it could not compare."""
+
+    def compare(schema: SchemaFile) -> Iterable[tuple[SchemaFile, list[CatalogProblem]]]:
+        if not subjects.is_registered(schema.subject, schema.text, schema.schema_type):
+            yield schema, list(judged(schema, subjects))
+
+    found, failed = _of_each(wanted, compare)
+    unknown = tuple(Difference(schema.subject, f"not compared: {error.message}") for schema, error in failed)
+    return [s for s, _ in found], [problem for _, problems in found for problem in problems], unknown
+
+
+def _of_each(
+    schemas: Iterable[SchemaFile], ask: Callable[[SchemaFile], Iterable[Found]]
+) -> tuple[list[Found], list[tuple[SchemaFile, Unavailable]]]:
+    """Answers about schemas, and those about which the registry gave none. Raises Unavailable if it answers about none
+    of the first ones: then it is away."""
+    found: list[Found] = []
+    failed: list[tuple[SchemaFile, Unavailable]] = []
+    answers = 0
+    for schema in schemas:
+        try:
+            found.extend(ask(schema))
+            answers += 1
+        except Unavailable as error:
+            failed.append((schema, error))
+            if not answers and len(failed) == PATIENCE:
+                raise
+    return found, failed
 
 
 def _known(topic: str, subjects: Mapping[str, LatestSchema]) -> KnownSchemas:

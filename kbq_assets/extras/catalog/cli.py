@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbq_assets.cli.context import (
+    ExitCode,
     Part,
     confirm,
     json_option,
@@ -25,7 +26,7 @@ from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from kbq_assets.extras.catalog.apply import CatalogCommands
+    from kbq_assets.extras.catalog.apply import CatalogCommands, CatalogPlan
     from kbq_assets.extras.catalog.site import SiteTopic
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.observation.observer import Observer
@@ -121,20 +122,22 @@ def show(
 @json_option
 @pass_commands
 def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
-    """Compare the catalog with the broker and the registry; exit with 1 if `kbq catalog apply` would change them."""
+    """Compare the catalog with the broker and the registry; exit with 1 if `kbq catalog apply` would change them, with
+    75 if the registry could not compare a subject."""
     planned = commands.plan(env)
     lines = [str(change) for change in planned.changes] + [str(each) for each in planned.registrations]
     others = [str(difference) for difference in planned.differences]
     if as_json:
-        echo_json({"changes": lines, "differences": others})
+        echo_json({"changes": lines, "differences": others, "unknown": list(map(str, planned.unknown))})
     else:
         for line in lines:
             click.echo(f"to do: {line}")
         for line in others:
             click.echo(f"by hand: {line}")
-        if not lines and not others:
+        _show_unknown(planned)
+        if not lines and not others and not planned.unknown:
             click.echo("the broker is as the catalogue says")
-    sys.exit(1 if lines else 0)
+    sys.exit(1 if lines else _code(planned))
 
 
 @catalog.command()
@@ -150,11 +153,22 @@ def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
     planned = commands.plan(env)
     for difference in planned.differences:
         click.echo(f"by hand: {difference}")
+    _show_unknown(planned)
     proposals = commands.proposals(planned)
-    if not proposals:
+    if proposals:
+        confirm(proposals, yes=yes)
+    elif not planned.unknown:
         click.echo("the broker is as the catalogue says")
-        return
-    confirm(proposals, yes=yes)
+    sys.exit(_code(planned))
+
+
+def _show_unknown(planned: CatalogPlan) -> None:
+    for subject in planned.unknown:
+        click.echo(f"unknown: {subject}")
+
+
+def _code(planned: CatalogPlan) -> int:
+    return ExitCode.TRY_AGAIN if planned.unknown else ExitCode.DONE
 
 
 @catalog.command()

@@ -144,15 +144,6 @@ def schema_files(entry: CatalogEntry, files: CatalogFiles) -> list[SchemaFile]:
     return found
 
 
-def check_compatibility(
-    entries: Iterable[CatalogEntry], files: CatalogFiles, registry: SubjectRegistry
-) -> Iterator[CatalogProblem]:
-    """Schemas that the registry would refuse by its compatibility rules. Raises Unavailable."""
-    for entry in entries:
-        for schema in schema_files(entry, files):
-            yield from judged(schema, registry)
-
-
 def judged(schema: SchemaFile, registry: SubjectRegistry) -> Iterator[CatalogProblem]:
     """Why the registry would refuse a schema. Raises Unavailable."""
     for message in registry.incompatibilities(schema.subject, schema.text, schema.schema_type):

@@ -282,6 +282,39 @@ def test_the_environment_must_be_clear(run: Shell, write: Write, world: FakePlat
     assert "no environment 'test'" in run("catalog", "show", "--env", "test").stderr
 
 
+def test_a_subject_that_the_registry_cannot_compare_is_a_line_of_its_own(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    entry = ENTRY.replace("{name: shop.orders.v1, partitions: 2}", "{name: shop.items, partitions: 1}")
+    write({f"{PLACE}/schemas/value.avsc": order("a"), "shop/sales/items/prod/topic.yaml": entry})
+    write({"shop/sales/items/schemas/value.avsc": order("a")})
+    world.subjects.broken = {"shop.items-value"}
+    unknown = "shop.items-value: not compared: subject shop.items-value: HTTP 500"
+    compared = run("catalog", "diff")
+    assert compared.stdout.splitlines()[-1] == f"unknown: {unknown}"
+    assert f"to do: register {PLACE}/schemas/value.avsc as subject {TOPIC}-value" in compared.stdout
+    applied = run("catalog", "apply", "--yes")
+    assert (applied.exit_code, f"{TOPIC}-value" in world.subjects.versions) == (75, True)
+    assert run("catalog", "diff").exit_code == 75
+    judged = run("catalog", "validate", "--registry")
+    assert (judged.exit_code, "was not compared: subject shop.items-value: HTTP 500" in judged.stdout) == (
+        1,
+        True,
+    )
+    world.subjects.broken = set()
+    assert run("catalog", "diff").exit_code == 1
+
+
+def test_a_registry_that_answers_about_nothing_is_away(world: FakePlatform, run: Shell, write: Write) -> None:
+    for number in range(4):
+        name = f"shop.items{number}"
+        write({f"shop/sales/items{number}/prod/topic.yaml": ENTRY.replace(TOPIC, name)})
+        write({f"shop/sales/items{number}/schemas/value.avsc": order("a")})
+        world.subjects.broken.add(f"{name}-value")
+    result = run("catalog", "diff")
+    assert (result.exit_code, result.stdout) == (75, "")
+
+
 def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write) -> None:
     write({f"{PLACE}/schemas/value.avsc": order("a")})
     world.topic_admin.live = {"stranger": LiveTopic(1, 1)}
