@@ -73,9 +73,9 @@ class _Inliner:
         return schema
 
     def _named(self, name: str, namespace: str) -> Any:
-        full = avro.full_name(name, namespace)
+        full = avro.full_name(avro.legal_name(name), namespace)
         if full not in self._defined and full not in self._definitions:
-            full = name  # as in core/avro/tree.py
+            full = avro.legal_name(name)  # as in core/avro/tree.py
         if name in avro.PRIMITIVES or full in self._defined or full not in self._definitions:
             return name
         # The definition moves: it must not inherit the namespace of its new place.
@@ -102,4 +102,5 @@ class _Inliner:
 
 
 def _full_name_of(schema: Mapping[str, Any], namespace: str) -> str:
-    return avro.full_name(str(schema.get("name")), str(schema.get("namespace", namespace) or ""))
+    space = str(schema.get("namespace", namespace) or "")
+    return avro.legal_name(avro.full_name(str(schema.get("name")), space))

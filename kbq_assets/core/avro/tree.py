@@ -20,7 +20,8 @@ from kbq_assets.core.errors import UnstageableSchema
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 MAX_SCHEMA_DEPTH = 100  # levels of JSON: BigQuery has 15 levels of records, Python's stack some 300 of ours
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NAME = re.compile(r"[^\W\d]\w*\Z")
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")  # a value, which no other may replace
 _LOGICAL = ("logicalType", "precision", "scale", "sqlType")
 """Attributes that change a value's type in a warehouse, in canonical order."""
 
@@ -101,7 +102,8 @@ class Union(AvroType):
 
 @dataclass(eq=False, slots=True)
 class Field:
-    """A field of a record. ``attributes`` is the JSON object that defines it: doc, default, tags."""
+    """A field of a record. ``attributes`` is the JSON object that defines it: doc, default, tags, and the name as the
+    producer writes it (`legal_name`)."""
 
     name: str
     type: AvroType
@@ -181,6 +183,14 @@ def full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
+def legal_name(name: str) -> str:
+    """A name as headers and columns can have it. Avro for Java takes letters beyond ASCII, the specification does not:
+    each becomes its number, ``größe`` is ``gr_u00f6_u00dfe``, so that no two names become one."""
+    if name.isascii():
+        return name
+    return "".join(each if each.isascii() else f"_u{ord(each):04x}" for each in name)
+
+
 class _Parser:
     def __init__(self) -> None:
         self.named: dict[str, NamedType] = {}
@@ -199,6 +209,7 @@ class _Parser:
     def by_name(self, name: str, namespace: str, place: str) -> AvroType:
         if name in PRIMITIVES:
             return Primitive((), name)
+        name = legal_name(name)
         # Avro for Java writes the name of a type without a namespace like this inside a namespace, and reads it.
         known = self.named.get(full_name(name, namespace)) or self.named.get(name)
         if known is None:
@@ -290,7 +301,7 @@ def _symbols(schema: Mapping[str, Any], place: str) -> tuple[str, ...]:
     symbols = _need(schema, "symbols", place)
     if not isinstance(symbols, Sequence) or isinstance(symbols, str):
         raise refusal(place, "the symbols of an enum are not a list")
-    names = tuple(_simple_name(symbol, place) for symbol in symbols)
+    names = tuple(_simple_name(symbol, place, _SYMBOL) for symbol in symbols)
     if len(set(names)) != len(names):
         raise refusal(place, "an enum has a symbol twice")
     return names
@@ -308,15 +319,13 @@ def _name_of(schema: Mapping[str, Any], namespace: str, place: str) -> str:
     if not isinstance(name, str) or not isinstance(own, str):
         raise refusal(place, f"a named type has no name: {_short(schema)}")
     full = full_name(name, own)
-    for part in full.split("."):
-        _simple_name(part, place)
-    return full
+    return ".".join(_simple_name(part, place) for part in full.split("."))
 
 
-def _simple_name(name: Any, place: str) -> str:
-    if not isinstance(name, str) or not _NAME.match(name):
+def _simple_name(name: Any, place: str, pattern: re.Pattern[str] = _NAME) -> str:
+    if not isinstance(name, str) or not pattern.match(name):
         raise refusal(place, f"not a valid Avro name: {name!r}")
-    return name
+    return legal_name(name)
 
 
 def _short(schema: Any) -> str:

@@ -273,7 +273,7 @@ class _Columns(ColumnVisitor[Column | None]):
         if self._count > _MOST_COUNTED:
             raise _too_many(f"more than {_MOST_COUNTED}")
         own = field.attributes
-        column = replace(result, name=field.name, description=str(own.get("doc") or ""))
+        column = replace(result, name=field.name, description=_described(own))
         return _at_least(column, own["pii"]) if "pii" in own else column
 
     def inside_itself(self, node: avro.RecordType) -> Column:
@@ -284,6 +284,12 @@ class _Columns(ColumnVisitor[Column | None]):
     @property
     def _place(self) -> str:
         return ".".join(self.path)
+
+
+def _described(field: Mapping[str, Any]) -> str:
+    """A field's description, and its name in the schema if no column can have it."""
+    doc, name = str(field.get("doc") or ""), str(field.get("name") or "")
+    return doc if name.isascii() else f"{doc} (In the schema: {name}.)".lstrip()
 
 
 def _scalar(kind: str, node: avro.AvroType) -> str:

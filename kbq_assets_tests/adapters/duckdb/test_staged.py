@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -233,3 +235,19 @@ def test_what_the_encoder_lets_through_the_warehouse_takes(
     rejects = encoding.add(Chunk.from_messages(messages))
     encoding.finish()
     assert len(stage.load(staged.json)) == len(values) - len(rejects)
+
+
+def test_a_negative_zero_keeps_its_sign(stage: Stage) -> None:
+    inner = {"type": "record", "name": "S", "fields": [{"name": "x", "type": "double"}]}
+    types = ["double", "float", {"type": "array", "items": "double"}, inner]
+    fields = [{"name": f"f{n}", "type": each} for n, each in enumerate(types)]
+    schema = staged_schema({"type": "record", "name": "R", "fields": fields}, MetadataColumns())
+    made = encoder(stage, lambda _: Route(str(TABLE), schema))
+    bodies = [struct.pack("<df", z, z) + b"\2" + struct.pack("<dxd", z, z) for z in (-0.0, 0.0, -0.0)]
+    made.add(Chunk.from_messages(RawRecord(b"\0\0\0\0\1" + body, n) for n, body in enumerate(bodies)))
+    made.finish()
+    signs = [
+        [math.copysign(1, zero) for zero in (row["f0"], row["f1"], row["f2"][0], row["f3"]["x"])]
+        for row in stage.load(schema.json)
+    ]
+    assert signs == [[-1] * 4, [1] * 4, [-1] * 4]

@@ -13,6 +13,8 @@ import pytest
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import canonical
 from kbq_assets.core.avro.header import header_schema
+from kbq_assets.core.avro.references import inline_references
+from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets_tests.wire import generate
 
@@ -79,6 +81,7 @@ REFUSED_AS_THEY_ARE: Final[list[dict[str, Any]]] = [
     {"type": "error", "name": "R", "fields": [{"name": "a", "type": "int"}]},
     within({**FIXED, "namespace": ""}, "F"),
     within({**ENUM, "namespace": ""}, {"type": "array", "items": "E"}),
+    within({**ENUM, "name": "Größe"}, "Größe"),
 ]  # fmt: skip
 
 
@@ -197,3 +200,41 @@ def test_a_definition_s_own_logical_type_is_stronger_than_one_around_it() -> Non
     [column] = columns_of(json.dumps(with_field({"type": inner, "logicalType": "timestamp-millis"})))
     assert column.type == "TIMESTAMP"
     assert written(with_field({"type": inner, "logicalType": "x"}))["fields"][0]["type"] == inner
+
+
+def test_names_beyond_ascii_become_names_of_columns() -> None:
+    inner = {"type": "record", "name": "Maße", "fields": [{"name": "höhe", "type": "int", "doc": "In cm."}]}
+    fields = [
+        {"name": "größe", "type": inner},
+        {"name": "名前", "type": ["null", "int", "läden.Maße"]},
+        {"name": "gro_e", "type": "läden.Maße"},
+    ]
+    schema = {"type": "record", "name": "Läden", "namespace": "läden", "fields": fields}
+    first, second, third = columns_of(json.dumps(schema))
+    assert [each.name for each in (first, second, third)] == ["gr_u00f6_u00dfe", "_u540d_u524d", "gro_e"]
+    assert [each.description for each in (first, second)] == [
+        "(In the schema: größe.)",
+        "(In the schema: 名前.)",
+    ]
+    assert first.fields[0].description == "In cm. (In the schema: höhe.)"
+    assert [each.name for each in second.fields] == ["int_value", "Ma_u00dfe_value"]
+    made = written(schema)
+    fastavro.parse_schema(made)
+    assert header_schema(json.dumps(made)).isascii()
+    assert [each.name for each in columns_of(json.dumps(made))] == [
+        each.name for each in (first, second, third)
+    ]
+    split = {**schema, "fields": [{"name": "größe", "type": "Maße"}, *fields[1:]]}
+    whole = inline_references(split, [{**inner, "namespace": "läden"}])
+    assert written(whole) == made
+
+
+@pytest.mark.parametrize("name", ["1é", "é-b", "é b", "", "\U0001f600"])
+def test_names_that_java_refuses_are_refused(name: str) -> None:
+    with pytest.raises(UnstageableSchema, match="not a valid Avro name"):
+        avro.parse({"type": "record", "name": "R", "fields": [{"name": name, "type": "int"}]})
+
+
+def test_a_symbol_is_a_value_and_keeps_its_name() -> None:
+    with pytest.raises(UnstageableSchema, match="not a valid Avro name"):
+        avro.parse(with_field({**ENUM, "symbols": ["grün"]}))

@@ -326,7 +326,7 @@ def test_a_name_that_bigquery_refuses_is_refused_at_any_depth(name: str) -> None
         columns_of(record(("outer", inner)))
 
 
-@pytest.mark.parametrize("name", ["größe", "1st"])
+@pytest.mark.parametrize("name", ["gr-e", "1st"])
 def test_a_name_that_avro_refuses_is_refused_at_any_depth(name: str) -> None:
     with pytest.raises(EncodingError, match=f"not a valid Avro name: '{name}'"):
         columns_of(record((name, "int")))
