@@ -230,6 +230,14 @@ class BrokerContract:
         with pytest.raises(OffsetOutOfRange):
             list(broker.source.read(OffsetRange(tp, 5, 10), leader_epoch=epoch + 1))
 
+    def test_the_brokers_present_epoch_has_every_position(self, broker: Broker, tp: TopicPartition) -> None:
+        for first in (0, 6, 10):
+            broker.produce(tp, messages(10 - first if first else 10))
+            epoch = broker.reader.offsets([tp])[tp].leader_epoch
+            assert epoch >= 0
+            reading = broker.source.read(OffsetRange(tp, first, first + 1), leader_epoch=epoch)
+            assert list(records(list(reading))) == [first]
+
     def test_positions_that_do_not_exist_yet_are_not_taken_for_a_gap(
         self, broker: Broker, tp: TopicPartition
     ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.operate import commands as operate
+from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets_tests.integration.world import FIRST_MS, World
 
 pytestmark = pytest.mark.kafka
@@ -36,17 +36,17 @@ def test_a_topic_begins_where_it_is_told(
     world: World, tp: TopicPartition, options: dict[str, str | int], start: int
 ) -> None:
     store, offsets = world.parts.deployment.store, world.parts.deployment.offsets
-    operate.propose_bootstrap(store, offsets, tp.topic, **options).apply()  # type: ignore[arg-type]
+    bootstrap.propose_bootstrap(store, offsets, tp.topic, **options).apply()  # type: ignore[arg-type]
     assert world.partition(tp).start == start
     world.producers.forget(tp, start)
     assert world.finish().totals()["loaded"] == 10 - start
     with pytest.raises(Refused, match="has a commit already"):
-        operate.propose_bootstrap(store, offsets, tp.topic, at="earliest")
+        bootstrap.propose_bootstrap(store, offsets, tp.topic, at="earliest")
 
 
 def test_an_offset_that_the_broker_does_not_have_is_refused(world: World, tp: TopicPartition) -> None:
     with pytest.raises(Refused, match="outside"):
-        operate.propose_bootstrap(
+        bootstrap.propose_bootstrap(
             world.parts.deployment.store, world.parts.deployment.offsets, tp.topic, at="offset", offset=11
         )
 
@@ -65,7 +65,7 @@ def test_hand_made_done_files_of_either_form_say_where_to_begin(
         "not_bootstrapped",
         (f"kbq bootstrap --topic {tp.topic} --from-done-files",),
     )
-    [proposal] = operate.propose_bootstrap_from_done_files(
+    [proposal] = bootstrap.propose_bootstrap_from_done_files(
         world.parts.deployment.store, world.parts.deployment.offsets
     )
     assert proposal.lines == (f"{tp} starts at 5",)

@@ -64,7 +64,7 @@ class FetchOrOther:
         wait_seconds: float = math.inf,
     ) -> Iterator[RecordBatch]:
         """Read exactly ``range_``; see the port."""
-        position, started = range_.from_offset, time.monotonic()
+        position, epoch, started = range_.from_offset, leader_epoch, time.monotonic()
         batches = self._fetch.read(
             range_, leader_epoch=leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
         )
@@ -72,6 +72,9 @@ class FetchOrOther:
             for batch in batches:
                 yield batch
                 position = batch.position
+                # Known up to the last record: what follows may belong to a later epoch.
+                is_last = len(batch.chunk) and int(batch.chunk.offsets[-1]) + 1 == position
+                epoch = batch.leader_epoch if is_last else -1
         except NotSpoken as reason:
             why = str(reason)
         else:
@@ -80,8 +83,6 @@ class FetchOrOther:
             raise Unavailable(f"{range_}: the reader fetch cannot read {why}", next_step=_OTHERWISE)
         LOGGER.info("librdkafka reads %s from offset %d on: %s", range_, position, why)
         rest = OffsetRange(range_.topic_partition, position, range_.until_offset)
-        # The epoch is known only for the range's beginning.
-        epoch = leader_epoch if position == range_.from_offset else -1
         wait_seconds -= time.monotonic() - started
         yield from self._open_other().read(
             rest, leader_epoch=epoch, keys=keys, headers=headers, wait_seconds=wait_seconds

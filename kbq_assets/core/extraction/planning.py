@@ -16,7 +16,7 @@ from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_i
 from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
+from kbq_assets.core.protocol.commits import Commit, Stop, starting_at
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import check_topic, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
@@ -55,10 +55,11 @@ class Creation:
     cluster_id: str
     topic_id: str
     starts: Mapping[int, int]
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
 
     def commit(self) -> Commit:
         """The commit to write."""
-        partitions = {p: PartitionCommit(next=start, start=start) for p, start in self.starts.items()}
+        partitions = {p: starting_at(s, self.leader_epochs.get(p, -1)) for p, s in self.starts.items()}
         return Commit(self.topic, self.shard, self.cluster_id, self.topic_id, epoch=1, partitions=partitions)
 
 
@@ -68,6 +69,7 @@ class Addition:
 
     topic_partition: TopicPartition
     start: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class RecordedGap:
     topic_partition: TopicPartition
     until: int
     reason: str
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,9 @@ def _plan_topic(
         else:
             _plan_new_partition(draft, snapshot, tp, offsets[tp], starts, usual)
     for shard, positions in starts.items():
-        draft.creations.append(Creation(topic, shard, cluster_id, snapshot.description.topic_id, positions))
+        epochs = {p: offsets[TopicPartition(topic, p)].leader_epoch for p in positions}
+        topic_id = snapshot.description.topic_id
+        draft.creations.append(Creation(topic, shard, cluster_id, topic_id, positions, epochs))
     for partition in sorted(set(known) - set(range(snapshot.description.partitions))):
         draft.stop(
             topic,
@@ -301,14 +306,15 @@ def _plan_new_partition(
     start = broker.latest if latest else broker.earliest
     shard = shard_of(tp.partition)
     if shard in snapshot.commits:
-        draft.additions.append(Addition(tp, start))
+        draft.additions.append(Addition(tp, start, broker.leader_epoch))
         epoch = snapshot.commits[shard].epoch
     else:
         starts[shard][tp.partition] = start
         epoch = 1
     draft.note_end(tp, snapshot.settings, LogEnd(start, broker.latest))
     limits = draft.limits.of_topic(snapshot.settings)
-    unit = Unit(OffsetRange(tp, start, broker.latest), epoch, snapshot.settings, limits=limits)
+    range_ = OffsetRange(tp, start, broker.latest)
+    unit = Unit(range_, epoch, snapshot.settings, broker.leader_epoch, start, limits=limits)
     _add_unit(draft, unit, broker, usual)
 
 
@@ -338,9 +344,10 @@ def _plan_partition(
             commands = (f"kbq accept-gap {options}", f"kbq reset {options}")
             draft.stop(tp.topic, partition, StopReason.RETENTION_LOSS, message, *commands)
             return
-        draft.gaps.append(RecordedGap(tp, broker.earliest, "retention (on_retention_loss=record)"))
+        reason = "retention (on_retention_loss=record)"
+        draft.gaps.append(RecordedGap(tp, broker.earliest, reason, broker.leader_epoch))
         first = broker.earliest
-    # After a gap the old leader epoch does not apply to the new position.
+    # After a gap the old leader epoch does not apply to the new position: the broker's does.
     has_epoch = first == state.next and state.leader_epoch >= 0
     last = max(first, broker.latest)
     draft.note_end(tp, settings, LogEnd(first, broker.latest, state.watermark.end_ms))
@@ -350,8 +357,8 @@ def _plan_partition(
         OffsetRange(tp, first, last),
         commit.epoch,
         settings,
-        state.leader_epoch if has_epoch else -1,
-        max(state.epoch_until or first, broker.earliest) if has_epoch else 0,
+        state.leader_epoch if has_epoch else broker.leader_epoch,
+        max(state.epoch_until or first, broker.earliest) if has_epoch else first,
         state.accept_errors_until,
         draft.limits.of_topic(settings),
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol import commits, schema_pins
 from kbq_assets.core.protocol.commits import Commit, Window
 from kbq_assets.core.protocol.offsets import TopicPartition
 
@@ -50,7 +50,7 @@ def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int) -> C
     if not _lists(commit, tp, windows):
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
-        commit = commits.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
+        commit = schema_pins.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
         commit = commits.stop(commit, tp.partition, outcome.stop)
     return commit
@@ -70,7 +70,10 @@ def _check_log(leader_epoch: int, outcome: UnitOutcome) -> None:
 
     The broker verified the unit's leader epoch. A slice that was read ahead began without one. If its first records
     have the epoch of the last records before it, one leader wrote both, so nothing was truncated in between.
+    Where the commit knows no epoch, the unit has the broker's.
     """
+    if leader_epoch < 0 and not outcome.unit.ahead:
+        return
     known = outcome.first_leader_epoch if outcome.unit.ahead else outcome.unit.leader_epoch
     if known != leader_epoch:
         raise StateError(f"{outcome.unit.range} was read under another leader; the next run reads it again")

@@ -12,6 +12,7 @@ expected to end early, so none is read ahead.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import math
 from collections import deque
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.extraction.shares import urgency, weight
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.commits import epoch_after
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 
 
@@ -76,7 +78,7 @@ class _Chain:
         while self.slices and (outcome := self.slices[0].outcome) is not None:
             self.slices.popleft()
             yield outcome
-            leader_epoch = max(self.unit.leader_epoch, outcome.leader_epoch)
+            leader_epoch = functools.reduce(epoch_after, outcome.windows, self.unit.leader_epoch)
             until = outcome.epoch_until or self.unit.epoch_until
             self.unit = dataclasses.replace(self.unit, leader_epoch=leader_epoch, epoch_until=until)
             if outcome.has_ended or outcome.position < outcome.unit.range.until_offset:

@@ -101,11 +101,6 @@ class UnitOutcome:
     is_unavailable: bool = False
 
     @property
-    def leader_epoch(self) -> int:
-        """The highest leader epoch known at the unit's position."""
-        return max((self.unit.leader_epoch, *(w.leader_epoch for w in self.windows)))
-
-    @property
     def epoch_until(self) -> int:
         """The position after the last record; 0 without records."""
         return max((w.epoch_until for w in self.windows), default=0)

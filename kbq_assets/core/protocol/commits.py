@@ -230,6 +230,11 @@ class Commit(Stored):
         return dataclasses.replace(self, partitions={**self.partitions, partition: state})
 
 
+def starting_at(start: int, leader_epoch: int, since: int = 0) -> PartitionCommit:
+    """A partition before anything of it is read, under the broker's ``leader_epoch``, -1 if unknown (PROTOCOL E2)."""
+    return PartitionCommit(start, start, since, leader_epoch, start if leader_epoch >= 0 else 0)
+
+
 def publish(
     commit: Commit, partition: int, epoch: int, windows: Iterable[Window], asked_ms: int = 0
 ) -> Commit:
@@ -259,7 +264,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
     return dataclasses.replace(
         state,
         next=window.until,
-        leader_epoch=max(state.leader_epoch, window.leader_epoch),
+        leader_epoch=epoch_after(state.leader_epoch, window),
         epoch_until=window.epoch_until or state.epoch_until or window.first,
         totals=state.totals + window.counts,
         windows=(*state.windows, window) if window.files else state.windows,
@@ -267,25 +272,9 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
     )
 
 
-def pin(commit: Commit, schema_ids: Mapping[int, str]) -> Commit:
-    """Remember the schemas of schema ids (PROTOCOL E12). Raises StateError for an id that has another one."""
-    for schema_id, fingerprint in schema_ids.items():
-        if commit.schema_ids.get(schema_id, fingerprint) != fingerprint:
-            raise StateError(f"{commit.topic}: the registry changed schema {schema_id} while it was read")
-    if schema_ids.keys() <= commit.schema_ids.keys():
-        return commit
-    return dataclasses.replace(commit, schema_ids={**commit.schema_ids, **schema_ids})
-
-
-def accept_schemas(commit: Commit) -> Commit:
-    """Forget the schemas of all ids, and resume the partitions that stopped for a changed one."""
-    partitions = {
-        number: dataclasses.replace(state, stop=None)
-        if state.stop and state.stop.reason == "schema_changed"
-        else state
-        for number, state in commit.partitions.items()
-    }
-    return dataclasses.replace(commit, partitions=partitions, schema_ids={})
+def epoch_after(leader_epoch: int, window: Window) -> int:
+    """The leader epoch at a window's end: that of its last record. A window without records changes nothing."""
+    return window.leader_epoch if window.leader_epoch >= 0 or window.epoch_until else leader_epoch
 
 
 def prune(commit: Commit, is_loaded: Callable[[StagedFile], bool]) -> Commit:
@@ -318,8 +307,8 @@ def _map_windows(commit: Commit, change: Callable[[Window], Window | None]) -> C
     return dataclasses.replace(commit, partitions=partitions)
 
 
-def accept_gap(commit: Commit, partition: int, until: int, reason: str) -> Commit:
-    """Give up the positions [next, until) of a partition, counted as lost."""
+def accept_gap(commit: Commit, partition: int, until: int, reason: str, leader_epoch: int = -1) -> Commit:
+    """Give up the positions [next, until) of a partition, counted as lost. ``leader_epoch`` is the broker's."""
     state = commit.partitions[partition]
     if until <= state.next:
         raise Refused(
@@ -334,8 +323,8 @@ def accept_gap(commit: Commit, partition: int, until: int, reason: str) -> Commi
             next=until,
             totals=state.totals + Counts(positions=lost, lost=lost),
             accepted_gaps=_with_gap(state.accepted_gaps, AcceptedGap(state.next, until, reason)),
-            leader_epoch=-1,
-            epoch_until=0,
+            leader_epoch=leader_epoch,
+            epoch_until=until if leader_epoch >= 0 else 0,
             stop=None,
         ),
     )
@@ -357,9 +346,10 @@ def reset(
     give_up_pending: bool = False,
     backlog: Iterable[StagedFile] = (),
     gone: Collection[int] = (),
+    leader_epochs: Mapping[int, int] | None = None,
 ) -> Commit:
-    """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``, without those that are
-    ``gone`` from the broker.
+    """Start a new epoch (PROTOCOL E9), in which the given partitions begin at ``starts``, under the broker's
+    ``leader_epochs``, without those that are ``gone`` from the broker.
 
     Refuses while windows are pending, unless ``give_up_pending``, which gives up the files in ``backlog`` too.
     """
@@ -374,7 +364,7 @@ def reset(
     retired = sum((partitions[p].totals for p in {*starts, *gone} if p in partitions), commit.retired)
     partitions = {n: s for n, s in partitions.items() if n not in gone}
     for partition, start in starts.items():
-        partitions[partition] = PartitionCommit(next=start, start=start, since=commit.epoch + 1)
+        partitions[partition] = starting_at(start, (leader_epochs or {}).get(partition, -1), commit.epoch + 1)
     return dataclasses.replace(
         commit,
         epoch=commit.epoch + 1,

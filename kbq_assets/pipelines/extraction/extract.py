@@ -30,7 +30,7 @@ from kbq_assets.core.extraction.turns import Turns
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit
+from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
@@ -106,16 +106,15 @@ def _add(addition: Addition, commit: Commit) -> Commit:
         return commit
     # A partition of that number may have been reset away: its rows have older epochs.
     since = commit.epoch if commit.epoch > 1 else 0
-    return commit.with_partition(
-        partition, PartitionCommit(next=addition.start, start=addition.start, since=since)
-    )
+    starting = commits.starting_at(addition.start, addition.leader_epoch, since)
+    return commit.with_partition(partition, starting)
 
 
 def _record_gap(gap: RecordedGap, commit: Commit) -> Commit:
     partition = gap.topic_partition.partition
     if commit.partitions[partition].next >= gap.until:
         return commit
-    return commits.accept_gap(commit, partition, gap.until, gap.reason)
+    return commits.accept_gap(commit, partition, gap.until, gap.reason, gap.leader_epoch)
 
 
 class _Run:

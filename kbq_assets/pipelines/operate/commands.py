@@ -5,28 +5,25 @@ Each is first a *proposal*, a value that lists what it gives up. It is applied o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from kbq_assets.core.errors import InvalidName, NotFound, Refused
+from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol import commits, schema_pins
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import (
-    DONE,
-    STAGING,
-    StagedFileName,
     TableReference,
     commit_path,
     quarantine_path,
     shard_of,
     table_state_path,
 )
-from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.waits import NO_BAD_RECORD, UNREADABLE, ParkReason, stop_commands
 from kbq_assets.pipelines.operate.pending import Pending
@@ -63,7 +60,7 @@ def propose_accept_gap(store: ObjectStore, reader: OffsetReader, tp: TopicPartit
         def change(now: Commit) -> Commit:
             if now.partitions[tp.partition].next != position:
                 raise Refused(f"{tp} moved meanwhile", next_step="check again with kbq status")
-            return commits.accept_gap(now, tp.partition, until, "operator")
+            return commits.accept_gap(now, tp.partition, until, "operator", broker.leader_epoch)
 
         state.change(store, Commit, _path(tp), change)
 
@@ -98,9 +95,10 @@ def propose_reset(
             f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
         )
     partitions = range(described.partitions) if partition is None else (partition,)
-    starts = _starts(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
+    starts = starts_of(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
+    leader_epochs = epochs_of(reader, topic, starts)
     unloaded = Pending.read(store)
-    shards = {shard: unloaded.pruned(commit) for shard, commit in _shards(store, topic).items()}
+    shards = {shard: unloaded.pruned(commit) for shard, commit in shards_of(store, topic).items()}
     affected = {shard: c for shard, c in shards.items() if partition is None or shard == shard_of(partition)}
     cluster_id = reader.cluster_id()
 
@@ -119,6 +117,7 @@ def propose_reset(
                 give_up_pending=give_up_pending,
                 backlog=unloaded.backlog(now),
                 gone=[p for p in now.partitions if p >= described.partitions] if partition is None else (),
+                leader_epochs=leader_epochs,
             )
 
         return change
@@ -164,19 +163,7 @@ def _backlog_lines(waiting: Collection[StagedFile], gives_up: bool) -> Iterable[
         yield f"{becomes} {rows} staged rows in the backlog of {table}"
 
 
-def propose_bootstrap(
-    store: ObjectStore, reader: OffsetReader, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0
-) -> Proposal:
-    """Write the first commit of a topic at `earliest`, `latest`, `timestamp` or `offset`."""
-    described = reader.topics().get(topic)
-    if described is None:
-        raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
-    partitions = [TopicPartition(topic, p) for p in range(described.partitions)]
-    starts = _starts(reader, partitions, at, timestamp_ms, offset)
-    return _creation_proposal(store, reader, topic, described.topic_id, starts)
-
-
-def _starts(
+def starts_of(
     reader: OffsetReader, partitions: Collection[TopicPartition], at: str, timestamp_ms: int, offset: int
 ) -> dict[int, int]:
     """First positions of partitions. Raises Refused for a position that the broker does not have."""
@@ -196,60 +183,10 @@ def _starts(
     return starts
 
 
-def propose_bootstrap_from_done_files(
-    store: ObjectStore, reader: OffsetReader, topics: Collection[str] | None = None
-) -> list[Proposal]:
-    """Continue where Kafka BigQuery Express stopped: each partition starts after its highest done file (E1).
-
-    Users may create done files by hand, in either form. Raises Refused while avro files of a topic are not loaded.
-    """
-    described = reader.topics()
-    starts: dict[str, dict[int, int]] = {}
-    for entry in store.list(DONE):
-        try:
-            name = DoneFileName.parse_bootstrap(entry.path, frozenset(described))
-        except InvalidName:
-            continue
-        tp = name.topic_partition
-        if tp.topic in described and (topics is None or tp.topic in topics):
-            positions = starts.setdefault(tp.topic, {})
-            positions[tp.partition] = max(positions.get(tp.partition, 0), name.last_offset + 1)
-    if not starts:
-        raise NotFound(
-            "there are no done files of these topics", next_step=f"put them into {store.uri(DONE)}"
-        )
-    undrained = sorted(path for path in _staged_paths(store) if _topic_of(path) in starts)
-    if undrained:
-        raise Refused(
-            f"{len(undrained)} staged files are not loaded yet, such as {undrained[0]}",
-            next_step="let the old loader finish, or delete them if their rows are in the tables",
-        )
-    return [_done_proposal(store, reader, described[topic], starts[topic]) for topic in sorted(starts)]
-
-
-def _done_proposal(
-    store: ObjectStore, reader: OffsetReader, description: TopicDescription, starts: dict[int, int]
-) -> Proposal:
-    topic = description.topic
-    missing = [TopicPartition(topic, p) for p in range(description.partitions) if p not in starts]
-    earliest = {tp.partition: o.earliest for tp, o in reader.offsets(missing).items()}
-    return _creation_proposal(store, reader, topic, description.topic_id, {**earliest, **starts})
-
-
-def _creation_proposal(
-    store: ObjectStore, reader: OffsetReader, topic: str, topic_id: str, starts: Mapping[int, int]
-) -> Proposal:
-    if _shards(store, topic, required=False):
-        raise Refused(f"{topic} has a commit already", next_step=f"kbq reset --topic {topic} begins anew")
-    cluster_id = reader.cluster_id()
-
-    def apply() -> None:
-        for shard in sorted({shard_of(p) for p in starts}):
-            own = {p: PartitionCommit(next=s, start=s) for p, s in starts.items() if shard_of(p) == shard}
-            state.create_commit(store, Commit(topic, shard, cluster_id, topic_id, 1, own))
-
-    lines = tuple(f"{TopicPartition(topic, p)} starts at {start}" for p, start in sorted(starts.items()))
-    return Proposal(f"bootstrap {topic}", lines, apply)
+def epochs_of(reader: OffsetReader, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """The broker's leader epochs, under which the log has the positions that were just asked for."""
+    found = reader.offsets([TopicPartition(topic, p) for p in partitions])
+    return defaultdict(lambda: -1, {tp.partition: offsets.leader_epoch for tp, offsets in found.items()})
 
 
 def propose_resume(
@@ -258,7 +195,7 @@ def propose_resume(
     """Resume stopped partitions after the cause is fixed, or accept their bad records as error rows (E10)."""
     stopped = [
         (commit.topic_partition(number), found.stop)
-        for commit in _shards(store, topic).values()
+        for commit in shards_of(store, topic).values()
         for number, found in commit.partitions.items()
         if found.stop is not None and partition in (None, number)
     ]
@@ -283,13 +220,13 @@ def propose_resume(
 
 def propose_new_schemas(store: ObjectStore, topic: str) -> Proposal:
     """Accept the registry's present schema of every id of a topic, after a move to another registry (E12)."""
-    shards = {shard: commit for shard, commit in _shards(store, topic).items() if commit.schema_ids}
+    shards = {shard: commit for shard, commit in shards_of(store, topic).items() if commit.schema_ids}
     if not shards:
         raise Refused(f"no schema of {topic} is remembered", next_step="kbq status lists what is stopped")
 
     def apply() -> None:
         for shard in shards:
-            state.change(store, Commit, commit_path(topic, shard), commits.accept_schemas)
+            state.change(store, Commit, commit_path(topic, shard), schema_pins.accept_schemas)
 
     ids = sorted({schema_id for commit in shards.values() for schema_id in commit.schema_ids})
     lines = (
@@ -377,7 +314,8 @@ def _commit_of(store: ObjectStore, tp: TopicPartition) -> Commit:
     return commit
 
 
-def _shards(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:
+def shards_of(store: ObjectStore, topic: str, *, required: bool = True) -> dict[int, Commit]:
+    """A topic's commits by shard. Raises NotFound if there are none, unless they are not ``required``."""
     entry = state.topic_registry(store).topics.get(topic, TopicEntry())
     found = {s: state.find(store, Commit, commit_path(topic, s)) for s in (*entry.active, *entry.creating)}
     shards = {shard: c.value for shard, c in found.items() if c is not None}
@@ -392,20 +330,3 @@ def _path(tp: TopicPartition) -> str:
 
 def _delete_done_files(store: ObjectStore, partitions: Collection[TopicPartition]) -> None:
     store.delete_many([n.format() for n in list_done_files(store) if n.topic_partition in partitions])
-
-
-def _staged_paths(store: ObjectStore) -> Iterable[str]:
-    return (
-        entry.path
-        for prefix in (STAGING, DONE)
-        for entry in store.list(prefix)
-        if entry.path.endswith(".avro")
-    )
-
-
-def _topic_of(path: str) -> str:
-    try:
-        return StagedFileName.parse(path).topic_partition.topic
-    except InvalidName:
-        # Kafka BigQuery Express keeps its avro beside the done files, under the same base name.
-        return path.rpartition("/")[2].rsplit(".", 6)[0]

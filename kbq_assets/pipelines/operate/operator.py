@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.run_log import RunLog
-from kbq_assets.pipelines.operate import adopt, bad_records, commands
+from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
@@ -29,14 +29,14 @@ class Operator:
     def bootstrap(self, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0) -> Proposal:
         """Write the first commit of a topic."""
         store, reader = self.deployment.store, self.deployment.offsets
-        return commands.propose_bootstrap(
+        return bootstrap.propose_bootstrap(
             store, reader, topic, at=at, timestamp_ms=timestamp_ms, offset=offset
         )
 
     def bootstrap_from_done_files(self, topics: Collection[str] | None = None) -> list[Proposal]:
         """Write first commits that continue after the done files of Kafka BigQuery Express."""
         store, reader = self.deployment.store, self.deployment.offsets
-        return commands.propose_bootstrap_from_done_files(store, reader, topics)
+        return bootstrap.propose_bootstrap_from_done_files(store, reader, topics)
 
     def resume(self, topic: str, partition: int | None = None, *, as_errors: bool = False) -> Proposal:
         """Resume stopped partitions."""

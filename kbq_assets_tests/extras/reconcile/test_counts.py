@@ -15,6 +15,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, Counts
 from kbq_assets.core.protocol.names import TableReference, backlog_path, commit_path, table_state_path
 from kbq_assets.extras.reconcile.counts import CountPorts, CountReport, CountSelection, reconcile_counts
+from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import KafkaRange
@@ -194,7 +195,7 @@ def test_only_the_lowest_doubled_offsets_are_named() -> None:
 def test_rows_before_the_position_where_extraction_began_are_unknown() -> None:
     bench = Bench()
     bench.produce(1, 1, 1)
-    operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=2).apply()
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=2).apply()
     bench.extract()
     bench.load()
     assert counted(bench).accounted
@@ -481,7 +482,7 @@ def test_chosen_topics_alone_are_counted() -> None:
     bench = loaded()
     double(bench)
     bench.kafka.create_topic("other")
-    operate.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest").apply()
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest").apply()
     report = counted(bench, topics=frozenset({"other"}))
     assert ([p.topic_partition.topic for p in report.partitions], report.findings) == (["other"], ())
     assert not counted(bench, topics=frozenset({TOPIC})).accounted

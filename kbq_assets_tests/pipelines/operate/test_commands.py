@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kbq_assets.core.errors import NotFound, Refused
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate import bootstrap
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.script import Script
-from kbq_assets_tests.pipelines.bench import ERRORS, TOPIC, TP, A, Bench, value
+from kbq_assets_tests.pipelines.bench import ERRORS, SETTINGS, TOPIC, TP, A, Bench, value
 
 
 def _next(bench: Bench) -> int:
@@ -85,6 +88,74 @@ def test_a_damaged_batch_is_tried_again_by_itself() -> None:
     bench.extract()
     bench.extract()
     assert (_next(bench), bench.commit().partitions[0].stop) == (10, None)
+
+
+def _start_at_latest(bench: Bench) -> None:
+    bench.settings = SETTINGS.with_options(start="latest")
+
+
+def _accept_a_gap(bench: Bench) -> None:
+    bench.kafka.damage(TP, 0, 6)
+    bench.extract()
+    operate.propose_accept_gap(bench.store, bench.kafka, TP).apply()
+    bench.kafka.repair(TP)
+
+
+def _lose_to_retention(bench: Bench) -> None:
+    bench.settings = SETTINGS.with_options(on_retention_loss="record")
+    bench.extract()
+    bench.produce(1)
+    bench.kafka.delete_before(TP, 7)
+    bench.produce(1)
+
+
+def _reset(bench: Bench) -> None:
+    bench.extract()
+    bench.load()
+    operate.propose_reset(bench.store, bench.kafka, TOPIC, at="latest", give_up_pending=True).apply()
+
+
+def _bootstrap(bench: Bench) -> None:
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="latest").apply()
+
+
+def _read(bench: Bench) -> None:
+    bench.extract()
+
+
+@pytest.mark.parametrize(
+    "position", [_start_at_latest, _accept_a_gap, _lose_to_retention, _reset, _bootstrap, _read]
+)
+def test_a_log_that_was_cut_below_any_position_and_grew_again_is_not_read_on(
+    position: Callable[[Bench], None],
+) -> None:
+    bench = Bench()
+    bench.kafka.elect_leader(TP)
+    bench.produce(*[1] * 6)
+    position(bench)
+    bench.extract()
+    before = bench.commit().partitions[0]
+    bench.kafka.truncate(TP, before.next - 1)
+    bench.produce(1, 1, 1)
+    [stop] = bench.extract().stops
+    assert (stop.reason, bench.commit().partitions[0].next) == ("log_changed", before.next)
+    reset = operate.propose_reset(
+        bench.store, bench.kafka, TOPIC, at="offset", offset=before.next - 1, give_up_pending=True
+    )
+    reset.apply()
+    assert not bench.extract().stops
+    assert bench.commit().partitions[0].next == before.next + 2
+
+
+def test_a_new_leader_that_has_the_log_stops_nothing() -> None:
+    bench = Bench()
+    bench.settings = SETTINGS.with_options(start="latest")
+    for _ in range(3):
+        bench.extract()
+        bench.produce(1)
+        bench.kafka.elect_leader(TP)
+    assert not bench.extract().stops
+    assert bench.commit().partitions[0].next == 3
 
 
 def test_there_is_nothing_to_accept_without_a_gap() -> None:
@@ -177,19 +248,19 @@ def test_a_bootstrap_writes_the_first_commit(options: dict[str, object], first: 
     for timestamp in (0, 1000, 2000, 3000):
         bench.kafka.produce(TP, b"\x01", timestamp=timestamp)
     bench.kafka.delete_before(TP, 1)
-    operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, **options).apply()  # type: ignore[arg-type]
+    bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, **options).apply()  # type: ignore[arg-type]
     assert _next(bench) == first
     with pytest.raises(Refused, match="has a commit already"):
-        operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="earliest")
+        bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="earliest")
 
 
 def test_a_bootstrap_refuses_an_offset_the_broker_does_not_have() -> None:
     bench = Bench()
     bench.produce(1)
     with pytest.raises(Refused, match="outside"):
-        operate.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=7)
+        bootstrap.propose_bootstrap(bench.store, bench.kafka, TOPIC, at="offset", offset=7)
     with pytest.raises(NotFound):
-        operate.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest")
+        bootstrap.propose_bootstrap(bench.store, bench.kafka, "other", at="earliest")
 
 
 def test_done_files_say_where_each_partition_continues() -> None:
@@ -205,7 +276,7 @@ def test_done_files_say_where_each_partition_continues() -> None:
     ):
         bench.store.create(f"done/{name}.done", b"")
     assert [s.reason for s in bench.extract().stops] == ["not_bootstrapped"]
-    [proposal] = operate.propose_bootstrap_from_done_files(bench.store, bench.kafka)
+    [proposal] = bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka)
     proposal.apply()
     assert {p: s.next for p, s in bench.commit().partitions.items()} == {0: 2, 1: 2, 2: 0}
     assert bench.extract().totals.records == 5
@@ -217,7 +288,7 @@ def test_a_bootstrap_waits_for_the_old_loader_to_drain() -> None:
     bench.store.create(f"done/{TOPIC}.0.d.A.7.0.0.done", b"")
     bench.store.create(f"done/{TOPIC}.0.d.A.7.0.avro", b"")
     with pytest.raises(Refused, match="not loaded yet"):
-        operate.propose_bootstrap_from_done_files(bench.store, bench.kafka)
+        bootstrap.propose_bootstrap_from_done_files(bench.store, bench.kafka)
 
 
 def test_a_stopped_partition_resumes_after_the_cause_is_fixed() -> None:
