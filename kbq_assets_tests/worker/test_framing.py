@@ -15,6 +15,7 @@ from kbq_assets.core.avro.canonical import rabin_fingerprint
 from kbq_assets.core.avro.tree import parse
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.operate import commands
 from kbq_assets.worker.framing import VALUE_HEADER
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, new, order
 from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, Bench
@@ -158,6 +159,18 @@ def test_personal_data_is_replaced_whatever_names_the_schema(format_: str) -> No
     [row] = rows(bench)
     assert (row["x"], "s" in row) == (5, False)
     assert [row["value"] for row in rows(bench, errors=True)] == [None]
+
+
+def test_accepted_records_of_an_undecided_schema_are_withheld() -> None:
+    bench = bench_of((b"\x06Ada", BY_GUID), (b"\x06Ada", b"bad"))
+    field = {"name": "s", "type": "string", "pii": "HIGH"}
+    bench.registry.schemas[1] = json.dumps({"type": "record", "name": "A", "fields": [field]})
+    [stop] = bench.extract().stops
+    assert f"schema {GUID}: no decision about fields that are tagged" in stop.message
+    commands.propose_resume(bench.store, TOPIC, as_errors=True).apply()
+    bench.extract()
+    found = [(row["reason"], row["value"]) for row in rows(bench, errors=True)]
+    assert found == [("UNSTAGEABLE_SCHEMA", None), ("WRONG_MAGIC", b"\x06Ada")]
 
 
 def test_a_fingerprint_names_a_version_of_the_topic_s_subject() -> None:
