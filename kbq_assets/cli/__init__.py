@@ -60,6 +60,9 @@ COMMANDS: Final[Commands] = {
         "accept-gap": Lazy(
             "kbq_assets.cli.operate:accept_gap", "Give up records that are lost or cannot be read."
         ),
+        "quarantine": Lazy(
+            "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
+        ),
         "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
     },

@@ -77,6 +77,9 @@ def bootstrap(
     "--new-schemas", is_flag=True, help="Accept the registry's present schema of every id of the topic."
 )
 @click.option("--table", metavar="DS.TABLE", help="A parked table, or a table with missing rows.")
+@click.option(
+    "--to-quarantine", is_flag=True, help="With --table: let its bad files go to quarantine, however many."
+)
 @yes_option
 @pass_operator
 def resume(
@@ -86,6 +89,7 @@ def resume(
     as_errors: bool,
     new_schemas: bool,
     table: str | None,
+    to_quarantine: bool,
     yes: bool,
 ) -> None:
     """Resume a stopped partition or a parked table after its cause is fixed.
@@ -100,12 +104,14 @@ def resume(
     """
     if (topic is None) == (table is None):
         raise click.UsageError("give --topic or --table")
+    if to_quarantine and table is None:
+        raise click.UsageError("--to-quarantine goes with --table")
     if new_schemas and (partition is not None or as_errors):
         raise click.UsageError("--new-schemas is for a whole topic")
     if table is not None:
         if partition is not None or as_errors or new_schemas:
             raise click.UsageError("--partition, --as-errors and --new-schemas go with --topic")
-        proposal = operator.resume_table(TableReference.parse(table))
+        proposal = operator.resume_table(TableReference.parse(table), to_quarantine=to_quarantine)
     elif new_schemas:
         proposal = operator.new_schemas(topic or "")
     else:

@@ -156,6 +156,51 @@ def test_a_reset_refuses_while_rows_wait_to_be_loaded(world: FakePlatform, run: 
     assert run.json("load")["rows"] == 0
 
 
+def test_a_file_in_quarantine_is_listed_shown_and_brought_back(world: FakePlatform, run: Shell) -> None:
+    for _ in range(3):
+        world.produce(2)
+        run.done("extract")
+    path = sorted(p for p in world.objects() if p.startswith("staging/"))[0]
+    world.warehouse.bad_paths.add(path)
+    run("load")
+    kept = path.replace("staging/", "quarantine/")
+    [listed] = run.json("quarantine", "list", "--table", "shop.orders")
+    assert (listed["path"], listed["rows"], listed["state"]) == (kept, 2, "in quarantine")
+    assert "it is one of the bad files" in run.done("quarantine", "show", kept)
+    assert run("check").exit_code == 1
+    world.warehouse.bad_paths.clear()
+    run.done("quarantine", "retry", kept, "--yes")
+    assert "waits to be loaded" in run.done("quarantine", "show", path)
+    run.done("load")
+    rows = world.warehouse.rows(TableReference("shop", "orders"))
+    assert sorted(row.offset for row in rows) == list(range(6))
+    assert "no file is in quarantine" in run.done("quarantine", "list")
+    run.done("check")
+    run.done("reconcile")
+    assert "kbq quarantine list" in run("quarantine", "show", path).output
+    assert run("quarantine", "retry").exit_code == 2
+
+
+def test_a_table_that_refuses_most_files_continues_with_them_in_quarantine(
+    world: FakePlatform, run: Shell
+) -> None:
+    for partition in (0, 1):
+        world.produce(2, partition=partition)
+    run.done("extract")
+    world.warehouse.bad_paths |= {path for path in world.objects() if path.startswith("staging/")}
+    assert "2 of 2 files are refused" in run("load").output
+    assert run.json("quarantine", "list") == []
+    run.done("resume", "--table", "shop.orders", "--to-quarantine", "--yes")
+    run("load")
+    assert len(run.json("quarantine", "list")) == 2
+    run.done("quarantine", "drop", "--table", "shop.orders", "--yes")
+    assert (run.json("quarantine", "list"), [p for p in world.objects() if p.startswith("quarantine/")]) == (
+        [],
+        [],
+    )
+    run.done("check")
+
+
 def _lost_in_the_backlog(world: FakePlatform, run: Shell) -> None:
     """Six rows of which three are in a staged file that is gone, set aside in the parked table's backlog."""
     for partition in (0, 1):

@@ -415,7 +415,7 @@ class World:
 
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
         for table in self.tables:
-            yield lambda t=table: propose_resume_table(store, t)  # type: ignore[misc, arg-type]
+            yield lambda t=table: propose_resume_table(store, t, to_quarantine=True)  # type: ignore[misc, arg-type]
         for partition in range(self.partitions):
             tp = TopicPartition(TOPIC, partition)
             yield lambda p=tp: propose_accept_gap(store, kafka, p)  # type: ignore[misc, arg-type]

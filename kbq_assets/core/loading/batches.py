@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ class LoadBatch:
     table: TableReference
     schema: SchemaKey
     files: tuple[StagedFile, ...]
+    #: an operator brought the files back from quarantine
+    retried: bool = False
 
     @property
     def rows(self) -> int:
@@ -55,7 +58,7 @@ class LoadBatch:
 
 def pending_files(state: TableState, files: Iterable[StagedFile]) -> list[StagedFile]:
     """Files beyond the table's marks. A file that both commit and backlog list (E7) counts once, and so do a file and
-    the one that took its place (L12)."""
+    the one that took its place (L14)."""
     latest: dict[Hashable, StagedFile] = {}
     for file in files:
         known = latest.get(identity(file))
@@ -100,6 +103,9 @@ def plan_batch(
     dropped. Files of ``blocked`` topics wait (L9). Raises StateError for a file that a mark cuts in two: a load would
     double part of it.
     """
+    retried = [bad.file for bad in state.retried if bad.file.name.topic_partition.topic not in blocked]
+    if retried:
+        return _retried_batch(table, retried, limits)
     by_schema: dict[int, list[StagedFile]] = defaultdict(list)
     for file in pending_files(state, (f for f in files if f.path not in given_up)):
         if file.name.topic_partition.topic not in blocked:
@@ -109,6 +115,13 @@ def plan_batch(
         return None
     schema_id = min(by_schema, key=lambda s: (min(f.oldest_ms for f in by_schema[s]), s))
     return _batch_of(table, by_schema[schema_id], limits)
+
+
+def _retried_batch(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
+    """Files that an operator brings back from quarantine, of one schema: marks are beyond them (L13)."""
+    schema = SchemaKey(files[0].name.schema_id, files[0].fingerprint)
+    of_schema = [f for f in files if (f.name.schema_id, f.fingerprint) == schema]
+    return dataclasses.replace(_batch_of(table, of_schema, limits), retried=True)
 
 
 def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:

@@ -7,8 +7,10 @@ state lists it as the job *in flight*, under an id that is never used again (L2)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
@@ -19,6 +21,9 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.totals import JobTotals
 from kbq_assets.core.protocol.waits import ParkReason
+
+#: A table parks before this many batches in a row lose all of their files to quarantine.
+LOST_BATCHES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,10 @@ class QuarantinedFile(codec.Stored):
 
     file: StagedFile
     error: str
+    #: an operator put it back: the next job loads it, and the swap that records that removes this record
+    retry: bool = False
+    #: an operator gave its rows up, and its copy is deleted
+    dropped: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,10 @@ class TableState(codec.Stored):
     accepted_quarantined: int = 0
     #: failed jobs in a row
     failures: int = 0
+    #: batches in a row that lost files to quarantine and loaded none
+    lost_batches: int = 0
+    #: an operator lets the next bad files go to quarantine, however many
+    accepts_loss: bool = False
     #: jobs of the last day, if the warehouse limits them
     jobs: JobCounts = field(default_factory=JobCounts)
     #: how far the table is complete by business time
@@ -116,7 +129,12 @@ class TableState(codec.Stored):
     @property
     def new_quarantined(self) -> tuple[QuarantinedFile, ...]:
         """Bad files that no operator has seen: their rows are in no table, and nobody gave them up."""
-        return self.quarantined[self.accepted_quarantined :]
+        return tuple(bad for bad in self.quarantined[self.accepted_quarantined :] if not bad.dropped)
+
+    @property
+    def retried(self) -> tuple[QuarantinedFile, ...]:
+        """Files in quarantine that wait to be loaded after all."""
+        return tuple(bad for bad in self.quarantined if bad.retry)
 
     def is_loaded(self, file: StagedFile) -> bool:
         """Whether the marks cover a file. Quarantine moves the mark too."""
@@ -236,16 +254,70 @@ def record_success(state: TableState, output_rows: int) -> TableState:
         () if output_rows == in_flight.rows else (RowMismatch(in_flight.job_id, in_flight.rows, output_rows),)
     )
     return dataclasses.replace(
-        state,
+        _without_settled(state, in_flight),
         marks=marks,
         rows=rows,
         in_flight=None,
-        quarantined=(*state.quarantined, *in_flight.quarantined),
         mismatches=(*state.mismatches, *mismatch),
         failures=0,
+        lost_batches=0 if in_flight.files else state.lost_batches + 1,
+        accepts_loss=state.accepts_loss and not in_flight.files,
         restarting=None,
         hours=completeness.with_rows(state.hours, in_flight.files),
     )
+
+
+def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:
+    """With a job's bad files in quarantine, and without the records of retried files that the job decided about."""
+    settled = {_identity(file) for file in (*in_flight.files, *(q.file for q in in_flight.quarantined))}
+    kept = [not (bad.retry and _identity(bad.file) in settled) for bad in state.quarantined]
+    return dataclasses.replace(
+        state,
+        quarantined=(*itertools.compress(state.quarantined, kept), *in_flight.quarantined),
+        accepted_quarantined=sum(kept[: state.accepted_quarantined]),
+    )
+
+
+def _identity(file: StagedFile) -> tuple[str, int]:
+    """The parts of a file's name that its copies share (E11, L14)."""
+    return mark_key(file), file.name.first_offset
+
+
+def loses_too_much(state: TableState, bad: Sequence[QuarantinedFile]) -> str:
+    """Why a batch's bad files park its table instead of going to quarantine (L5); "" if they may go."""
+    job = state.in_flight
+    assert job is not None
+    lost, total = len(job.quarantined) + len(bad), len(job.quarantined) + len(job.files)
+    if state.accepts_loss:
+        return ""
+    if lost >= 2 and 2 * lost > total:
+        return f"{lost} of {total} files are refused"
+    if lost == total and state.lost_batches + 1 >= LOST_BATCHES:
+        return f"{LOST_BATCHES} batches in a row lost all of their files"
+    return ""
+
+
+def retry_quarantined(state: TableState, paths: Collection[str]) -> TableState:
+    """Put files in quarantine back to be loaded (L13)."""
+    return _changed(state, paths, lambda bad: dataclasses.replace(bad, retry=not bad.dropped))
+
+
+def drop_quarantined(state: TableState, paths: Collection[str]) -> TableState:
+    """Give up the rows of files in quarantine (L13), unless a job loads them right now."""
+    loading = {_identity(file) for file in state.in_flight.files} if state.in_flight else set()
+
+    def drop(bad: QuarantinedFile) -> QuarantinedFile:
+        is_loading = bad.retry and _identity(bad.file) in loading
+        return bad if is_loading else dataclasses.replace(bad, retry=False, dropped=True)
+
+    return _changed(state, paths, drop)
+
+
+def _changed(
+    state: TableState, paths: Collection[str], change: Callable[[QuarantinedFile], QuarantinedFile]
+) -> TableState:
+    quarantined = (change(bad) if bad.file.path in paths else bad for bad in state.quarantined)
+    return dataclasses.replace(state, quarantined=tuple(quarantined))
 
 
 def park(state: TableState, reason: ParkReason, error: str, now_ms: int = 0) -> TableState:
@@ -292,9 +364,14 @@ def give_up_rows(state: TableState) -> TableState:
     return dataclasses.replace(unpark(state), given_up_rows=sum(state.rows.values()))
 
 
-def unpark(state: TableState) -> TableState:
-    """Resume a parked table. The id of a foreign job is taken, so the files of the job in flight are pending again
-    (L3)."""
+def unpark(state: TableState, *, accepts_loss: bool = False) -> TableState:
+    """Resume a parked table; ``accepts_loss``: its next bad files may go to quarantine, however many.
+
+    The id of a foreign job is taken, so the files of the job in flight are pending again (L3).
+    """
     is_foreign = state.parked is not None and state.parked.reason == ParkReason.FOREIGN_JOB
     in_flight = None if is_foreign else state.in_flight
-    return dataclasses.replace(state, parked=None, restarting=None, failures=0, in_flight=in_flight)
+    accepts_loss = accepts_loss or state.accepts_loss
+    return dataclasses.replace(
+        state, parked=None, restarting=None, failures=0, in_flight=in_flight, accepts_loss=accepts_loss
+    )

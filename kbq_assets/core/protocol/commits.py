@@ -55,7 +55,7 @@ class StagedFile(Stored):
     newest_event_ms: int = 0
     #: rows without the business time that their topic has: they use the Kafka time
     event_time_fallbacks: int = 0
-    #: how often its range was read again (PROTOCOL L12): of two files with one name the later one counts
+    #: how often its range was read again (PROTOCOL L14): of two files with one name the later one counts
     restaged: int = 0
 
     @cached_property
@@ -293,7 +293,7 @@ def drop_files(commit: Commit, dropped: Callable[[StagedFile], bool]) -> Commit:
 
 
 def map_files(commit: Commit, change: Callable[[StagedFile], StagedFile]) -> Commit:
-    """Replace pending files, each by one file (PROTOCOL L12)."""
+    """Replace pending files, each by one file (PROTOCOL L14)."""
     return _map_windows(commit, lambda w: dataclasses.replace(w, files=tuple(map(change, w.files))))
 
 

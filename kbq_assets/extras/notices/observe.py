@@ -104,7 +104,7 @@ def _quarantined(tables: Iterable[TableStatus]) -> Iterator[Condition]:
                 f"{size} files that no load job accepts were set aside; the others are loaded. Hours of their rows are"
                 " not complete until you continue without them: the second command"
             )
-            commands = ("kbq errors list", f"kbq resume --table {table.table}")
+            commands = ("kbq quarantine list", f"kbq resume --table {table.table}")
             yield Condition(model.QUARANTINED, str(table.table), text, WARN, commands, size=size, lasts=False)
 
 

@@ -109,6 +109,9 @@ def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatu
     recorded = table_state.record_success(current.value, job.output_rows)
     if run.swap(current, table_state.count_success(recorded, in_flight, run.ports.clock.now_ms())):
         _finish(run, in_flight)
+        brought_back = {bad.file.path for bad in current.value.retried}
+        kept = {bad.file.path for bad in recorded.quarantined}
+        run.ports.store.delete_many([quarantine_path(path) for path in sorted(brought_back - kept)])
     return CONTINUE
 
 
@@ -135,8 +138,9 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         # The files load into a scratch table: perhaps the error has passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE
-    if not bad or len(bad) > MAX_BAD_FILES:
-        count = f"{len(bad)} bad files" if bad else "no bad file found"
+    too_much = table_state.loses_too_much(current.value, bad) if bad else "no bad file found"
+    if too_much or len(bad) > MAX_BAD_FILES:
+        count = too_much or f"{len(bad)} bad files"
         failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
         why, now_ms = f"{error.reason}: {error.message} ({count})", run.ports.store.now_ms()
         run.swap(current, table_state.park(failed, ParkReason.LOAD_FAILED, why, now_ms))

@@ -21,7 +21,7 @@ from kbq_assets.core.loading.tables import (
     columns_of,
 )
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.protocol.names import TABLES
+from kbq_assets.core.protocol.names import TABLES, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
@@ -40,6 +40,9 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
         return _end_without_batch(run, view, current, files)
     if (wait := run.quota_wait(current.value)) is not None:
         return wait
+    if batch.retried:
+        for file in batch.files:
+            run.ports.store.copy(quarantine_path(file.path), file.path)
     if (prepared := _prepare_table(run, view, current, batch)) is not None:
         ready, batch = prepared
         settled = replace(_settled(run, ready.value), labelled=True)

@@ -242,9 +242,11 @@ def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
     return commits.resume(commit, partition, as_errors=as_errors)
 
 
-def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
-    """Resume a parked table (L5). For a table that is not parked, acknowledge jobs with other row counts (L4) and files
-    in quarantine (L5)."""
+def propose_resume_table(
+    store: ObjectStore, table: TableReference, *, to_quarantine: bool = False
+) -> Proposal:
+    """Resume a parked table (L5); ``to_quarantine``: its next bad files may go there, however many. For a table that is
+    not parked, acknowledge jobs with other row counts (L4) and files in quarantine (L5)."""
     path, current = table_state_path(table), _table_state(store, table)
     if current.parked is None and (current.new_mismatches or current.new_quarantined):
         return _propose_accept(store, table, current)
@@ -252,11 +254,12 @@ def propose_resume_table(store: ObjectStore, table: TableReference) -> Proposal:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
     def apply() -> None:
-        state.change(store, TableState, path, table_state.unpark)
+        state.change(store, TableState, path, partial(table_state.unpark, accepts_loss=to_quarantine))
 
-    return Proposal(
-        f"resume table {table}", (f"was parked: {current.parked.reason}: {current.parked.error}",), apply
-    )
+    lines = [f"was parked: {current.parked.reason}: {current.parked.error}"]
+    if to_quarantine:
+        lines.append("files that no load job accepts go to quarantine until a job loads some")
+    return Proposal(f"resume table {table}", tuple(lines), apply)
 
 
 def _propose_accept(store: ObjectStore, table: TableReference, current: TableState) -> Proposal:

@@ -12,7 +12,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.run_log import RunLog
-from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands
+from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands, quarantine
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
@@ -72,9 +72,9 @@ class Operator:
             give_up_pending=give_up_pending,
         )
 
-    def resume_table(self, table: TableReference) -> Proposal:
+    def resume_table(self, table: TableReference, *, to_quarantine: bool = False) -> Proposal:
         """Resume a parked table, or acknowledge its missing rows."""
-        return commands.propose_resume_table(self.deployment.load_store, table)
+        return commands.propose_resume_table(self.deployment.load_store, table, to_quarantine=to_quarantine)
 
     def adopt_table(self, table: TableReference) -> Proposal:
         """Feed a table from this staging area, or go on without one that is gone."""
@@ -102,6 +102,20 @@ class Operator:
     def quarantined(self, topic: str | None = None) -> list[bad_records.Quarantined]:
         """Files that no load job accepts."""
         return bad_records.list_quarantined(self.deployment.store, topic)
+
+    def in_quarantine(
+        self, files: Collection[str], table: TableReference | None
+    ) -> list[bad_records.Quarantined]:
+        """These files in quarantine, those of a table, or all. Raises NotFound."""
+        return quarantine.find_quarantined(self.deployment.load_store, files, table)
+
+    def retry_quarantined(self, files: Collection[str], table: TableReference | None) -> Proposal:
+        """Load files of the quarantine after all."""
+        return quarantine.propose_retry(self.deployment.load_store, self.in_quarantine(files, table))
+
+    def drop_quarantined(self, files: Collection[str], table: TableReference | None) -> Proposal:
+        """Give up the rows of files in quarantine."""
+        return quarantine.propose_drop(self.deployment.load_store, self.in_quarantine(files, table))
 
     def clean(self) -> cleaning.CleaningReport:
         """Delete orphans and superseded done files."""

@@ -1,4 +1,4 @@
-"""Reads the range of one staged file again and replaces it in commit and backlog (PROTOCOL L12).
+"""Reads the range of one staged file again and replaces it in commit and backlog (PROTOCOL L14).
 
 For files that are gone or damaged while Kafka still has their records. Marks know a file by the parts of its name that
 the new one shares, so whichever of the two is loaded, the other is not.
@@ -101,7 +101,7 @@ class _Restage:
         if table.is_loaded(file):
             raise Refused(
                 f"{file.path} is below the mark of {file.table}: its rows are loaded or in quarantine",
-                next_step="kbq errors list shows files in quarantine",
+                next_step=f"kbq quarantine list --table {file.table}",
             )
         in_flight = table.in_flight
         if in_flight and identity(file) in {

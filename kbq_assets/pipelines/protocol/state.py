@@ -233,11 +233,13 @@ def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk
 
 
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
-    """Files of commits, backlogs and jobs in flight, by path. Read ``commits`` before this call (E6)."""
+    """Files of commits, backlogs and jobs in flight, and those brought back from quarantine, by path. Read ``commits``
+    before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
     files.extend(file for chunk in read_backlogs(store) for file in chunk.value.files)
     for state in read_table_states(store, table_registry(store)).values():
         files.extend(state.value.in_flight.files if state.value.in_flight else ())
+        files.extend(bad.file for bad in state.value.retried)
     return {file.path: file for file in files}
 
 

@@ -1,0 +1,86 @@
+"""Brings files back from quarantine, or gives them up (PROTOCOL L13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import (
+    QUARANTINE,
+    STAGING,
+    TableReference,
+    quarantine_path,
+    table_state_path,
+)
+from kbq_assets.pipelines.operate.bad_records import Quarantined, list_quarantined
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def find_quarantined(
+    store: ObjectStore, files: Collection[str] = (), table: TableReference | None = None
+) -> list[Quarantined]:
+    """Files in quarantine that nobody dropped: these, those of a table, or all. Raises NotFound for an unknown one."""
+    known = [q for q in list_quarantined(store) if not q.bad.dropped and table in (None, q.table)]
+    if not files:
+        return known
+    by_path = {q.bad.file.path: q for q in known}
+    wanted = {file: STAGING + file[file.find("/") + 1 :] for file in files}
+    if unknown := [file for file, path in wanted.items() if path not in by_path]:
+        raise NotFound(f"{unknown[0]} is not in quarantine", next_step="kbq quarantine list")
+    return [by_path[path] for path in wanted.values()]
+
+
+def propose_retry(store: ObjectStore, found: Collection[Quarantined]) -> Proposal:
+    """Let the next jobs of their tables load these files. Raises Refused if a copy is gone."""
+    present = {entry.path for entry in store.list(QUARANTINE)} if found else set()
+    if gone := [q for q in found if quarantine_path(q.bad.file.path) not in present]:
+        raise Refused(
+            f"{quarantine_path(gone[0].bad.file.path)} is gone",
+            next_step="restore it from a backup; or kbq quarantine drop, and read the range again after a reset",
+        )
+    return _proposal(store, "retry", found, table_state.retry_quarantined, lambda: None)
+
+
+def propose_drop(store: ObjectStore, found: Collection[Quarantined]) -> Proposal:
+    """Give up the rows of these files, and delete their copies."""
+
+    def delete() -> None:
+        dropped = {q.bad.file.path for q in list_quarantined(store) if q.bad.dropped}
+        paths = [q.bad.file.path for q in found if q.bad.file.path in dropped]
+        store.delete_many(map(quarantine_path, paths))
+
+    return _proposal(store, "drop", found, table_state.drop_quarantined, delete)
+
+
+def _proposal(
+    store: ObjectStore,
+    verb: str,
+    found: Collection[Quarantined],
+    change: Callable[[TableState, Collection[str]], TableState],
+    then: Callable[[], None],
+) -> Proposal:
+    if not found:
+        raise Refused("nothing is in quarantine there", next_step="kbq quarantine list")
+
+    def apply() -> None:
+        for table in sorted({q.table for q in found}):
+            paths = frozenset(q.bad.file.path for q in found if q.table == table)
+            state.change(store, TableState, table_state_path(table), partial(_with, change, paths))
+        then()
+
+    becomes = {"retry": "is loaded by the next job of", "drop": "is given up, for"}[verb]
+    lines = tuple(
+        f"{quarantine_path(q.bad.file.path)}: {q.bad.file.rows} rows: {becomes} {q.table}" for q in found
+    )
+    return Proposal(f"{verb} {len(found)} files in quarantine", lines, apply)
+
+
+def _with(
+    change: Callable[[TableState, Collection[str]], TableState], paths: Collection[str], now: TableState
+) -> TableState:
+    return change(now, paths)
