@@ -22,6 +22,9 @@ PADDING = 8
 NO_HEADERS = b"\x00"
 """An empty Avro array."""
 
+UNREADABLE = "kbq_unreadable_headers"
+"""The one header of a record whose headers a reader cannot give: a name is not UTF-8."""
+
 NO_TIMESTAMP = -1
 END_OF_TIME = 253_402_300_800_000
 """10000-01-01 in milliseconds: warehouses' calendars end before it. Producers that confuse milliseconds with

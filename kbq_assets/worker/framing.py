@@ -20,7 +20,7 @@ from kbq_assets.core.errors import NotFound, UnstageableSchema
 from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, WriterSchemas
-from kbq_assets.wire.chunk import Chunk, decode_headers, decode_long
+from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE, Chunk, decode_headers, decode_long
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
@@ -86,7 +86,12 @@ class SchemaNames:
         return with_values(chunk, values), refused
 
     def _by_header(self, value: bytes, headers: bytes | None) -> _Framed:
-        names = {each for name, each in decode_headers(headers or b"\x00") if name == VALUE_HEADER} - {None}
+        given = decode_headers(headers or NO_HEADERS)
+        if given == [(UNREADABLE, None)]:
+            return RejectedSchema(
+                Reason.WRONG_MAGIC, "the name of a header is not UTF-8, so none can be read"
+            )
+        names = {each for name, each in given if name == VALUE_HEADER} - {None}
         if len(names) > 1:
             return RejectedSchema(Reason.WRONG_MAGIC, f"several headers {VALUE_HEADER} contradict each other")
         if names:

@@ -16,6 +16,7 @@ from kbq_assets.core.avro.tree import parse
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.operate import commands
+from kbq_assets.wire.chunk import UNREADABLE
 from kbq_assets.worker.framing import VALUE_HEADER
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, new, order
 from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, Bench
@@ -78,13 +79,15 @@ def test_a_record_that_names_no_schema_is_an_error_row_as_it_came(
     assert why in row["message"]
 
 
-def test_headers_that_contradict_each_other_are_an_error_row() -> None:
+def test_headers_that_contradict_each_other_or_cannot_be_read_are_error_rows() -> None:
     bench = bench_of()
     for second in (BY_ID, BY_GUID):
         bench.kafka.produce(TP, FIVE, headers=[(VALUE_HEADER, BY_ID), (VALUE_HEADER, second)], timestamp=1000)
+    bench.kafka.produce(TP, BY_ID + FIVE, headers=[(UNREADABLE, None)], timestamp=1000)
     bench.extract()
     assert len(rows(bench)) == 1
-    assert "contradict" in rows(bench, errors=True)[0]["message"]
+    contradicting, unreadable = (row["message"] for row in rows(bench, errors=True))
+    assert "contradict" in contradicting and "not UTF-8" in unreadable
 
 
 @pytest.mark.parametrize(

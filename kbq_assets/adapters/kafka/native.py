@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from kbq_assets.adapters.kafka import drain
 from kbq_assets.core.errors import EncoderMisuse
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Chunk, Spans, encode_headers
+from kbq_assets.wire.chunk import NO_HEADERS, PADDING, UNREADABLE, Chunk, Spans, encode_headers
 
-UNREADABLE_HEADERS: Final = encode_headers([("kbq_unreadable_headers", None)])
+UNREADABLE_HEADERS: Final = encode_headers([(UNREADABLE, None)])
 """Replaces headers with a name that is not UTF-8: such a record must not stop its partition."""
 
 _CONSUMER: Final = 1
