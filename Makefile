@@ -71,9 +71,10 @@ reference: $(VENV)/.development ## Write the tables of docs/ that come from decl
 model: $(VENV)/.development ## Explore the protocol's model far beyond what CI does
 	@$(BIN)/python -m kbq_assets_tests.model all
 
-fuzz: $(VENV)/.development ## Ten million damaged records, 300,000 of them judged by Java too (5 minutes)
-	@KBQ_FUZZ=10000000 KBQ_FUZZ_JAVA=300000 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist load \
-		kbq_assets_tests/wire/test_fuzz.py kbq_assets_tests/wire/test_avro_java.py kbq_assets_tests/adapters/protobuf/test_fuzz.py
+fuzz: $(VENV)/.development ## Ten million damaged records, and a million cases of every kind of input (10 minutes)
+	@KBQ_FUZZ=10000000 KBQ_FUZZ_JAVA=300000 KBQ_FUZZ_CASES=1000000 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist load \
+		kbq_assets_tests/wire/test_fuzz.py kbq_assets_tests/wire/test_avro_java.py kbq_assets_tests/fuzz \
+		kbq_assets_tests/adapters/protobuf/test_fuzz.py
 
 torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producers never stop, then count (TORTURE_ARGS="--minutes 60")
 	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)

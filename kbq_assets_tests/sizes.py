@@ -39,3 +39,5 @@ GOOGLE_SEEDS: Final = _size(2, 10)
 FUZZ_RECORDS: Final = _size(100_000, 1_000_000, "KBQ_FUZZ")
 #: Damaged records for Java's Avro, which takes most of its time to start.
 FUZZ_JAVA_RECORDS: Final = _size(5_000, 30_000, "KBQ_FUZZ_JAVA")
+#: Cases of the campaign against exceptions that leave their unit; `make fuzz` runs a million.
+FUZZ_CASES: Final = _size(20_000, 60_000, "KBQ_FUZZ_CASES")

@@ -59,9 +59,9 @@ class Order:
         return cls(**fields, point=Point(*point) if point else None)
 
 
-def passed_file(home: Path) -> Path:
-    """The points that the last run in a home passed, by kind."""
-    return home / "passed.json"
+def passed_file(home: Path, run: str) -> Path:
+    """The points that the last run of this kind in a home passed, by kind."""
+    return home / f"passed-{run}.json"
 
 
 def preload() -> None:
@@ -84,7 +84,7 @@ def run(order: Order) -> int:
         code = SAID_WHY
     except BaseException:
         traceback.print_exc()
-    passed_file(order.home).write_text(json.dumps(probe.passed))
+    passed_file(order.home, order.run).write_text(json.dumps(probe.passed))
     sys.stdout.flush()
     sys.stderr.flush()
     return code

@@ -68,7 +68,7 @@ class Scenes:
         """The points that a run in such a home passes, by kind."""
         world = self.copy(of)
         assert self._forks.run(order(world, run)).code == 0, log(world, run)
-        passed: dict[str, int] = json.loads(passed_file(world.folder).read_text())
+        passed: dict[str, int] = json.loads(passed_file(world.folder, run).read_text())
         return passed
 
     def check(self, world: World) -> None:

@@ -125,9 +125,9 @@ def _signalled(pid: int, fate: str, seconds: float) -> Iterator[None]:
 
 
 def _point(campaign: Campaign, run: str, chance: random.Random) -> Point | None:
-    """A point that the last whole run of this home passed."""
+    """A point that the last whole run of this kind passed."""
     with contextlib.suppress(OSError, ValueError):
-        passed: dict[str, int] = json.loads(passed_file(campaign.home).read_text())
+        passed: dict[str, int] = json.loads(passed_file(campaign.home, run).read_text())
         kind = chance.choice(sorted(passed))
         return Point(kind, chance.randint(1, passed[kind]))
     return None

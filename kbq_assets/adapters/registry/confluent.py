@@ -200,7 +200,7 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
             _Reference(str(each.get("name", "")), str(each["subject"]), int(each["version"]))
             for each in references
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(
             f"the schema registry gives references that are not understood: {references}",
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from kbq_assets.adapters.http import Reply
@@ -11,7 +11,9 @@ from kbq_assets.adapters.registry.confluent import ConfluentSchemaRegistry, firs
 from kbq_assets.core.errors import Refused
 from kbq_assets.ports.registry import LatestSchema
 
+T = TypeVar("T")
 _NO_SUBJECT: Final = frozenset({40401, 40402})
+_NO_REASON: Final = "the registry gives no reason"
 
 
 class ConfluentSubjects:
@@ -22,12 +24,12 @@ class ConfluentSubjects:
 
     def subjects(self) -> Mapping[str, LatestSchema]:
         """Each subject's latest version. Raises Unavailable."""
-        names = self._good(*self._get("subjects"))
-        return {name: self._latest(name) for name in names}
+        names = _good(*self._get("subjects"), list)
+        return {name: self._latest(name) for name in names if isinstance(name, str)}
 
     def _latest(self, subject: str) -> LatestSchema:
         reply, address = self._get(f"subjects/{_quoted(subject)}/versions/latest")
-        found = self._good(reply, address)
+        found = _good(reply, address, dict)
         kind, text = str(found.get("schemaType") or "AVRO"), str(found.get("schema", ""))
         return LatestSchema(kind, text, bool(found.get("references")))
 
@@ -46,10 +48,11 @@ class ConfluentSubjects:
             return ()
         if reply.status in (409, 422):
             return (_message(reply),)
-        answer = self._good(reply, address)
+        answer = _good(reply, address, dict)
         if answer.get("is_compatible"):
             return ()
-        return tuple(map(str, answer.get("messages") or ("the registry gives no reason",)))
+        messages = answer.get("messages")
+        return tuple(map(str, messages)) if messages and isinstance(messages, list) else (_NO_REASON,)
 
     def _is_transitive(self, subject: str) -> bool:
         """Whether versions before the latest count. If the registry does not report it, they do."""
@@ -64,7 +67,7 @@ class ConfluentSubjects:
         reply, address = self._post(f"subjects/{_quoted(subject)}", _body(schema, schema_type))
         if reply.status in (404, 422):
             return False  # 422: the schema is invalid; `register` reports it
-        self._good(reply, address)
+        _good(reply, address, dict)
         return True
 
     def register(self, subject: str, schema: str, schema_type: str) -> int:
@@ -76,7 +79,10 @@ class ConfluentSubjects:
                 f"the registry does not accept the schema of {subject}: {_message(reply)}",
                 next_step="fix the schema, or the subject's compatibility",
             )
-        return int(self._good(reply, address)["id"])
+        found = _good(reply, address, dict).get("id")
+        if not isinstance(found, int):
+            raise refused(reply, address)
+        return found
 
     def _get(self, path: str) -> tuple[Reply, str]:
         return first_reply(self._endpoints, lambda endpoint: endpoint.get(path))
@@ -84,10 +90,12 @@ class ConfluentSubjects:
     def _post(self, path: str, body: Mapping[str, str]) -> tuple[Reply, str]:
         return first_reply(self._endpoints, lambda endpoint: endpoint.post(path, body))
 
-    def _good(self, reply: Reply, address: str) -> Any:
-        if reply.status != 200 or reply.json is None:
-            raise refused(reply, address)
-        return reply.json
+
+def _good(reply: Reply, address: str, kind: type[T]) -> T:
+    """The JSON of a successful answer. Raises Unavailable if it is of another kind."""
+    if reply.status != 200 or not isinstance(reply.json, kind):
+        raise refused(reply, address)
+    return reply.json
 
 
 def _quoted(subject: str) -> str:
@@ -99,8 +107,10 @@ def _body(schema: str, schema_type: str) -> dict[str, str]:
     return {"schema": schema} if schema_type == "AVRO" else {"schema": schema, "schemaType": schema_type}
 
 
-def _code(reply: Reply) -> Any:
-    return reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
+def _code(reply: Reply) -> int:
+    """Confluent's error code; 0 for none."""
+    found = reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
+    return found if isinstance(found, int) else 0
 
 
 def _message(reply: Reply) -> str:
