@@ -1,14 +1,18 @@
 """The HTTP client of the schema registry, webhooks and reporters.
 
-Each request has a limit of time and of size. A redirection is followed on the same host alone, and without the
-``Authorization`` header. No error shows an address or an answer: both may hold a secret.
+Each request has a limit of time and of size, whatever the server sends how slowly. A redirection is followed on the
+same host alone, never from https to http, and without the ``Authorization`` header. No error shows an address or an
+answer: both may hold a secret.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
+import io
 import json
 import logging
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -16,11 +20,13 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
 
 from kbq_assets.core.errors import ConfigurationError, Unavailable
@@ -29,7 +35,9 @@ from kbq_assets.ports.clock import Clock
 # Its debug lines show paths, which may be secrets.
 logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
-MAX_BYTES: Final = 64 << 20
+#: Parsed as JSON, the worst answer takes twenty times this. Registries limit schemas to a megabyte.
+MAX_BYTES: Final = 8 << 20
+_MOST_REDIRECTIONS: Final = 3
 _READ_BYTES: Final = 1 << 16
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -42,6 +50,10 @@ _PAUSE_SECONDS: Final = 1.0
 
 class NoReply(Exception):
     """No complete answer arrived. Its text is the reason, without an address."""
+
+
+class Oversized(NoReply):
+    """The answer is over the limit."""
 
 
 class Untrusted(NoReply):
@@ -84,10 +96,10 @@ class HttpClient:
 
     def __init__(self, timeout_seconds: float, context: ssl.SSLContext | None = None) -> None:
         self._timeout_seconds = timeout_seconds
-        self._session = _Session()
+        self._session = requests.Session()
         # Neither the user's .netrc nor the bundle of certifi: callers choose credentials and authorities.
         self._session.trust_env = False
-        self._session.mount("http://", HTTPAdapter())
+        self._session.mount("http://", _TimedAdapter())
         self._session.mount("https://", _TlsAdapter(context))
 
     def send(
@@ -99,7 +111,19 @@ class HttpClient:
         *,
         redirects: bool = True,
     ) -> Reply:
-        """The answer to one request. Raises NoReply, Untrusted."""
+        """The answer to one request; that of a redirection which is not followed too. Raises NoReply, Oversized,
+        Untrusted."""
+        reply = self._send(method, url, body, headers)
+        for _ in range(_MOST_REDIRECTIONS):
+            target = _redirection(url, reply) if redirects else None
+            if target is None or (method != "GET" and reply.status not in (307, 308)):
+                return reply
+            without = {k: v for k, v in (headers or {}).items() if k != "Authorization"}
+            url, headers = target, without
+            reply = self._send(method, url, body, headers)
+        return reply
+
+    def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None) -> Reply:
         deadline = time.monotonic() + self._timeout_seconds
         proxies = {} if urlsplit(url).hostname in _LOOPBACK else get_environ_proxies(url)
         try:
@@ -109,7 +133,7 @@ class HttpClient:
                 data=body,
                 headers={"User-Agent": "kbq", "Accept-Encoding": "identity", **(headers or {})},
                 timeout=self._timeout_seconds,
-                allow_redirects=redirects,
+                allow_redirects=False,
                 proxies=proxies,
                 stream=True,
             ) as response:
@@ -126,25 +150,85 @@ class HttpClient:
         while data := response.raw.read1(_READ_BYTES):
             body += data
             if len(body) > MAX_BYTES:
-                raise OSError(0, f"its answer is over {MAX_BYTES >> 20} MB")
+                raise Oversized(f"its answer is over {MAX_BYTES >> 20} MB")
             if time.monotonic() > deadline:
                 raise OSError(0, f"no complete answer in {self._timeout_seconds:g} s")
         return bytes(body)
 
 
-class _Session(requests.Session):
-    """Follows a redirection on the host alone that it asked."""
+def _redirection(url: str, reply: Reply) -> str | None:
+    """The address that a redirection names; None if it must not be followed."""
+    if reply.status not in (301, 302, 303, 307, 308):
+        return None
+    with contextlib.suppress(ValueError):
+        asked, target = urlsplit(url), parse_address(urljoin(url, reply.headers.get("Location", "")))
+        is_weaker = target is not None and (asked.scheme, target.scheme) == ("https", "http")
+        if target is not None and target.hostname == asked.hostname and not is_weaker:
+            return target.geturl()
+    return None
 
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        target = super().get_redirect_target(resp)
-        host = urlsplit(target or "").hostname
-        return target if host in (None, urlsplit(resp.url).hostname) else None
 
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        prepared_request.headers.pop("Authorization", None)
+class _TimedBytes(io.RawIOBase):
+    """The bytes of an answer, all within the socket's time limit, which alone holds for each piece of them."""
+
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase) -> None:
+        self._socket = connection
+        self._raw = raw
+        self._deadline = time.monotonic() + (connection.gettimeout() or 0.0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(0, "timed out")
+        self._socket.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
-class _TlsAdapter(HTTPAdapter):
+class _TimedResponse(http.client.HTTPResponse):
+    """A response whose head cannot drip without end either."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_TimedBytes(sock, self.fp.detach()))
+
+
+class _PlainConnection(HTTPConnection):
+    response_class = _TimedResponse
+
+
+class _TlsConnection(HTTPSConnection):
+    response_class = _TimedResponse
+
+
+class _PlainPool(HTTPConnectionPool):
+    ConnectionCls = _PlainConnection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+class _TimedAdapter(HTTPAdapter):
+    """Limits the time of a whole answer."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
+        return manager
+
+
+class _TlsAdapter(_TimedAdapter):
     """Trusts what one TLS context trusts, and nothing else."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:

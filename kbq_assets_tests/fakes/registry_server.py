@@ -8,14 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back: after ``delay_seconds``, each byte ``drip_seconds`` after the last.
+    """What is sent back: after ``delay_seconds``, each byte of the body, or of a header, ``drip_seconds``
+    after the last.
 
     ``length``: what the header claims, if not the truth.
     """
@@ -25,6 +26,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
     delay_seconds: float = 0.0
     drip_seconds: float = 0.0
+    drips_head: bool = False
     length: int | None = None
 
     @classmethod
@@ -95,6 +97,9 @@ class _Server(ThreadingHTTPServer):
 def _send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
     time.sleep(answer.delay_seconds)
     handler.send_response(answer.status)
+    if answer.drips_head:
+        handler.flush_headers()
+        _write(handler.wfile.write, replace(answer, body=b"X-Long: " + bytes(3000).replace(b"\0", b"x")))
     for name, value in answer.headers:
         handler.send_header(name, value)
     handler.send_header("Content-Length", str(len(answer.body) if answer.length is None else answer.length))

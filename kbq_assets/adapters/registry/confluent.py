@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,7 +19,11 @@ from kbq_assets.ports.registry import RegisteredSchema
 
 _SUBJECT_NOT_FOUND: Final = 40401
 _SCHEMA_NOT_FOUND: Final = 40403
+#: Limits of a schema with everything that it refers to.
 _MAX_REFERENCES: Final = 1000
+_MAX_VERSIONS: Final = 10_000
+_MAX_BYTES: Final = 8 << 20
+_MAX_SECONDS: Final = 120.0
 #: Ids are Java integers; a record has room for twice as many.
 _LARGEST_ID: Final = 2**31 - 1
 
@@ -85,6 +90,8 @@ class ConfluentSchemaRegistry:
             raise NotFound(f"the schema registry has no subject {subject}", next_step="check value_schema")
         if reply.status != 200 or not isinstance(reply.json, list):
             raise refused(reply, address)
+        if len(reply.json) > _MAX_VERSIONS:
+            raise UnstageableSchema(f"{subject} has more than {_MAX_VERSIONS} versions")
         return {
             version: self._id_of(subject, version, path) for version in reply.json if type(version) is int
         }
@@ -126,20 +133,25 @@ class ConfluentSchemaRegistry:
     def _referenced(self, answer: Mapping[str, Any]) -> dict[_Reference, str]:
         """The schemas that a schema refers to, directly and indirectly."""
         schemas: dict[_Reference, str] = {}
-        wanted = _references_of(answer)
+        wanted = dict.fromkeys(_references_of(answer))
+        size, started = len(answer["schema"]), time.monotonic()
         while wanted:
-            reference = wanted.pop()
-            if reference in schemas:
-                continue
-            if len(schemas) == _MAX_REFERENCES:
+            if len(schemas) + len(wanted) > _MAX_REFERENCES:
+                raise UnstageableSchema(f"it has more than {_MAX_REFERENCES} references")
+            if time.monotonic() - started > _MAX_SECONDS:
                 raise Unavailable(
-                    f"a schema has more than {_MAX_REFERENCES} references", next_step="simplify it"
+                    f"the schema registry does not give {len(schemas) + 1} references in {_MAX_SECONDS:.0f} s",
+                    next_step="check its log; the next run tries again",
                 )
+            reference, _ = wanted.popitem()
             what = f"version {reference.version} of {reference.subject}, which a schema refers to,"
             reply, address = self._get(reference.path)
             found = _answer(reply, what, address)
             schemas[reference] = found["schema"]
-            wanted += _references_of(found)
+            size += len(found["schema"])
+            if size > _MAX_BYTES:
+                raise UnstageableSchema(f"with its references it has more than {_MAX_BYTES >> 20} MB")
+            wanted |= dict.fromkeys(each for each in _references_of(found) if each not in schemas)
         return schemas
 
     def _get(self, path: str) -> tuple[Reply, str]:
@@ -166,7 +178,8 @@ def _is_overload(reply: Reply) -> bool:
 
 
 def _error_code(reply: Reply) -> Any:
-    return reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
+    code = reply.json.get("error_code") if isinstance(reply.json, Mapping) else None
+    return code if isinstance(code, int) else None
 
 
 def _answer(reply: Reply, what: str, address: str) -> Mapping[str, Any]:
@@ -197,21 +210,31 @@ def _references_of(answer: Mapping[str, Any]) -> list[_Reference]:
     references = answer.get("references") or ()
     try:
         return [
-            _Reference(str(each.get("name", "")), str(each["subject"]), int(each["version"]))
+            # A lone surrogate fits neither into an address nor into a log.
+            _Reference(
+                str(each.get("name", "")),
+                str(each["subject"]).encode(errors="replace").decode(),
+                int(each["version"]),
+            )
             for each in references
         ]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(
-            f"the schema registry gives references that are not understood: {references}",
+            f"the schema registry gives references that are not understood: {str(references)[:200]}",
             next_step="check that KBQ_REGISTRY_URL is the base address of Confluent's API",
         ) from error
 
 
 def refused(reply: Reply, address: str) -> Unavailable:
     """The error for an unusable answer."""
+    step = "check its log; the next run retries"
+    if 300 <= reply.status < 400:
+        step = (
+            "KBQ follows redirections on the same host alone: set KBQ_REGISTRY_URL to the address it leads to"
+        )
     return Unavailable(
         f"the schema registry at {address} answers with HTTP {reply.status}, error code {_error_code(reply)}",
-        next_step="check its log; the next run retries",
+        next_step=step,
     )
 
 

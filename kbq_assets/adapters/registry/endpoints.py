@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote
 
-from kbq_assets.adapters.http import HttpClient, NoReply, Reply, Untrusted, parse_address
-from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.adapters.http import HttpClient, NoReply, Oversized, Reply, Untrusted, parse_address
+from kbq_assets.core.errors import ConfigurationError, Unavailable, UnstageableSchema
 
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPT: Final = f"{_CONTENT}, application/json"
@@ -73,7 +73,8 @@ class Endpoint:
         self._client = client
 
     def get(self, path: str) -> Reply:
-        """The answer, whatever its status. Raises Unavailable, or ConfigurationError for an untrusted certificate."""
+        """The answer, whatever its status. Raises Unavailable, ConfigurationError for an untrusted certificate, and
+        UnstageableSchema for an answer over the limit."""
         return self._send("GET", path, None, self._headers)
 
     def post(self, path: str, body: Any) -> Reply:
@@ -90,6 +91,8 @@ class Endpoint:
                 f"the certificate of the schema registry at {self.address} is not trusted: {error}",
                 next_step="set KBQ_REGISTRY_CA_FILE to the authorities that sign it, or correct the host name",
             ) from None
+        except Oversized as error:  # it stays so: neither another address nor another run helps
+            raise UnstageableSchema(f"the schema registry at {self.address}: {error}") from None
         except NoReply as error:
             raise Unavailable(
                 f"the schema registry at {self.address} does not answer: {error}",

@@ -99,7 +99,7 @@ def _good(reply: Reply, address: str, kind: type[T]) -> T:
 
 
 def _quoted(subject: str) -> str:
-    return quote(subject, safe="")
+    return quote(subject, safe="", errors="replace")
 
 
 def _body(schema: str, schema_type: str) -> dict[str, str]:

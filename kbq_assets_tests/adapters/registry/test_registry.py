@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kbq_assets.adapters import http
-from kbq_assets.adapters.registry import ConfluentSchemaRegistry
+from kbq_assets.adapters.registry import ConfluentSchemaRegistry, confluent
 from kbq_assets.core.config.parts import RegistrySettings
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Unavailable, UnstageableSchema
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets_tests.contracts.registry import (
@@ -159,7 +159,12 @@ def test_a_schema_that_is_not_avro_says_so(server: RegistryServer, kind: str) ->
         Answer(200, b'{"schema"', length=100),
         Answer(200, json.dumps({"schema": SCHEMA}).encode(), delay_seconds=300),
         Answer(200, json.dumps({"schema": SCHEMA, "more": "x" * 3000}).encode(), drip_seconds=0.1),
+        Answer(200, json.dumps({"schema": SCHEMA}).encode(), drip_seconds=0.1, drips_head=True),
+        Answer.of({"schema": SCHEMA, "references": 7}),
+        Answer.of({"schema": SCHEMA, "references": [7]}),
+        Answer.of({"schema": SCHEMA, "references": [{"subject": "x", "version": float("inf")}]}),
         Answer(302, headers=(("Location", "http://127.0.0.1:1/schemas/ids/7"),)),
+        Answer(302, headers=(("Location", "/schemas/ids/7"),)),
     ],
     ids=lambda answer: f"{answer.status}-{answer.body[:12].decode()}",
 )
@@ -181,8 +186,34 @@ def test_nobody_there_is_transient() -> None:
 def test_an_endless_answer_is_cut_off(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_BYTES", 100_000)
     server.override = Answer.of({"schema": "x" * 200_000})
-    with pytest.raises(Unavailable, match="over"):
+    with pytest.raises(UnstageableSchema, match="over"):
         at(server.url).schema(7)
+
+
+@pytest.mark.parametrize(
+    ("limit", "match"), [({"_MAX_REFERENCES": 20}, "20 references"), ({"_MAX_BYTES": 2_000_000}, "1 MB")]
+)
+def test_references_without_end_are_cut_off(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int], match: str
+) -> None:
+    for name, value in limit.items():
+        monkeypatch.setattr(confluent, name, value)
+    for number in range(100):
+        several = [{"name": "n", "subject": f"s{number + n}\udc00", "version": 1} for n in (1, 2)]
+        answer = Answer.of({"schema": "x" * 100_000, "references": several})
+        server.answers[f"/subjects/s{number}%3F/versions/1?deleted=true"] = answer
+    first = {"name": "n", "subject": "s0\udc00", "version": 1}
+    server.answers["/schemas/ids/7"] = Answer.of({"schema": SCHEMA, "references": [first]})
+    with pytest.raises(UnstageableSchema, match=match):
+        at(server.url).schema(7)
+
+
+@pytest.mark.parametrize("location", ["http://localhost:1/x", "https://other.example/x", "ftp://127.0.0.1/x"])
+def test_a_redirection_to_another_host_is_refused_by_name(server: RegistryServer, location: str) -> None:
+    server.override = Answer(307, headers=(("Location", location),))
+    with pytest.raises(Unavailable, match=r"(?s)HTTP 307.*same host"):
+        at(server.url).schema(7)
+    assert len(server.paths) == 1
 
 
 @pytest.mark.parametrize(
