@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from functools import cache
@@ -36,13 +37,19 @@ _LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
 _NEXT_STEP: Final = "keep the store on a local disk (ext4, xfs, btrfs, tmpfs), or in a bucket"
 
 
-@cache  # cached, since a Spark worker opens the store once per task
-def check_file_system(root: Path, temporary: Path) -> None:
-    """Raise ConfigurationError if a store at ``root`` could not keep its promises."""
+def check_place(root: Path) -> None:
+    """Raise ConfigurationError or OSError if no store can be at ``root``. Writes nothing."""
     mounts = _MOUNTS.read_text(errors="surrogateescape") if _MOUNTS.exists() else ""
     kind = file_system_type(root, mounts)
     if is_remote(kind):
         raise ConfigurationError(f"{root} is on a network file system ({kind})", next_step=_NEXT_STEP)
+    with contextlib.suppress(FileNotFoundError):
+        os.listdir(root)
+
+
+@cache  # cached, since a Spark worker opens the store once per task
+def check_file_system(root: Path, temporary: Path) -> None:
+    """Raise ConfigurationError if a store at ``root`` could not keep its promises."""
     with Temporary(temporary) as probe:
         reason = _shortcoming(probe)
     if reason:

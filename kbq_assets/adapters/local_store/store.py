@@ -9,18 +9,19 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import google_crc32c
 
 from kbq_assets.adapters.local_store.errors import reading, writing
-from kbq_assets.adapters.local_store.file_system import check_file_system
+from kbq_assets.adapters.local_store.file_system import check_file_system, check_place
 from kbq_assets.adapters.local_store.listing import list_objects
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed, UnknownOutcome
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
 
@@ -30,7 +31,8 @@ _READ_AGAIN: Final = "read it again"
 
 
 class LocalObjectStore:
-    """Objects below ``root``, which it creates. ``lock_seconds``: maximum wait of a swap or delete for its lock.
+    """Objects below ``root``. The first write creates it; reading needs no right to write. ``lock_seconds``: maximum
+    wait of a swap or delete for its lock.
 
     ``durable=False`` omits every sync to the disk: for tests that do not cut the power. Raises
     ConfigurationError for a file system that cannot keep the port's promises.
@@ -39,13 +41,23 @@ class LocalObjectStore:
     def __init__(self, root: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
         self._root = root.expanduser().resolve()
         self._prefix = f"{self._root}/"
-        self._temporary = self._root / TEMPORARY
         self._durable = durable
+        self._lock_seconds = lock_seconds
         with writing("open", str(root)):
-            self._temporary.mkdir(parents=True, exist_ok=True)
-            (self._root / LOCKS).mkdir(exist_ok=True)
-            check_file_system(self._root, self._temporary)
-        self._locks = PathLocks(self._root / LOCKS, lock_seconds)
+            check_place(self._root)
+
+    @cached_property
+    def _temporary(self) -> Path:
+        """The folder of temporary files. Raises OSError, and ConfigurationError for an unfit file system."""
+        folder = self._root / TEMPORARY
+        folder.mkdir(parents=True, exist_ok=True)
+        (self._root / LOCKS).mkdir(exist_ok=True)
+        check_file_system(self._root, folder)
+        return folder
+
+    @cached_property
+    def _locks(self) -> PathLocks:
+        return PathLocks(self._temporary.with_name(LOCKS), self._lock_seconds)
 
     # Reading
 
@@ -83,9 +95,14 @@ class LocalObjectStore:
         return Path(self._file(path.removesuffix("/"))).as_uri()
 
     def now_ms(self) -> int:
-        """The file system's time, in ms since 1970."""
-        with writing("touch", TEMPORARY), Temporary(self._temporary) as temporary:
-            return os.stat(temporary.path).st_mtime_ns // 1_000_000
+        """The file system's time, in ms since 1970; this machine's if the directory is missing or read-only."""
+        try:
+            with reading("touch", TEMPORARY):
+                os.stat(self._root)
+            with writing("touch", TEMPORARY), Temporary(self._temporary) as temporary:
+                return os.stat(temporary.path).st_mtime_ns // 1_000_000
+        except (ConfigurationError, NotFound):  # who cannot write decides nothing by it
+            return time.time_ns() // 1_000_000
 
     # Writing
 

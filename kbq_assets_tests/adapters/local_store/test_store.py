@@ -317,6 +317,7 @@ def test_an_object_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalObjectStore(tmp_path)
+    store.create("first", b"")
     steps: list[str] = []
     note_calls(monkeypatch, steps)
     generation = store.create("x/a", b"1")
@@ -485,7 +486,7 @@ def test_a_file_system_that_cannot_keep_the_promises_is_refused(
 def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", partial(fail, errno.EPERM))
     with pytest.raises(ConfigurationError, match="hard links"):
-        LocalObjectStore(tmp_path)
+        LocalObjectStore(tmp_path).create("a", b"")
 
 
 def test_a_root_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
