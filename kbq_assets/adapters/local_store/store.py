@@ -154,7 +154,7 @@ class LocalObjectStore:
         """Stream a new object; its path must not exist when the writer closes."""
         file = self._file(path)
         with writing("write", path):
-            return _Writer(
+            return _FileWriter(
                 path, Temporary(self._temporary), lambda temporary: self._link(temporary, path, file)
             )
 
@@ -255,7 +255,7 @@ class LocalObjectStore:
             ) from error
 
 
-class _Writer:
+class _FileWriter:
     """A file being streamed; ``link`` makes it visible."""
 
     def __init__(self, path: str, temporary: Temporary, link: Callable[[Temporary], int]) -> None:

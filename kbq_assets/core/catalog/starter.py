@@ -15,7 +15,7 @@ EXTENSIONS: Final[Mapping[str, str]] = {"avro": ".avsc", "json-schema": ".json",
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftFile:
     """A file to write: its path below the catalog's folder, and its text. A topic has one entry."""
 
     path: str
@@ -37,7 +37,7 @@ class KnownSchemas:
 
 def draft_entries(
     topics: Mapping[str, LiveTopic], known: Mapping[str, KnownSchemas], company: str, domain: str, env: str
-) -> list[Draft]:
+) -> list[DraftFile]:
     """Entries for topics, each under its own name, with the schemas that are ``known``.
 
     Nothing is archived until a person adds the consumer `archiver`: only a person knows which data is personal.
@@ -45,10 +45,10 @@ def draft_entries(
     drafts = []
     for topic, part in _parts(topics).items():
         folder, found = f"{company}/{domain}/{part}/{env}", known.get(topic, KnownSchemas("json"))
-        drafts.append(Draft(f"{folder}/topic.yaml", _text(topic, topics[topic], found.encoding)))
+        drafts.append(DraftFile(f"{folder}/topic.yaml", _text(topic, topics[topic], found.encoding)))
         for name, schema in sorted(found.schemas.items(), reverse=True):
             path = f"{folder}/schemas/{name}{EXTENSIONS[found.encoding]}"
-            drafts.append(Draft(path, _readable(schema, found.encoding)))
+            drafts.append(DraftFile(path, _readable(schema, found.encoding)))
     return drafts
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.catalog.access import plan_access
 from kbq_assets.core.catalog.changes import Change, Difference, plan_changes
-from kbq_assets.core.catalog.starter import Draft, KnownSchemas, draft_entries
+from kbq_assets.core.catalog.starter import DraftFile, KnownSchemas, draft_entries
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.pipelines.catalog.reader import (
     CatalogReader,
@@ -124,7 +124,9 @@ class CatalogCommands:
         schemas = [Proposal(str(r), (), partial(register, r.schema)) for r in planned.registrations]
         return topics + schemas
 
-    def drafts(self, company: str, domain: str, env: str, only: frozenset[str] | None = None) -> list[Draft]:
+    def drafts(
+        self, company: str, domain: str, env: str, only: frozenset[str] | None = None
+    ) -> list[DraftFile]:
         """First entries for the topics of the broker. Raises Unavailable."""
         topics = self.open_admin().topics()
         wanted = {t: live for t, live in topics.items() if (t in only if only else not t.startswith("_"))}

@@ -44,7 +44,7 @@ def produce_demo(
     Raises Unavailable (broker, registry), ConfigurationError (data packages), StateError (foreign records between
     the demo's own).
     """
-    run = _Run(bootstrap_servers, registry_url, home / "demo" / FILE_NAME, console or _SILENT)
+    run = _Production(bootstrap_servers, registry_url, home / "demo" / FILE_NAME, console or _SILENT)
     return run.complete(topics, {})
 
 
@@ -61,11 +61,11 @@ def produce_more(
     logged = ProducersLog.load(path).topics.get(topic.name)
     if logged is None:
         raise StateError(f"{path} knows no {topic.name}", next_step="run `kbq demo` first")
-    run = _Run(bootstrap_servers, registry_url, path, console or _SILENT)
+    run = _Production(bootstrap_servers, registry_url, path, console or _SILENT)
     return run.complete([topic], {topic.name: logged.target + count})
 
 
-class _Run:
+class _Production:
     """One call of `produce_demo` or `produce_more`."""
 
     def __init__(self, bootstrap_servers: str, registry_url: str, path: Path, console: Console) -> None:
@@ -118,7 +118,7 @@ class _Run:
             for name, schema in topic.schemas.items()
         }
         try:
-            writer = _Writer(topic, self._broker.bootstrap_servers)
+            writer = _TopicProducer(topic, self._broker.bootstrap_servers)
             # Only now, since the writer has aborted the open transaction of a dead run.
             state = self._broker.state(topic.name)
             if not state.is_empty:
@@ -166,7 +166,7 @@ class _Written:
                 advance(_POLL_RECORDS)
         advance(found % _POLL_RECORDS)
 
-    def log(self, delivered: _Delivered) -> None:
+    def log(self, delivered: _Acknowledgement) -> None:
         """Log the deliveries of one step."""
         for partition, outcomes in delivered.outcomes.items():
             for offset, outcome in zip(delivered.offsets[partition], outcomes, strict=True):
@@ -183,7 +183,7 @@ class _Written:
 
 
 @dataclass
-class _Delivered:
+class _Acknowledgement:
     """One step's outcomes in sending order, and the broker's offsets for them, by partition."""
 
     outcomes: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -199,7 +199,7 @@ class _Delivered:
             self.offsets[partition].append(offset)
 
 
-class _Writer:
+class _TopicProducer:
     """A producer of one topic."""
 
     def __init__(self, topic: DemoTopic, bootstrap_servers: str) -> None:
@@ -217,11 +217,13 @@ class _Writer:
         if topic.transactional:
             self._producer.init_transactions(_FLUSH_SECONDS)
 
-    def write(self, step: Step, records: Iterator[DemoRecord], advance: Callable[[int], None]) -> _Delivered:
+    def write(
+        self, step: Step, records: Iterator[DemoRecord], advance: Callable[[int], None]
+    ) -> _Acknowledgement:
         """Produce records and wait for the broker; return the committed ones. Raises Unavailable."""
         first = next(records, None)
         if first is None:
-            return _Delivered()
+            return _Acknowledgement()
         if step.commit is not None:
             self._producer.begin_transaction()
         delivered = self._send(
@@ -231,10 +233,10 @@ class _Writer:
             self._producer.commit_transaction(_FLUSH_SECONDS)
         elif step.commit is False:
             self._producer.abort_transaction(_FLUSH_SECONDS)
-        return _Delivered() if step.commit is False else delivered
+        return _Acknowledgement() if step.commit is False else delivered
 
-    def _send(self, records: Iterable[DemoRecord], advance: Callable[[int], None]) -> _Delivered:
-        delivered, sent = _Delivered(), 0
+    def _send(self, records: Iterable[DemoRecord], advance: Callable[[int], None]) -> _Acknowledgement:
+        delivered, sent = _Acknowledgement(), 0
         for record in records:
             self._send_one(record, delivered)
             delivered.outcomes[record.partition].append(record.outcome)
@@ -248,7 +250,7 @@ class _Writer:
         advance(sent % _POLL_RECORDS)
         return delivered
 
-    def _send_one(self, record: DemoRecord, delivered: _Delivered) -> None:
+    def _send_one(self, record: DemoRecord, delivered: _Acknowledgement) -> None:
         while True:
             try:
                 self._producer.produce(

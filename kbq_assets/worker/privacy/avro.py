@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Version:
+class _RewrittenSchema:
     """Validator and rewriter of one schema id's records."""
 
     program: Program
@@ -75,7 +75,7 @@ class PersonalData:
         refuse_missing_keys(self._decisions, pseudonyms)
         self._pseudonyms = pseudonyms
         self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
-        self._versions: dict[int, _Version | NotFound | UnstageableSchema] = {}
+        self._versions: dict[int, _RewrittenSchema | NotFound | UnstageableSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of rewritten records. Raises NotFound, Unavailable, and UnstageableSchema if a decision is
@@ -111,7 +111,7 @@ class PersonalData:
             values[row] = value
 
     def _rewritten(
-        self, source: Chunk, schema_id: int, rows: list[int], version: _Version
+        self, source: Chunk, schema_id: int, rows: list[int], version: _RewrittenSchema
     ) -> Mapping[int, bytes]:
         indexes = np.array(rows, np.int64)
         reasons = validate_avro(source, version.program, indexes, self._limits).reasons.tolist()
@@ -122,7 +122,7 @@ class PersonalData:
             for row, reason in zip(rows, reasons, strict=True)
         }
 
-    def _version(self, schema_id: int) -> _Version | NotFound | UnstageableSchema:
+    def _version(self, schema_id: int) -> _RewrittenSchema | NotFound | UnstageableSchema:
         if schema_id not in self._versions:
             try:
                 self._versions[schema_id] = self._made(schema_id)
@@ -130,7 +130,7 @@ class PersonalData:
                 self._versions[schema_id] = error
         return self._versions[schema_id]
 
-    def _made(self, schema_id: int) -> _Version:
+    def _made(self, schema_id: int) -> _RewrittenSchema:
         found = self._registry.schema(schema_id)
         if found.schema_type != "AVRO":
             raise UnstageableSchema(
@@ -145,7 +145,7 @@ class PersonalData:
             raise UnstageableSchema(named, next_step=error.next_step) from error
         record = avro.parse(schema)
         assert isinstance(record, avro.RecordType)  # the rewriter guarantees it
-        return _Version(compile_program(record, []), made, found.label)
+        return _RewrittenSchema(compile_program(record, []), made, found.label)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.extras.metrics.service.watch import Reading, Watch
+from kbq_assets.extras.metrics.service.watch import LastReading, Watch
 from kbq_assets_tests.fakes.clock import FakeClock
 
 
@@ -17,7 +17,7 @@ def watch(read: Callable[[], int], clock: FakeClock | None = None) -> Watch[int]
 
 
 def test_before_the_first_look_nothing_is_known() -> None:
-    assert watch(lambda: 1).last == Reading(None, None, None)
+    assert watch(lambda: 1).last == LastReading(None, None, None)
 
 
 def test_a_dependency_that_is_away_is_shown_as_it_was_with_its_age() -> None:
@@ -32,7 +32,7 @@ def test_a_dependency_that_is_away_is_shown_as_it_was_with_its_age() -> None:
     seen.poll()
     clock.seconds += 20
     seen.poll()
-    assert seen.last == Reading(7, 20.0, False, "Unavailable: it does not answer\n  next: wait")
+    assert seen.last == LastReading(7, 20.0, False, "Unavailable: it does not answer\n  next: wait")
 
 
 def test_an_error_of_the_program_is_told_in_the_log_and_ends_nothing(
@@ -51,7 +51,7 @@ def test_an_error_of_the_program_is_told_in_the_log_and_ends_nothing(
     assert seen.last.error == "ZeroDivisionError: a bug"
     assert "a bug" in caplog.text
     seen.poll()
-    assert seen.last == Reading(3, 0.0, True)
+    assert seen.last == LastReading(3, 0.0, True)
 
 
 def test_a_look_that_does_not_end_counts_as_failed_and_shows_the_last_value() -> None:
@@ -69,7 +69,7 @@ def test_a_look_that_does_not_end_counts_as_failed_and_shows_the_last_value() ->
     thread.start()
     assert entered.wait(300)
     clock.seconds += 61
-    assert seen.last == Reading(5, 61.0, False, "no answer for 61 seconds")
+    assert seen.last == LastReading(5, 61.0, False, "no answer for 61 seconds")
     leave.set()
     thread.join(300)
     assert seen.last.is_up is True

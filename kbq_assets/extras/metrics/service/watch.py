@@ -20,7 +20,7 @@ _PAUSES: Final = 10
 
 
 @dataclass(frozen=True)
-class Reading(Generic[T]):
+class LastReading(Generic[T]):
     """The last good value and its age, whether the last poll succeeded, and its problem.
 
     Before the first poll ``is_up`` is None."""
@@ -90,13 +90,13 @@ class Watch(Repeater, Generic[T]):
                 self._begun = None
 
     @property
-    def last(self) -> Reading[T]:
+    def last(self) -> LastReading[T]:
         """The last reading."""
         now, begun, good_at = self._clock.monotonic(), self._begun, self._good_at
         age = None if good_at is None else now - good_at
         if begun is not None and now - begun > _PATIENCE_SECONDS:
-            return Reading(self._value, age, False, f"no answer for {now - begun:.0f} seconds")
-        return Reading(self._value, age, self._is_up, self._error)
+            return LastReading(self._value, age, False, f"no answer for {now - begun:.0f} seconds")
+        return LastReading(self._value, age, self._is_up, self._error)
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, KbqError):

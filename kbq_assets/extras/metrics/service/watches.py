@@ -26,7 +26,7 @@ from kbq_assets.extras.metrics.observe import (
     stored_stops,
 )
 from kbq_assets.extras.metrics.reporters import Reporter
-from kbq_assets.extras.metrics.service.watch import Reading, Watch
+from kbq_assets.extras.metrics.service.watch import LastReading, Watch
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.status import Status, status_of
@@ -167,7 +167,7 @@ def _problem(what: str, message: str, commands: Sequence[str]) -> dict[str, obje
     return {"what": what, "message": message, "commands": list(commands)}
 
 
-def _reading_json(reading: Reading[Any]) -> dict[str, object]:
+def _reading_json(reading: LastReading[Any]) -> dict[str, object]:
     age = reading.age_seconds
     return {
         "up": reading.is_up,
