@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from kbq_assets.core.errors import ConfigurationError, EncodingError
+from kbq_assets.core.errors import EncodingError
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.operate import commands as operate
@@ -111,7 +111,8 @@ def test_dropped_error_rows_are_skipped_records() -> None:
 def test_without_a_key_nothing_is_sealed_and_nothing_read() -> None:
     bench = bench_of(pii="email:drop", pii_errors="seal")
     produce(bench, BAD[0])
-    assert "set KBQ_PII_SEAL_KEY" in bench.extract().failures[TP]
+    [stop] = bench.extract().stops
+    assert "set KBQ_PII_SEAL_KEY" in stop.message
 
 
 def test_without_decisions_the_canary_is_there() -> None:
@@ -258,8 +259,9 @@ def test_without_keys_nothing_is_read() -> None:
     produce(bench, framed(avro_body(SCHEMA, {"email": CANARY, "note": "x", "n": 5}), 8))
     bench.pseudonyms = None
     report = bench.extract()
-    assert "set KBQ_PII_KEYS" in report.failures[TP]
-    assert ConfigurationError.__name__ in report.failures[TP]
+    [stop] = report.stops
+    assert "set KBQ_PII_KEYS" in stop.message
+    assert stop.reason == "failed"
 
 
 def test_protobuf_fields_are_decided_about_too() -> None:
