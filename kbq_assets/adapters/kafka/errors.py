@@ -6,8 +6,15 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from kbq_assets.adapters.kafka.fetch.errors import NO_BROKER, DamagedBatch
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
+from kbq_assets.adapters.kafka.fetch.errors import DamagedBatch
+from kbq_assets.core.errors import (
+    KbqError,
+    NotFound,
+    OffsetOutOfRange,
+    StateError,
+    Unavailable,
+    UnreadableBatch,
+)
 
 UNKNOWN: Final = frozenset(
     {
@@ -28,6 +35,10 @@ _DAMAGED: Final = frozenset(
         KafkaError._BAD_COMPRESSION,
         KafkaError.INVALID_MSG,
     }
+)
+_OTHER_LEADER: Final = (
+    "let another replica lead the partition; KBQ_READER=fetch or auto names the whole batch, and kbq accept-gap gives "
+    "it up"
 )
 _REFUSED: Final = frozenset(
     {
@@ -62,8 +73,9 @@ def read_error(error: KafkaError, what: str, bootstrap_servers: str) -> KbqError
             f"{what}: {text}", next_step="`kbq plan` states what is lost and the commands that resume"
         )
     if code in _DAMAGED:
-        message = f"{what}: the broker's answer is damaged: {text} (Kafka at {bootstrap_servers})"
-        return Unavailable(message, next_step=NO_BROKER)
+        # librdkafka's text names the batch's offset, not its end.
+        message = f"{what}: the broker's log is damaged: {text} (Kafka at {bootstrap_servers})"
+        return StateError(message, next_step=_OTHER_LEADER)
     return unavailable(f"{what}: {text}", bootstrap_servers, error)
 
 

@@ -1,7 +1,8 @@
 """The choice of a reader: KBQ's own client of Kafka's protocol (`fetch`), or librdkafka, which supports everything.
 
 ``auto`` uses `fetch` and falls back to librdkafka for what `fetch` cannot read: options that it does not know, a
-broker before 2.1, message formats before 0.11; and for ranges of small batches, which cost librdkafka less.
+broker before 2.1, message formats before 0.11. librdkafka unpacks batches without a limit of memory, so it gets no
+others.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def open_reader(
         return KafkaSource(bootstrap_servers, options)
     if reader == "fetch":
         return FetchOrOther(FetchSource(bootstrap_servers, options), None)
-    fetch = FetchSource(bootstrap_servers, options, hands_over=True)
+    fetch = FetchSource(bootstrap_servers, options)
     return FetchOrOther(fetch, lambda: KafkaSource(bootstrap_servers, options))
 
 

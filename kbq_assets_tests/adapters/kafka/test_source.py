@@ -16,7 +16,7 @@ from confluent_kafka import Message as ClientMessage
 from kbq_assets.adapters.kafka.errors import read_error
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.source import KafkaSource, _headers
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable
+from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, StateError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.wire.chunk import RawRecord, decode_headers
@@ -62,7 +62,7 @@ def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
         (KafkaError.UNKNOWN_TOPIC_OR_PART, NotFound),
         (KafkaError._UNKNOWN_PARTITION, NotFound),
         (100, NotFound),
-        (KafkaError._BAD_MSG, Unavailable),
+        (KafkaError._BAD_MSG, StateError),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
         (KafkaError._TRANSPORT, Unavailable),
         (KafkaError.UNKNOWN, Unavailable),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +19,6 @@ from kbq_assets.adapters.kafka.errors import UNKNOWN, gone, is_refusal, read_err
 from kbq_assets.adapters.kafka.fetch import protocol
 from kbq_assets.adapters.kafka.fetch.access import Access, access_of
 from kbq_assets.adapters.kafka.fetch.batches import (
-    BatchHead,
     Delivered,
     WantedOffsets,
     deliver,
@@ -35,7 +34,6 @@ from kbq_assets.adapters.kafka.fetch.errors import (
     Damaged,
     DamagedBatch,
     FetchFailure,
-    NotSpoken,
     OversizedAnswer,
 )
 from kbq_assets.adapters.kafka.fetch.protocol import FetchAnswer, PartitionLeader
@@ -58,11 +56,6 @@ _BACKOFF_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 0.02
 _LEAST_SECONDS: Final = 0.1
 
-#: A batch costs some 5 microseconds here, and each record saves .2 against librdkafka: with fewer records per batch,
-#: on the average of an answer with many batches, librdkafka is cheaper.
-_FEW_RECORDS: Final = 25
-_MANY_BATCHES: Final = 200
-
 #: Transient errors: the leader moves, a broker starts or stops.
 _PASSING: Final = frozenset(
     {
@@ -84,9 +77,8 @@ _PASSING: Final = frozenset(
 class FetchSource:
     """The `RecordSource` port over its own sockets.
 
-    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. ``hands_over`` leaves ranges of
-    small batches to librdkafka too. Threads may share an instance. In addition to the port's errors it raises
-    `NotSpoken`, before or between batches, if librdkafka should read the rest.
+    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. Threads may share an instance. In
+    addition to the port's errors it raises `NotSpoken`, before or between batches, if librdkafka should read the rest.
     """
 
     def __init__(
@@ -96,13 +88,11 @@ class FetchSource:
         *,
         no_progress_seconds: float = 60.0,
         chunk_records: int = CHUNK_RECORDS,
-        hands_over: bool = False,
     ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._options = dict(options or {})
         self._no_progress_seconds = no_progress_seconds
         self._chunk_records = chunk_records
-        self._hands_over = hands_over
         self._cluster = Cluster()
         check_options(self._options)
 
@@ -131,7 +121,6 @@ class FetchSource:
         reading = _Reading(
             range_, self._cluster, access, client, self._no_progress_seconds, wait_until, wanted, leader_epoch
         )
-        reading.hands_over = self._hands_over
         yield from reading.batches()
 
 
@@ -162,7 +151,6 @@ class _Reading:
     last_progress: float = field(init=False)
     is_at_end: bool = field(init=False, default=False)
     failure: FetchFailure | None = field(init=False, default=None)
-    hands_over: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.position = self.range.from_offset
@@ -221,8 +209,6 @@ class _Reading:
         if answer.error:
             raise self._refusal(answer.error)
         heads = survey(data, answer.records_from, answer.records_until)
-        if self.hands_over and self.position == self.range.from_offset:
-            _require_large(heads)
         behind = heads[-1].next_offset if heads else self.position
         if behind <= self.position:
             self._nothing(answer, bool(heads), data)
@@ -340,10 +326,3 @@ class _Reading:
         found = read_error(error, str(self.range), self.client["bootstrap.servers"])
         found.message = without_secrets(found.message, self.client)
         return found
-
-
-def _require_large(heads: Sequence[BatchHead]) -> None:
-    """Raise NotSpoken for batches that librdkafka reads more cheaply."""
-    records = sum(head.records for head in heads)
-    if len(heads) >= _MANY_BATCHES and records < _FEW_RECORDS * len(heads):
-        raise NotSpoken(f"batches of {records / len(heads):.1f} records with as little effort")

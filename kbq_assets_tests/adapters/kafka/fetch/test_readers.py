@@ -16,7 +16,7 @@ from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther, open_reader
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.errors import ConfigurationError, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
@@ -186,19 +186,15 @@ class TestTheChoice:
             )
             found = read(source, TopicPartition(TOPIC, 0), 0, 5)
         assert list(records(found)) == [0, 1, 2, 3, 4]
-        assert other.asked == [(OffsetRange(TopicPartition(TOPIC, 0), 2, 5), -1)]
+        assert other.asked == [(OffsetRange(TopicPartition(TOPIC, 0), 2, 5), 0)]
 
-    @pytest.mark.parametrize(("per_batch", "reads_itself"), [(1, False), (24, False), (25, True)])
-    def test_small_batches_are_left_to_librdkafka(self, per_batch: int, reads_itself: bool) -> None:
-        count = 250 * per_batch
-        log = [(n + per_batch, batch(messages(per_batch, n))) for n in range(0, count, per_batch)]
-        other = Recorded([RecordBatch(Chunk.from_messages(messages(count)), count)])
-        with wire_broker(log=log) as broker:
-            source = FetchOrOther(FetchSource(broker.address, hands_over=True), lambda: other)
-            found = list(source.read(OffsetRange(TopicPartition(TOPIC, 0), 0, count), leader_epoch=0))
-        assert list(records(found)) == list(range(count))
-        whole = (OffsetRange(TopicPartition(TOPIC, 0), 0, count), 0)
-        assert other.asked == ([] if reads_itself else [whole])
+    def test_auto_reads_small_batches_itself_as_only_it_refuses_one_that_would_fill_the_memory(self) -> None:
+        log = [(n + 1, batch(messages(1, n))) for n in range(250)]
+        log.append((251, batch([RawRecord(bytes(40 << 20), 250, 1)], codec="gzip")))
+        options = {"receive.message.max.bytes": str(32 << 20)}
+        with wire_broker(log=log) as broker, pytest.raises(UnreadableBatch) as caught:
+            read(open_reader(broker.address, options, "auto"), TopicPartition(TOPIC, 0), 0, 251)
+        assert (caught.value.reason, caught.value.first, caught.value.until) == ("oversized_batch", 250, 251)
 
     def test_fetch_alone_says_who_can(self) -> None:
         with (

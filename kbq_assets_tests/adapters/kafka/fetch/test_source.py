@@ -26,7 +26,14 @@ from kbq_assets.adapters.kafka.fetch.protocol import (
     parse_metadata,
 )
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
+from kbq_assets.core.errors import (
+    KbqError,
+    NotFound,
+    OffsetOutOfRange,
+    StateError,
+    Unavailable,
+    UnreadableBatch,
+)
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import RawRecord
@@ -153,7 +160,7 @@ def test_errors_that_pass_are_tried_again(
     [
         (KafkaError.OFFSET_OUT_OF_RANGE, OffsetOutOfRange),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
-        (KafkaError.INVALID_MSG, Unavailable),
+        (KafkaError.INVALID_MSG, StateError),
         (KafkaError.INVALID_REQUEST, Unavailable),
     ],
 )
