@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import random
 import string
@@ -10,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import fastavro
 
 from kbq_assets.adapters.catalog_files import parse_document
 from kbq_assets.adapters.http import Reply
@@ -30,6 +33,12 @@ from kbq_assets_tests.fuzz.mutate import mutated_json, mutated_text
 from kbq_assets_tests.wire import generate, reference
 from kbq_assets_tests.wire.samples import framed
 
+_OPTIONS: Final = (
+    "",
+    "event_date=auto on_incompatible=variant_column",
+    "pii=id:null,items.sku:truncate:3,f0:drop,_key:keep,_headers:keep pii_others=keep",
+    "event_date=f0|at tombstones=row",
+)
 #: Records of one schema and topic.
 PER_SCHEMA: Final = 150
 _ID: Final = 77
@@ -54,7 +63,8 @@ def _extract(format: str, seed: int, folder: Path) -> None:
     chance = random.Random(f"{format} {seed}")
     topic = "".join(chance.choices(_LEGAL, k=chance.choice((1, 8, 60, 118, 200, 249)))).strip(".") or "x"
     route = chance.choice(("", "route=record_name")) if format in ("avro", "protobuf") else ""
-    line = f"{topic} dataset=fuzz {route or f'table=t{seed}'} format={format} keys=true headers=true"
+    more = _OPTIONS[seed % len(_OPTIONS)]
+    line = f"{topic} dataset=fuzz {route or f'table=t{seed}'} format={format} keys=true headers=true {more}"
     world = FakePlatform(folder, sources=f"{line}\n{TOPIC} dataset=shop table=orders\n", partitions=1)
     world.produce(2)
     world.kafka.create_topic(topic, 1)
@@ -68,6 +78,10 @@ def _extract(format: str, seed: int, folder: Path) -> None:
     assert commit.partitions[0].next == 2, f"the neighbor was not read: {report.failures}"
     defects = [failure for failure in map(str, report.failures.values()) if "report a bug" in failure]
     assert not defects, defects
+    for entry in world.store.list("staging/"):
+        list(
+            fastavro.reader(io.BytesIO(world.store.get(entry.path).data))
+        )  # any reader takes each staged file
     load = world.parts.loader.load()
     assert [
         table for table in load.tables if str(table.table) == "shop.orders" and table.state != "idle"
@@ -78,6 +92,8 @@ def _avro(world: FakePlatform, chance: random.Random) -> list[bytes | None]:
     schema: Any = generate.make_schema(chance)
     node = avro.tree.parse(schema)
     bodies = [reference.encode(node, generate.make_value(node, chance), chance) for _ in range(10)]
+    if chance.random() < 0.2:
+        schema, bodies = ["null", schema], [b"\2" + body for body in bodies]
     if chance.random() < 0.5:
         schema = mutated_json(schema, chance)
     world.registry.schemas[_ID] = _as_text(schema, chance)
@@ -89,8 +105,34 @@ def _json(world: FakePlatform, chance: random.Random) -> list[bytes | None]:
 
 
 def _json_schema(world: FakePlatform, chance: random.Random) -> list[bytes | None]:
-    world.registry.documents[_ID] = _as_text(mutated_json(_JSON_SCHEMA, chance), chance)
+    schema = mutated_json(_JSON_SCHEMA, chance) if chance.random() < 0.5 else _json_schema_of(chance)
+    world.registry.documents[_ID] = _as_text(schema, chance)
     return _damaged([framed(_document(chance), _ID) for _ in range(10)], chance)
+
+
+def _json_schema_of(chance: random.Random) -> Any:
+    """A schema of any keywords, whose types may contain themselves and one another."""
+    definitions = {name: _part(chance, 3) for name in ("item", "id", "a")}
+    return {**_JSON_SCHEMA, **_part(chance, 0), "definitions": definitions}
+
+
+def _part(chance: random.Random, depth: int) -> Any:
+    kinds: list[Any] = ["string", "integer", "number", "boolean", "null", "object", "array"]
+    if depth > 4 or chance.random() < 0.3:
+        kind = chance.choice(kinds)
+        return {"type": chance.choice((kind, [kind, "null"], [kind, {"type": "object"}])), "description": "x"}
+    inner = [_part(chance, depth + 1) for _ in range(chance.randrange(1, 4))]
+    names = chance.sample(("id", "at", "price", "items", "first", "größe", "a b"), len(inner))
+    match chance.randrange(5):
+        case 0:
+            return {chance.choice(("allOf", "anyOf", "oneOf", "type", "items")): inner}
+        case 1:
+            return {"$ref": f"#/definitions/{chance.choice(('item', 'id', 'a', 'x'))}"}
+        case 2:
+            return {"type": "array", "items": inner[0], "if": inner[-1], "then": inner[-1]}
+        case _:
+            any_name = chance.choice(("additionalProperties", "patternProperties", "x"))
+            return {"type": "object", "properties": dict(zip(names, inner, strict=True)), any_name: inner[0]}
 
 
 def _protobuf(world: FakePlatform, chance: random.Random) -> list[bytes | None]:

@@ -17,7 +17,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import named_types, shared_records
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
 
-#: Readers refuse a logical type elsewhere.
+#: Readers refuse a logical type elsewhere. No ``uuid``: columns are strings, and fastavro refuses a text that is none.
 _KIND: Final[Mapping[str, str]] = {
     "date": "int",
     "time-millis": "int",
@@ -27,7 +27,6 @@ _KIND: Final[Mapping[str, str]] = {
         for local in ("", "local-")
         for unit in ("millis", "micros", "nanos")
     },
-    "uuid": "string",
 }
 _DURATION: Final = 12
 _SQL_TYPES: Final = frozenset({"JSON", "GEOGRAPHY"})

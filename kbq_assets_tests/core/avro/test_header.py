@@ -171,7 +171,6 @@ def test_valid_logical_types_stay() -> None:
         {"type": "bytes", **DECIMAL},
         {**WIDE, **DECIMAL},
         {"type": "long", "logicalType": "local-timestamp-micros"},
-        {"type": "string", "logicalType": "uuid"},
         {"type": "string", "sqlType": "JSON"},
         {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"},
     ]
