@@ -19,6 +19,8 @@ from kbq_assets.core.protocol.names import TableReference
 class LoadLimits:
     """Bounds of one job, and of a table's jobs in a day, failed ones included (0: none).
 
+    ``known_days``: for so long "not found" means that a job did not start; 0: for ever. BigQuery keeps jobs for 180.
+
     Defaults are BigQuery's: https://cloud.google.com/bigquery/quotas#load_jobs.
     """
 
@@ -26,6 +28,7 @@ class LoadLimits:
     bytes: int = 15 * 10**12
     time_partitions: int = 4_000
     jobs_per_day: int = 1_500
+    known_days: int = 30
 
 
 class SchemaKey(NamedTuple):

@@ -22,8 +22,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.warehouse import JobError, JobStatus
 
-#: BigQuery keeps jobs for 180 days. Long before that, KBQ no longer takes "not found" for "not started" (L3).
-MAX_JOB_AGE_MS: Final = 30 * 24 * 3600 * 1000
+_DAY_MS: Final = 24 * 3600 * 1000
 
 
 def settle(
@@ -55,9 +54,9 @@ def _submit(
     try:
         if in_flight.burning:
             warehouse.burn_job(in_flight.job_id, in_flight.project, in_flight.location)
-        elif age > MAX_JOB_AGE_MS:
+        elif 0 < warehouse.limits.known_days * _DAY_MS < age:
             # "Not found" no longer proves that the job never ran.
-            planned = f"planned {age // 86_400_000} days ago, then lost"
+            planned = f"planned {age // _DAY_MS} days ago, then lost"
             return run.park(current, ParkReason.OLD_FLIGHT, f"job {in_flight.job_id} was {planned}")
         elif not warehouse.verifies and staged.unsound(in_flight.files):
             # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from kbq_assets.core.extraction.pruning import plan_pruning
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
-from kbq_assets.pipelines.loading.job_recovery import MAX_JOB_AGE_MS
 from kbq_assets.pipelines.loading.load import plan
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -265,15 +265,39 @@ def test_a_job_id_that_loads_other_files_parks_the_table() -> None:
     assert (report.state, "other files" in report.message) == ("parked", True)
 
 
-def test_a_job_too_old_to_be_known_is_parked_and_not_submitted() -> None:
+def _planned_long_ago(known_days: int) -> Bench:
+    """A job that was planned 31 days ago, by the store's clock, and never submitted."""
     bench = _staged(1)
+    bench.warehouse.limits = LoadLimits(known_days=known_days)
     bench.faults = Script("insert_job", outcome=Outcome.CRASH_BEFORE)
     with pytest.raises(Crash):
         bench.load()
     bench.faults = lambda call: Outcome.OK
-    bench.store.time_ms += MAX_JOB_AGE_MS + 1
+    bench.store.time_ms += 31 * 24 * 3_600_000
+    return bench
+
+
+def test_a_job_too_old_to_be_known_is_parked_and_not_submitted() -> None:
+    bench = _planned_long_ago(30)
     [report] = bench.load().tables
     assert (report.state, bench.warehouse.jobs) == ("parked", {})
+
+
+def test_a_clock_that_jumps_parks_nothing_where_the_warehouse_forgets_no_job() -> None:
+    bench = _planned_long_ago(0)
+    [report] = bench.load().tables
+    assert (report.state, bench.offsets(A)) == ("idle", [0])
+
+
+@pytest.mark.parametrize("days", [30, -30])
+def test_a_clock_that_jumps_while_a_table_is_parked_delays_no_retry(days: int) -> None:
+    bench = _staged(1)
+    bench.warehouse.job_errors = lambda job: JobError("invalid", "no", transient=False)
+    bench.load()
+    bench.warehouse.job_errors = None
+    bench.store.time_ms += days * 24 * 3_600_000
+    [report] = bench.load().tables
+    assert (report.state, bench.offsets(A)) == ("idle", [0])
 
 
 def test_a_batch_planned_before_a_reset_gave_its_files_up_is_planned_again() -> None:
