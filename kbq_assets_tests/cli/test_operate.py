@@ -113,7 +113,7 @@ def test_a_resumed_partition_is_read_again(world: FakePlatform, run: Shell) -> N
 def test_bad_records_can_be_taken_as_error_rows(world: FakePlatform, run: Shell) -> None:
     command = stopped_by_schema(world, run)
     result = run(*command, "--partition", "0", "--as-errors", "--yes")
-    assert "its bad records become error rows" in result.stdout
+    assert "its bad records become error rows: up to 2, by its offsets [0, 2)" in result.stdout
     report = run.json("extract")
     assert (report["staged"], report["errors"]) == (1, 1)
 

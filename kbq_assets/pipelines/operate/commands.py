@@ -15,7 +15,7 @@ from kbq_assets.core.extraction.restarts import PARKINGS
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits, schema_pins
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop
 from kbq_assets.core.protocol.names import (
     TableReference,
     commit_path,
@@ -212,9 +212,20 @@ def propose_resume(
         for tp, _ in stopped:
             state.change(store, Commit, _path(tp), partial(_resumed, tp.partition, as_errors))
 
-    how = "its bad records become error rows" if as_errors else "is read again"
     return Proposal(
-        f"resume {topic}", tuple(f"{stop.message if stop else tp}: {how}" for tp, stop in stopped), apply
+        f"resume {topic}",
+        tuple(f"{stop.message}: {_how(stop, as_errors)}" for _, stop in stopped if stop is not None),
+        apply,
+    )
+
+
+def _how(stop: Stop, as_errors: bool) -> str:
+    """What a resumed partition does. How many records are bad is known only when they are read."""
+    if not as_errors:
+        return "is read again"
+    positions = stop.until - stop.first
+    return (
+        f"its bad records become error rows: up to {positions:,}, by its offsets [{stop.first}, {stop.until})"
     )
 
 
