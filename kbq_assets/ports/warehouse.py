@@ -93,6 +93,23 @@ class DoubledOffset:
 
 
 @dataclass(frozen=True)
+class DifferingRow:
+    """A row whose values are not those of the file, and the columns that differ."""
+
+    range: KafkaRange
+    offset: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """How many rows of files were found in a table, by topic, partition and offset, and the first that differ."""
+
+    compared: int
+    differing: tuple[DifferingRow, ...] = ()
+
+
+@dataclass(frozen=True)
 class ErrorQuery:
     """Which rows of an error table to read. Values longer than ``value_bytes`` are cut."""
 
@@ -157,6 +174,11 @@ class Warehouse(Protocol):
 
         Returns the error, None if the files load. Does not use up ``job.job_id``. Raises Unavailable.
         """
+
+    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison | None:
+        """Compare a job's files, loaded into a scratch table, with the table's rows of the same topic, partition and
+        offset, of any epoch up to the files'; the table does not change. The first ``limit`` differing rows, by offset.
+        None if this warehouse does not compare values. Raises JobFailed if the files do not load, Unavailable."""
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None if it does not exist."""

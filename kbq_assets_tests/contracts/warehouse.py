@@ -338,6 +338,21 @@ class WarehouseContract:
         assert warehouse.get_job("j1", warehouse.project, warehouse.location) is None
         assert self.run(warehouse, job).output_rows == 1
 
+    def test_rows_are_compared_with_those_of_files_and_nothing_changes(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage
+    ) -> None:
+        self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records(range(4), note="a")))))
+        others = [record(0, note="a", epoch=3), record(1, note="b"), record(2, id=9), record(7)]
+        found = warehouse.compare(load_job("j2", stage("b.avro", avro_file(others))))
+        if found is not None:
+            assert found.compared == 3
+            assert [(each.offset, each.columns) for each in found.differing] == [
+                (1, ("note",)),
+                (2, ("id", "note")),
+            ]
+        assert warehouse.kafka_ranges(table) == {KafkaRange("t", 0, 0): 4}
+        assert warehouse.get_job("j2", warehouse.project, warehouse.location) is None
+
     def test_probing_finds_the_bad_file(
         self, warehouse: Warehouse, table: TableReference, stage: Stage
     ) -> None:

@@ -43,13 +43,13 @@ def path_of(uri: str) -> str:
 class TestFakeWarehouse(WarehouseContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
-        return FakeWarehouse(Files(), path_of)
+        return FakeWarehouse(Files(), path_of, keep_records=True)
 
 
 class TestFakeWarehouseWithPendingJobs(WarehouseContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
-        return FakeWarehouse(Files(), path_of, auto_run=False).view("p")
+        return FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True).view("p")
 
     def finish(self, warehouse: Warehouse, job_id: str) -> JobStatus:
         fake = warehouse._warehouse  # type: ignore[attr-defined]

@@ -35,6 +35,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_chan
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.ports.warehouse import (
+    DifferingRow,
     DoubledOffset,
     ErrorQuery,
     ErrorRow,
@@ -43,6 +44,7 @@ from kbq_assets.ports.warehouse import (
     KafkaRange,
     LoadJob,
     OffsetSummary,
+    RowComparison,
 )
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
@@ -229,6 +231,22 @@ class FakeWarehouse:
             return JobError("notFound", f"table {job.table} does not exist", transient=True)
         return self._load(job)[1]
 
+    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
+        records, error = self._load(job)
+        if error:
+            raise JobFailed(f"the files do not load: {error.message}")
+        stored = {_place(record): record for record in self.records(job.table)}
+        pairs = [(r, stored[_place(r)]) for r in records if _place(r) in stored]
+        found = [
+            DifferingRow(
+                KafkaRange(kept["_kafka_topic"], kept["_kafka_partition"], kept["_kbq_epoch"]),
+                kept["_kafka_offset"],
+                tuple(n for n in kept if n != "_kbq_epoch" and kept[n] != record.get(n)),
+            )
+            for record, kept in pairs
+        ]
+        return RowComparison(len(pairs), tuple([each for each in found if each.columns][:limit]))
+
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         return self.stored[table].columns if table in self.stored else None
 
@@ -397,6 +415,9 @@ class WarehouseView:
     def probe(self, job: LoadJob) -> JobError | None:
         return self._read("probe", str(job.table), lambda: self._warehouse.probe(job))
 
+    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
+        return self._read("compare", str(job.table), lambda: self._warehouse.compare(job, limit))
+
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         return self._read("columns", str(table), lambda: self._warehouse.columns(table))
 
@@ -491,6 +512,10 @@ def _decoded(data: bytes) -> tuple[str, tuple[dict[str, Any], ...]]:
     """A container file's schema and records; cached, as simulators load the same few files many times."""
     reader = fastavro.reader(io.BytesIO(data))
     return str(reader.metadata["avro.schema"]), tuple(reader)  # type: ignore[arg-type]
+
+
+def _place(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(record.get(name) for name in ("_kafka_topic", "_kafka_partition", "_kafka_offset"))
 
 
 def _error_row(record: Mapping[str, Any], value_bytes: int) -> ErrorRow:

@@ -49,6 +49,8 @@ def account(demo: Demo) -> dict[str, Any]:
 def test_the_account_is_what_the_producers_counted(demo: Demo, account: dict[str, Any]) -> None:
     produced = demo.produced()
     assert account["accounted"]
+    assert account["values"]["compared"] > 1_000
+    assert account["values"]["differing"] == []
     assert account["topics"] == produced
     assert account["totals"] == {key: sum(t[key] for t in produced.values()) for key in account["totals"]}
     assert produced[FLIGHTS]["loaded"] == 336_776
@@ -121,7 +123,7 @@ def test_a_second_demo_loads_nothing(demo: Demo, account: dict[str, Any]) -> Non
     assert second.returncode == 0, demo.explain(second)
     assert "0 rows into 0 tables" in second.stdout
     assert "starting Spark" not in second.stdout
-    assert demo.reconcile() == account
+    assert {**demo.reconcile(), "values": None} == {**account, "values": None}  # each run samples other rows
     assert demo.dagster_processes() == []
 
 

@@ -76,6 +76,7 @@ class Bench:
     window: WindowLimits = field(default_factory=WindowLimits)
     partitions: int = 1
     auto_run: bool = True
+    keep_records: bool = False
     faults: Callable[[Call], Outcome] = lambda call: Outcome.OK
     pseudonyms: Pseudonyms | None = None
     seal_key: SealKey | None = None
@@ -88,7 +89,9 @@ class Bench:
         self.kafka = FakeKafka(chunk_records=2, faults=ask)
         self.kafka.create_topic(TOPIC, self.partitions)
         self.store = FaultyMemoryStore(ask)
-        self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=self.auto_run, faults=ask)
+        self.warehouse = FakeWarehouse(
+            self.store, self.store.path_of, auto_run=self.auto_run, faults=ask, keep_records=self.keep_records
+        )
         self.warehouse.now_ms = self.store.now_ms
         self.registry = FakeRegistry(SCHEMAS)
         self.clock = FakeClock()

@@ -77,6 +77,9 @@ class BigQueryWarehouse:
         with contextlib.suppress(NotFound), calls(f"job {job_id}", "bigquery.jobs.update"):
             self._session.client.cancel_job(job_id, project, location, **self._session.repeated)
 
+    def compare(self, job: LoadJob, limit: int = 10) -> None:
+        """None: whole rows cost bytes that nobody asked for."""
+
     def probe(self, job: LoadJob) -> JobError | None:
         """Load the files into a scratch table with the real one's columns, in its dataset.
 

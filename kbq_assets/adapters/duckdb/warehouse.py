@@ -13,13 +13,14 @@ from typing import Final, TypeVar
 import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema, summaries
+from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
 from kbq_assets.adapters.duckdb.load import OpenUri, StagedFileLoader, open_file_uri
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.types import definition
-from kbq_assets.core.errors import ConfigurationError, Unavailable, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
@@ -33,6 +34,7 @@ from kbq_assets.ports.warehouse import (
     KafkaRange,
     LoadJob,
     OffsetSummary,
+    RowComparison,
 )
 
 Result = TypeVar("Result")
@@ -118,6 +120,17 @@ class DuckDbWarehouse:
             except LoadError as error:
                 return _job_error(error)
         return None
+
+    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
+        """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
+
+        def read(connection: duckdb.DuckDBPyConnection) -> RowComparison:
+            try:
+                return compare(connection, job, self._open_uri, limit)
+            except LoadError as error:
+                raise JobFailed(f"the files do not load into {job.table}: {error.message}") from error
+
+        return self._read(read, RowComparison(0))
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None if it does not exist. Nested fields are NULLABLE or REPEATED."""

@@ -10,19 +10,39 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
-from kbq_assets.core.errors import NotFound, PreconditionFailed
+from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit
-from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.names import STAGING, commit_path, schema_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.account import Judgement
+from kbq_assets.extras.reconcile.findings import Finding, read_again
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
+from kbq_assets.ports.warehouse import LoadJob, Warehouse
 from kbq_assets.worker.unit import WorkerPorts, extract_unit
 
+#: Most differing rows named per file.
+SHOWN: Final = 3
+NO_VALUES: Final = "this warehouse does not compare values"
 #: Most ranges that one judgement reads again: each is a request to the broker.
 MOST_RANGES: Final = 500
+
+
+@dataclass(frozen=True)
+class ValueReport:
+    """Rows that were compared, those that differ, and what was not compared."""
+
+    compared: int = 0
+    findings: tuple[Finding, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def __add__(self, other: ValueReport) -> ValueReport:
+        return ValueReport(
+            self.compared + other.compared, self.findings + other.findings, self.problems + other.problems
+        )
 
 
 @dataclass(frozen=True)
@@ -59,6 +79,31 @@ class Again:
 
     def stage(self, commit: Commit, range_: OffsetRange, *, accepts: bool = False) -> UnitOutcome:
         """Extract a range into a store that keeps nothing; ``accepts``: as after `kbq resume --as-errors`."""
+        return self._extract(commit, range_, accepts, ScratchStore(self.open_ports().store))
+
+    def compare(self, commit: Commit, range_: OffsetRange, warehouse: Warehouse) -> ValueReport:
+        """Compare the rows of a range with those that extraction makes of its records today. The files lie in the
+        staging area for that long; the clean-up would delete them."""
+        store = ScratchStore(self.open_ports().store, keeps_files=True)
+        report = ValueReport()
+        try:
+            outcome = self._extract(commit, range_, True, store)
+            if outcome.failure or outcome.stop:
+                problem = outcome.failure or (outcome.stop.message if outcome.stop else "")
+                return ValueReport(problems=(f"{range_}: {problem}",))
+            for window in outcome.windows:
+                for file in window.files:
+                    if file.table.table != ERROR_TABLE:
+                        report += _compared(file, store, warehouse)
+        except (KbqError, OSError) as error:  # the staging area may be read-only, or the clean-up was faster
+            return ValueReport(problems=(f"{range_}: {error}",))
+        finally:
+            store.discard()
+        return report
+
+    def _extract(
+        self, commit: Commit, range_: OffsetRange, accepts: bool, scratch: ScratchStore
+    ) -> UnitOutcome:
         settings, ports = self.settings[range_.topic_partition.topic], self.open_ports()
         records = dataclasses.replace(settings.records, error_share=1.0)
         unit = Unit(
@@ -68,8 +113,29 @@ class Again:
             accept_errors_until=range_.until_offset if accepts else 0,
             limits=WindowLimits(bytes=2**62, records=2**62, seconds=float("inf")),
         )
-        scratch = ScratchStore(ports.store, _commit_at(commit, range_))
+        scratch.written[commit_path(commit.topic, shard_of(range_.topic_partition.partition))] = StoredObject(
+            codec.dumps(_commit_at(commit, range_)), 1, 0
+        )
         return extract_unit(unit, dataclasses.replace(ports, store=scratch))
+
+
+def _compared(file: StagedFile, store: ScratchStore, warehouse: Warehouse) -> ValueReport:
+    schema = store.get(schema_path(file.fingerprint)).data.decode()
+    uris = (store.uri(file.path),)
+    job = LoadJob("kbq-compare", warehouse.project, warehouse.location, file.table, uris, schema)
+    found = warehouse.compare(job, SHOWN)
+    if found is None:
+        return ValueReport(problems=(NO_VALUES,))
+    tp = file.name.topic_partition
+    findings = tuple(
+        Finding(
+            f"{file.table}: {tp} epoch {row.range.epoch}: offset {row.offset} differs from the broker's record in "
+            f"{', '.join(row.columns)}",
+            f"if the topic's options are those that the row was staged under: {read_again(tp, row.offset)}",
+        )
+        for row in found.differing
+    )
+    return ValueReport(found.compared, findings)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -94,16 +160,20 @@ def _commit_at(commit: Commit, range_: OffsetRange) -> Commit:
 
 @dataclass
 class ScratchStore:
-    """A store over a real one that writes nothing: state objects stay in memory, and staged files vanish."""
+    """A store over a real one: state objects stay in memory, and staged files vanish unless it ``keeps_files``."""
 
     real: ObjectStore
-    commit: Commit
+    keeps_files: bool = False
     written: dict[str, StoredObject] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+
+    def discard(self) -> None:
+        """Delete the files that were kept. The clean-up deletes those that fail here."""
+        if self.files:
+            self.real.delete_many(self.files)
 
     def get(self, path: str) -> StoredObject:
         """Read an object, the changed one if it was changed here."""
-        if path == commit_path(self.commit.topic, shard_of(next(iter(self.commit.partitions)))):
-            return StoredObject(codec.dumps(self.commit), 1, 0)
         return self.written.get(path) or self.real.get(path)
 
     def create(self, path: str, data: bytes) -> int:
@@ -144,9 +214,12 @@ class ScratchStore:
         """Do nothing."""
 
     def open_write(self, path: str) -> ObjectWriter:
-        """Count the bytes of a staged file."""
+        """Count the bytes of a staged file, or write it."""
         assert path.startswith(STAGING), path
-        return _Nothing(path)
+        if not self.keeps_files:
+            return _Nothing(path)
+        self.files.append(path)
+        return self.real.open_write(path)
 
     def open_read(self, path: str) -> BinaryIO:
         """Stream a real object."""

@@ -18,10 +18,12 @@ from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.account import PartitionAccount
+from kbq_assets.extras.reconcile.again import ValueReport
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
 from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.extras.reconcile.reconciler import Reconciler
 from kbq_assets.extras.reconcile.records import Reconciliation
+from kbq_assets.extras.reconcile.values import CHOICES, SAMPLE
 from kbq_assets.pipelines.observation.documents import document, stop_json
 
 pass_reconciler: Part[Reconciler] = Part("reconciler")
@@ -41,6 +43,13 @@ pass_reconciler: Part[Reconciler] = Part("reconciler")
     metavar="DATE",
     help="With --counts: only rows with this event date or a later one.",
 )
+@click.option(
+    "--values",
+    type=click.Choice(CHOICES),
+    default=SAMPLE,
+    show_default=True,
+    help="Rows whose values are compared with the broker's records.",
+)
 @json_option
 @pass_reconciler
 def reconcile(
@@ -49,6 +58,7 @@ def reconcile(
     counts: bool,
     tables: tuple[str, ...],
     since: datetime | None,
+    values: str,
     as_json: bool,
 ) -> None:
     """Compare the broker, the warehouse and the producers' log, record by record; exit with 1 if they differ.
@@ -64,7 +74,7 @@ def reconcile(
         raise click.UsageError("--table and --since go with --counts")
     if counts:
         _reconcile_counts(reconciler, topics, tables, since, as_json=as_json)
-    result = reconciler.reconcile(frozenset(topics) or None)
+    result = reconciler.reconcile(frozenset(topics) or None, values)
     if unknown := set(topics) - set(result.topics):
         raise NotFound(
             f"nothing was extracted of {', '.join(sorted(unknown))}", next_step="kbq status lists the topics"
@@ -108,6 +118,7 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
         "problems": list(result.problems),
         "notes": list(result.notes),
         "next": result.next_steps,
+        "values": {"compared": result.values.compared, **_value_lists(result)},
         "totals": result.totals(),
         "topics": {topic: result.totals(topic) for topic in result.topics},
         "partitions": [_account_json(account) for account in result.partitions],
@@ -118,10 +129,22 @@ def render_reconciliation(result: Reconciliation) -> RenderableType:
     """An account for people: a line per partition, totals, pending rows, findings, the verdict."""
     notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
     notes += [Text(note, style="yellow") for note in result.notes]
+    if result.values != ValueReport():
+        differ = number(len(result.values.findings))
+        notes.append(
+            Text(
+                f"values: {number(result.values.compared)} rows compared with their records, {differ} differ"
+            )
+        )
+    notes += [Text(f"values not compared: {why}", style="yellow") for why in result.values.problems]
     findings = [Text(finding, style="red") for finding in result.findings]
     stops = [Text(f"{_place(stop)}: {stop.reason}: {stop.message}", style="yellow") for stop in result.stops]
     steps = [Text(f"  next: {step}") for step in result.next_steps]
     return Group(_accounts(result), *notes, *findings, *stops, *steps, _verdict(result))
+
+
+def _value_lists(result: Reconciliation) -> dict[str, list[str]]:
+    return {"differing": list(result.values.findings), "not_compared": list(result.values.problems)}
 
 
 def _place(stop: PartitionStop) -> str:

@@ -17,6 +17,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.extras.reconcile import counts as counting
 from kbq_assets.extras.reconcile import records
 from kbq_assets.extras.reconcile.account import Expected
+from kbq_assets.extras.reconcile.values import SAMPLE
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.topics import TopicAdmin
@@ -36,8 +37,8 @@ class Reconciler:
     open_worker: Callable[[], WorkerPorts]
     open_admin: Callable[[], TopicAdmin]
 
-    def reconcile(self, only: frozenset[str] | None = None) -> records.Reconciliation:
-        """The account of every record."""
+    def reconcile(self, only: frozenset[str] | None = None, values: str = SAMPLE) -> records.Reconciliation:
+        """The account of every record, with values of a sample, all or none of the rows."""
         deployment = self.deployment
         ports = records.ReconcilePorts(
             deployment.load_store,
@@ -50,7 +51,7 @@ class Reconciler:
             self.open_expected(),
             self._compacts,
         )
-        return records.reconcile(ports, only=only)
+        return records.reconcile(ports, only=only, values=values)
 
     def _compacts(self, topic: str) -> bool:
         """Whether the broker compacts a topic, as far as the credentials may see."""

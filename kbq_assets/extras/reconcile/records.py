@@ -19,9 +19,10 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.account import Account, Expected, PartitionAccount, Rows, Waiting, Witnesses
-from kbq_assets.extras.reconcile.again import Again
+from kbq_assets.extras.reconcile.again import Again, ValueReport
 from kbq_assets.extras.reconcile.counts import CountPorts, CountSelection, reconcile_counts
 from kbq_assets.extras.reconcile.findings import Finding, next_steps
+from kbq_assets.extras.reconcile.values import NONE, compare_values
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.ports.kafka import OffsetReader, RecordSource
@@ -65,11 +66,13 @@ class Reconciliation:
     notes: tuple[str, ...] = ()
     stops: tuple[PartitionStop, ...] = ()
     unread_new: int = 0
+    values: ValueReport = field(default_factory=ValueReport)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings."""
-        return (*self.problems, *(f for account in self.partitions for f in account.findings))
+        of_partitions = (finding for account in self.partitions for finding in account.findings)
+        return (*self.problems, *of_partitions, *self.values.findings)
 
     @property
     def accounted(self) -> bool:
@@ -119,8 +122,11 @@ class Reconciliation:
         return sorted({a.topic_partition.topic for a in self.partitions})
 
 
-def reconcile(ports: ReconcilePorts, *, only: frozenset[str] | None = None) -> Reconciliation:
-    """Compare broker, warehouse and producers' log for every committed partition. Raises Unavailable."""
+def reconcile(
+    ports: ReconcilePorts, *, only: frozenset[str] | None = None, values: str = NONE
+) -> Reconciliation:
+    """Compare broker, warehouse and producers' log for every committed partition, and the ``values`` of rows: of a
+    sample, of all, or of none. Raises Unavailable."""
     registry = state.topic_registry(ports.store)
     counted = reconcile_counts(
         ports.count,
@@ -138,7 +144,15 @@ def reconcile(ports: ReconcilePorts, *, only: frozenset[str] | None = None) -> R
         (*counted.notes, *(note for count in counted.tables for note in count.notes)),
         planned.stops,
         _never_read(planned, snapshot),
+        ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
     )
+
+
+def _values(
+    ports: ReconcilePorts, commits: list[Commit], settings: Mapping[str, TopicSettings], choice: str
+) -> ValueReport:
+    broker = dict(ports.offsets.offsets([c.topic_partition(p) for c in commits for p in c.partitions]))
+    return compare_values(Again(ports.worker, settings), ports.warehouse, commits, broker, choice)
 
 
 def _accounts(

@@ -174,3 +174,28 @@ def test_quarantined_rows_are_accounted_for_once_an_operator_accepts_their_loss(
     operate.propose_resume_table(bench.store, A).apply()
     result = bench.reconcile()
     assert (result.verdict, result.partitions[0].quarantined) == ("yes", 1)
+
+
+def test_altered_values_are_found_by_a_sample_of_the_broker_s_records_and_nothing_is_left_behind() -> None:
+    bench = Bench(settings=SKIPPING, keep_records=True)
+    loaded(bench)
+    before = set(bench.store.objects)
+    same = reconcile(bench.reconcile_ports(), values="all")
+    assert (same.verdict, same.values.compared, same.values.problems) == ("yes", 3, ())
+    bench.warehouse.stored[A].records[0]["x"] = 7
+    result = reconcile(bench.reconcile_ports(), values="sample")
+    [finding] = result.findings
+    assert finding == f"d.A: {TP} epoch 1: offset 0 differs from the broker's record in x"
+    assert f"kbq reset --topic {TOPIC} --partition 0 --from-offset 0" in finding.next_step
+    assert result.verdict == "no"
+    assert reconcile(bench.reconcile_ports(), values="none").verdict == "yes"
+    assert set(bench.store.objects) == before
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    bench = loaded(Bench(settings=SKIPPING, keep_records=True))
+    bench.registry.down = True
+    values = reconcile(bench.reconcile_ports(), values="sample").values
+    assert (values.compared, "the registry is down" in values.problems[0]) == (0, True)
+    gone = reconcile(bench.reconcile_ports([]), values="sample").values
+    assert gone.problems == (f"{TOPIC}: the source list no longer selects the topic",)

@@ -55,6 +55,9 @@ class ProjectWarehouse(BigQueryWarehouse):
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
         super().cancel_job(self._name + job_id, project, location)
 
+    def compare(self, job: LoadJob, limit: int = 10) -> None:
+        super().compare(self._placed(job), limit)
+
     def probe(self, job: LoadJob) -> JobError | None:
         return super().probe(self._placed(job))
 

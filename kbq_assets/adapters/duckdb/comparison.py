@@ -1,0 +1,60 @@
+"""Compares the rows of files with those of a table, column by column, inside DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import schema
+from kbq_assets.adapters.duckdb.load import OpenUri, StagedFileLoader
+from kbq_assets.adapters.duckdb.types import definition
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.ports.warehouse import DifferingRow, KafkaRange, LoadJob, RowComparison
+
+_SCRATCH: Final = "temp.kbq_scratch"
+_PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+_EPOCH: Final = "_kbq_epoch"
+
+
+def compare(
+    connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri, limit: int
+) -> RowComparison:
+    """Load a job's files beside its table and compare. Raises LoadError. The connection may be read-only."""
+    columns = schema.columns(connection, job.table)
+    if columns is None:
+        return RowComparison(0)
+    connection.execute(f"CREATE TEMP TABLE kbq_scratch ({', '.join(map(definition, columns))})")
+    StagedFileLoader(connection, _SCRATCH, columns, open_uri).load(job.source_uris)
+    joined = (
+        f"FROM {_SCRATCH} AS f JOIN {schema.name_of(connection, job.table)} AS t"
+        f" ON {' AND '.join(f'f.{name} = t.{name}' for name in _PLACE)} AND t.{_EPOCH} <= f.{_EPOCH}"
+    )
+    found = connection.execute(f"SELECT count(*) {joined}").fetchone()
+    rows = connection.execute(
+        f"SELECT * FROM (SELECT t._kafka_topic, t._kafka_partition, t.{_EPOCH}, t._kafka_offset,"
+        f" {_differing(columns)} AS differing {joined}) WHERE len(differing) > 0 ORDER BY 1, 2, 3, 4 LIMIT ?",
+        [limit],
+    ).fetchall()
+    return RowComparison(
+        int(found[0]) if found else 0,
+        tuple(DifferingRow(KafkaRange(*row[:3]), row[3], tuple(row[4])) for row in rows),
+    )
+
+
+def _differing(columns: Sequence[Column]) -> str:
+    """The names of the columns that differ, as a list. Null equals null, and a NaN a NaN."""
+    names = [column.name for column in columns if column.name not in (*_PLACE, _EPOCH)]
+    cases = (f"CASE WHEN f.{_quoted(n)} IS DISTINCT FROM t.{_quoted(n)} THEN {_text(n)} END" for n in names)
+    return f"list_filter([{', '.join(cases)}]::VARCHAR[], lambda name: name IS NOT NULL)"
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _text(name: str) -> str:
+    doubled = name.replace("'", "''")
+    return f"'{doubled}'"
