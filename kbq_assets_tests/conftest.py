@@ -19,6 +19,7 @@ pytest_plugins = [
     "kbq_assets_tests.fixtures.cpu_limit",
     "kbq_assets_tests.fixtures.local_stack",
     "kbq_assets_tests.google.fixtures",
+    "kbq_assets_tests.browser.fixtures",
 ]
 
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,7 +29,6 @@ settings.load_profile("kbq")
 #: Files that take minutes. They go first, or one process would still be at them when the others have nothing left.
 LONGEST = (
     "integration/test_demo.py",
-    "browser/test_ui.py",
     "simulation/test_simulation.py",
     "integration/test_google_demo.py",
     "google/test_two_loaders.py",

@@ -33,6 +33,8 @@ EVERY_NTH_POINT: Final = _size(8, 1)
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)
+#: Moments at which the demo is killed.
+DEMO_KILLS: Final = _size(2, 4)
 #: Seeds of twenty starts of two loaders over the local Google servers; the simulator has hundreds of starts.
 GOOGLE_SEEDS: Final = _size(2, 10)
 #: Damaged records for the validator. 500 records share a schema: 100,000 still meet 200 schemas.

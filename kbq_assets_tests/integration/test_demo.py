@@ -1,4 +1,4 @@
-"""The demo end to end: `kbq demo` as a user runs it, twice, killed, with its warehouse tampered with, and automated.
+"""The demo end to end: `kbq demo` as a user runs it, twice, killed, with its warehouse tampered with, and in the UI.
 
 One home for all tests of this file, in order: each leaves it accounted for.
 """
@@ -21,13 +21,17 @@ from kbq_assets.definitions import parts
 from kbq_assets.local.demo.topics import FLIGHTS
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets_tests.browser.ui import UiSuite
 from kbq_assets_tests.extras.metrics.scrape import Scrape, parsed
-from kbq_assets_tests.fixtures.local_stack import free_ports
 from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
+from kbq_assets_tests.sizes import DEMO_KILLS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 ONE_ROW = "_kafka_topic = 'nyc.flights.v1' AND _kafka_partition = 2 AND _kafka_offset = 1234"
+ANOTHER_ROW = "_kafka_topic = 'nyc.flights.v1' AND _kafka_partition = 1 AND _kafka_offset = 4321"
+#: What the demo prints when it is killed. Each costs a demo and a half.
+KILLED_AT = ["queued as run", r"records of \d+ partitions", "2 of 4", "starting Spark"][:DEMO_KILLS]
 
 
 @pytest.fixture(scope="module")
@@ -128,37 +132,30 @@ def test_a_second_demo_loads_nothing(demo: Demo, account: dict[str, Any]) -> Non
 
 
 @pytest.mark.slow
-def test_a_row_deleted_by_hand_is_named(demo: Demo, tmp_path: Path) -> None:
+def test_rows_deleted_and_doubled_by_hand_are_named(demo: Demo, tmp_path: Path) -> None:
     kept = tmp_path / "row.parquet"
     with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
         warehouse.execute(f"COPY (SELECT * FROM nyc.flights WHERE {ONE_ROW}) TO '{kept}'")
         warehouse.execute(f"DELETE FROM nyc.flights WHERE {ONE_ROW}")
+        warehouse.execute(f"INSERT INTO nyc.flights SELECT * FROM nyc.flights WHERE {ANOTHER_ROW}")
     ran = demo.run("reconcile")
     with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
         warehouse.execute(f"INSERT INTO nyc.flights SELECT * FROM '{kept}'")
+        one = f"SELECT min(rowid) FROM nyc.flights WHERE {ANOTHER_ROW}"
+        warehouse.execute(f"DELETE FROM nyc.flights WHERE rowid = ({one})")
     assert ran.returncode == 1
     assert "every record accounted for: no" in ran.stdout
     assert re.search(r"nyc\.flights\.v1\[2\].*missing.*1234", ran.stdout)
+    assert re.search(r"nyc\.flights\.v1\[1\].*doubled.*4321", ran.stdout)
     assert demo.reconcile()["accounted"]
 
 
-@pytest.mark.slow
-def test_a_row_doubled_by_hand_is_named(demo: Demo) -> None:
-    with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
-        warehouse.execute(f"INSERT INTO nyc.flights SELECT * FROM nyc.flights WHERE {ONE_ROW}")
-    ran = demo.run("reconcile")
-    with duckdb.connect(str(demo.home / "warehouse.duckdb")) as warehouse:
-        one = f"SELECT min(rowid) FROM nyc.flights WHERE {ONE_ROW}"
-        warehouse.execute(f"DELETE FROM nyc.flights WHERE rowid = ({one})")
-    assert ran.returncode == 1
-    assert re.search(r"nyc\.flights\.v1\[2\].*doubled.*1234", ran.stdout)
-    assert demo.reconcile()["accounted"]
+class TestUi(UiSuite):
+    """The demo in the UI."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment", ["2 of 4", "queued as run", "starting Spark", r"records of \d+ partitions"]
-)
+@pytest.mark.parametrize("moment", KILLED_AT)
 def test_a_demo_killed_at_any_moment_is_completed_by_the_next(demo: Demo, moment: str) -> None:
     demo.produce(50)
     with demo.started("demo") as killed:
@@ -170,35 +167,3 @@ def test_a_demo_killed_at_any_moment_is_completed_by_the_next(demo: Demo, moment
     assert again.returncode == 0, demo.explain(again)
     assert demo.reconcile()["topics"] == demo.produced()
     assert demo.dagster_processes() == []
-
-
-@pytest.mark.slow
-def test_new_records_reach_their_table_with_nothing_launched_by_hand(demo: Demo) -> None:
-    [port] = free_ports(1)
-    with demo.started("ui", "--port", str(port)) as ui:
-        assert ui.stdout is not None
-        wait_until(lambda: f"127.0.0.1:{port}" in str(ui.stdout and ui.stdout.readline()))
-        demo.produce(100)
-        wait_until(demo.is_accounted)
-        assert launched_by_sensors(port) >= {"extract_job", "load_job"}
-        ui.send_signal(signal.SIGINT)
-        ui.send_signal(signal.SIGINT)  # an impatient user's second Ctrl-C
-        assert ui.wait(PATIENCE_SECONDS) == 0
-    assert demo.dagster_processes() == []
-
-
-def graphql(port: int, query: str, **variables: object) -> Any:
-    """Ask the UI's server."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/graphql",
-        json.dumps({"query": query, "variables": variables}).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
-        return json.load(response)["data"]
-
-
-def launched_by_sensors(port: int) -> set[str]:
-    query = "query { runsOrError(limit: 50) { ... on Runs { results { jobName tags { key } } } } }"
-    runs = graphql(port, query)["runsOrError"]["results"]
-    return {run["jobName"] for run in runs if "dagster/sensor_name" in {tag["key"] for tag in run["tags"]}}

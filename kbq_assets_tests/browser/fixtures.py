@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from kbq_assets_tests.browser.person import Person
 from kbq_assets_tests.browser.window import INSTALL, LOOPBACK, find_chromium, opened_browser, opened_window
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY, free_ports
-from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, demo_home, wait_until
+from kbq_assets_tests.integration.demo_home import PATIENCE_SECONDS, Demo, wait_until
 
 #: What a failing test shows: the ends of these logs, in characters.
 LOG_CHARACTERS = 6_000
@@ -47,20 +47,18 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def served(browser: Browser) -> Iterator[Served]:
-    """The demo, run once, and `kbq ui` on it: the browser first, since without one there is nothing to do."""
-    with demo_home("browser", {"KBQ_EXTRACT_SECONDS": "15", "KBQ_LOAD_SECONDS": "15"}) as demo:
-        ran = demo.run("demo")
-        assert ran.returncode == 0, demo.explain(ran)
-        [port] = free_ports(1)
-        with demo.started("ui", "--port", str(port)) as ui:
-            url = f"http://{LOOPBACK}:{port}"
-            wait_until(lambda: url in str(ui.stdout and ui.stdout.readline()), pause=0)
-            yield Served(demo, url)
-            ui.send_signal(signal.SIGTERM)
-            assert ui.wait(PATIENCE_SECONDS) == 0
-        assert demo.dagster_processes() == []
+@pytest.fixture(scope="class")
+def served(browser: Browser, demo: Demo) -> Iterator[Served]:
+    """`kbq ui` on the file's demo: the browser first, since without one there is nothing to do."""
+    [port] = free_ports(1)
+    with demo.started("ui", "--port", str(port), KBQ_EXTRACT_SECONDS="15", KBQ_LOAD_SECONDS="15") as ui:
+        url = f"http://{LOOPBACK}:{port}"
+        wait_until(lambda: url in str(ui.stdout and ui.stdout.readline()), pause=0)
+        yield Served(demo, url)
+        ui.send_signal(signal.SIGINT)
+        ui.send_signal(signal.SIGINT)  # an impatient user's second Ctrl-C
+        assert ui.wait(PATIENCE_SECONDS) == 0
+    assert demo.dagster_processes() == []
 
 
 @pytest.fixture

