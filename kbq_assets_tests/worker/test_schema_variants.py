@@ -303,6 +303,6 @@ def test_a_placement_that_cannot_be_read_stops_its_topic_and_no_status() -> None
     bench = bench_of("variant_column")
     bench.produce(LONG)
     bench.store.create("placements/d.t.json", b"{")
-    [failure] = bench.extract().failures.values()
-    assert "placements/d.t.json cannot be read" in failure
+    [stop] = bench.extract().stops
+    assert "placements/d.t.json cannot be read" in stop.message
     assert read_status(bench.store, bench.kafka, [SourceEntry(TOPIC, bench.settings)]).evolved == ()
