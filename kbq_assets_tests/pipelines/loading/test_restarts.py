@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kbq_assets.core.extraction.turns import SliceLimits
@@ -221,11 +223,15 @@ def test_a_type_that_was_fixed_by_hand_lets_the_table_continue() -> None:
     bench.extract()
     [report] = bench.load().tables
     assert "incompatible_schema" in report.message
-    del bench.warehouse.stored[A]
+    table = bench.warehouse.stored[A]
+    table.columns = tuple(
+        dataclasses.replace(column, type="STRING") if column.name == "x" else column
+        for column in table.columns
+    )
     bench.store.time_ms += MINUTE
     bench.load()
     assert _table(bench).parked is None
-    assert 1 in bench.offsets(A)
+    assert bench.offsets(A) == [0, 1]
 
 
 def test_a_table_whose_topic_says_manual_waits_for_the_command() -> None:
