@@ -99,8 +99,16 @@ class UnreadableBatch(StateError):
     ``reason`` is ``damaged_batch`` or ``oversized_batch``.
     """
 
-    def __init__(self, message: str, *, reason: str, first: int, until: int) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "damaged_batch",
+        first: int = 0,
+        until: int = 0,
+        next_step: str = "",
+    ) -> None:
+        super().__init__(message, next_step=next_step)
         self.reason, self.first, self.until = reason, first, until
 
 

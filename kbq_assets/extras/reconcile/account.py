@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
@@ -146,15 +147,21 @@ class Account:
         """Compare everything. Raises Unavailable."""
         position, totals = self.state.next, self.state.totals
         earliest = min(max(self.state.start, self.broker.earliest), position) if self.broker else position
-        delivered = self._delivered(earliest) if self.broker else []
+        is_read, delivered = True, list[int]()
+        try:
+            delivered = self._delivered(earliest) if self.broker else []
+        except (StateError, NotFound) as error:  # a damaged batch, or another log
+            is_read = False
+            text = f"{self._place}: the broker's records cannot be compared: {error.message}"
+            self.findings.append(Finding(text, error.next_step or "kbq plan", is_unknown=True))
         expected = self.witnesses.expected(self.tp)
         stored = self.rows.offsets()
         self._find_doubled()
-        compacted = self._find_unknown(stored, delivered, earliest)
+        compacted = self._find_unknown(stored, delivered, earliest) if is_read else 0
         retired = sum(1 for offset in stored if offset < earliest) + compacted
-        if expected is None:
+        if expected is None and is_read:
             self._find_missing([o for o in delivered if o not in stored], len(delivered), retired, earliest)
-        else:
+        elif expected is not None:
             self._compare_with_log({o: e for o, e in expected.items() if o < position})
         return PartitionAccount(
             self.tp,

@@ -151,6 +151,20 @@ def compacted(bench: Bench) -> Reconciliation:
     return reconcile(bench.reconcile_ports(compacts=lambda topic: True))
 
 
+def test_a_batch_that_cannot_be_read_again_leaves_its_partition_unknown_and_the_others_compared() -> None:
+    bench = loaded(Bench(settings=SKIPPING, partitions=2))
+    bench.produce(1, partition=1)
+    bench.extract()
+    bench.load()
+    bench.kafka.damage(TP, 1, 3)
+    result = bench.reconcile()
+    assert (result.verdict, [account.accounted for account in result.partitions]) == (
+        "unknown",
+        [False, True],
+    )
+    assert "the broker's records cannot be compared" in result.findings[0]
+
+
 def test_stops_and_unread_records_are_part_of_the_verdict() -> None:
     bench = loaded(Bench(settings=SKIPPING, partitions=2))
     bench.produce(1, 1, partition=1)
