@@ -299,6 +299,11 @@ def restore_files(world: FakePlatform) -> None:
     world.store.objects.update(world.saved)  # type: ignore[attr-defined]
 
 
+def restage_files(world: FakePlatform) -> None:
+    for path in world.saved:  # type: ignore[attr-defined]
+        Shell(world).done("restage", path, "--yes")
+
+
 def damaged_files(world: FakePlatform, run: Shell) -> None:
     staged(world, run)
     _take_staged_files(world)
@@ -376,12 +381,20 @@ TABLES = [
     State(
         ParkReason.MISSING_FILES,
         without_files,
-        ((restore_files, "resume --table shop.orders"), GIVE_UP),
+        (
+            (restore_files, "resume --table shop.orders"),
+            (restage_files, "resume --table shop.orders"),
+            GIVE_UP,
+        ),
     ),
     State(
         ParkReason.DAMAGED_FILES,
         damaged_files,
-        ((restore_files, "resume --table shop.orders"), GIVE_UP),
+        (
+            (restore_files, "resume --table shop.orders"),
+            (restage_files, "resume --table shop.orders"),
+            GIVE_UP,
+        ),
     ),
     State(ParkReason.FOREIGN_JOB, foreign_job, (("resume --table shop.orders",),)),
     State(ParkReason.OLD_FLIGHT, old_flight, (("resume --table shop.orders",),)),
