@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.fuzz.bounds import bounded
 from kbq_assets_tests.fuzz.subjects import SUBJECTS, Subject
 from kbq_assets_tests.sizes import FUZZ_CASES
 
 FIRST_SEED = int(os.environ.get("KBQ_FUZZ_SEED", "0"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """No case pays for kernels."""
+    warm_up()
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
@@ -28,7 +35,7 @@ def test_no_fault_leaves_its_unit(subject: Subject, tmp_path: Path) -> None:
             with bounded(case):
                 subject.run(seed, _folder(tmp_path, seed))
         except Exception as error:
-            raise AssertionError(f"{case}: {type(error).__name__}") from error
+            raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
 
 
 def _folder(parent: Path, seed: int) -> Path:
