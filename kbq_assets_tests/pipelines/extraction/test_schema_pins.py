@@ -87,7 +87,7 @@ def test_tasks_that_see_different_schemas_do_not_both_publish() -> None:
     bench = Bench(partitions=2)
     bench.produce(1)
     bench.produce(1, partition=1)
-    texts = iter([SCHEMAS[1], OTHER])
+    texts = iter([SCHEMAS[1], SCHEMAS[1], OTHER, OTHER])  # a task asks for its union, then for its route
     ask = bench.registry.schema
 
     def changing(schema_id: int) -> RegisteredSchema:
