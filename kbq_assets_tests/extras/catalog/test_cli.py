@@ -153,7 +153,7 @@ def test_protobuf_schemas_are_compiled_when_they_are_judged(
 def test_without_protoc_the_rest_is_judged_and_nobody_hears_that_all_is_well(
     run: Shell, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write({**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": proto_order("string a = 1")})
+    write({**PROTO_ENTRY, f"{PLACE}/schemas/value.proto": proto_order("string uncompiled = 1")})
     monkeypatch.setitem(sys.modules, "grpc_tools", None)
     result = run("catalog", "validate")
     assert (result.exit_code, "pip install 'kbq-assets[protobuf]'" in result.stderr) == (1, True)
