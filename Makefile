@@ -77,6 +77,7 @@ fuzz: $(VENV)/.development ## Ten million damaged records, and a million cases o
 		kbq_assets_tests/adapters/protobuf/test_fuzz.py
 
 torture: $(VENV)/.development ## Kill and stop KBQ for 20 minutes while producers never stop, then count (TORTURE_ARGS="--minutes 60")
+	@$(COMPILE)
 	@$(BIN)/python -m kbq_assets_tests.torture $(TORTURE_ARGS)
 
 bench: $(VENV)/.development ## Measure extraction beside its peers (10 minutes; the first time 2 GB and 5 minutes more)
