@@ -39,7 +39,9 @@ class _Reference:
     @property
     def path(self) -> str:
         # Records may still use schemas of a deleted subject.
-        return f"subjects/{quote(self.subject, safe='')}/versions/{self.version}?deleted=true"
+        return (
+            f"subjects/{quote(self.subject, safe='', errors='replace')}/versions/{self.version}?deleted=true"
+        )
 
 
 class ConfluentSchemaRegistry:
@@ -84,7 +86,7 @@ class ConfluentSchemaRegistry:
 
     def versions(self, subject: str) -> Mapping[int, int]:
         """The ids of a subject's versions. Raises NotFound, Unavailable, ConfigurationError."""
-        path = f"subjects/{quote(subject, safe='')}/versions"
+        path = f"subjects/{quote(subject, safe='', errors='replace')}/versions"
         reply, address = self._get(f"{path}?deleted=true")
         if reply.status == 404 and _error_code(reply) == _SUBJECT_NOT_FOUND:
             raise NotFound(f"the schema registry has no subject {subject}", next_step="check value_schema")

@@ -90,6 +90,16 @@ def test_a_guid_and_a_version_are_asked_for_once_and_the_list_of_versions_each_t
     assert len(server.paths) == 1 + 2 + 2
 
 
+def test_a_reference_to_a_subject_that_no_address_can_name_is_an_error_of_ours(
+    server: RegistryServer,
+) -> None:
+    reference = {"name": "a.proto", "subject": "\ud800", "version": 1}
+    answer = {"schemaType": "PROTOBUF", "schema": "", "references": [reference]}
+    server.answers = {"/schemas/ids/7": Answer.of(answer)}
+    with pytest.raises(KbqError):
+        at(server.url).schema(7)
+
+
 @pytest.mark.parametrize("answer", [Answer.of({}), Answer.of(["1"]), Answer.of([1]), Answer.error(404, 404)])
 def test_versions_that_make_no_sense_are_unavailable_or_none(server: RegistryServer, answer: Answer) -> None:
     server.answers = {"/subjects/x/versions?deleted=true": answer}
