@@ -49,7 +49,7 @@ class StagedContents:
         if STAGING in self._listed and whole:
             return
         prefixes = {STAGING} if whole and len(folders) > self._folders else folders
-        for listing in state.parallel(lambda prefix: list(self._store.checksums(prefix)), prefixes):
+        for listing in state.parallel(lambda prefix: list(self._store.checksums(prefix)), sorted(prefixes)):
             self._found.update({stored.path: (stored.size, stored.crc32c) for stored in listing})
         self._listed |= prefixes
 
