@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import google_crc32c
 from google.cloud.storage import Client as StorageClient
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
@@ -32,6 +34,7 @@ from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.warehouse import KafkaRange
+from kbq_assets.wire.files.checksum import crc32c_text
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedPort
 from kbq_assets_tests.fakes.faults import Crash
@@ -87,16 +90,18 @@ class LoadWorld:
     # Staging
 
     def stage(self, *rows: int, damaged: Iterable[int] = ()) -> None:
-        """Commit windows of one file each, of so many rows. Files at the ``damaged`` places are cut off."""
+        """Commit windows of one file each, of so many rows. Files at the ``damaged`` places were staged too short."""
         files = []
         for place, count in enumerate(rows):
             first = self.files[-1].until if self.files else 0
             data = avro_file(records(range(first, first + count), topic=TOPIC, epoch=1))
+            data = data[:-20] if place in set(damaged) else data
             file = staged_file(
                 first, first + count, topic=TOPIC, table=str(self.table), fingerprint=FINGERPRINT,
                 size=len(data), attempt="1a",
             )  # fmt: skip
-            self.store.create(file.path, data[:-20] if place in set(damaged) else data)
+            file = replace(file, crc32c=crc32c_text(google_crc32c.value(data)))
+            self.store.create(file.path, data)
             self.files.append(file)
             files.append(file)
         self._publish(files)
