@@ -31,6 +31,8 @@ _ANY_TABLE = re.compile(_NAME)
 _US = {"location": "US"}
 _OURS = {"kbq": "v1"}
 _LABELS = {**_OURS, "topic": "t"}
+#: A table names the staging area that feeds it (L12).
+_TABLE_LABELS = {**_LABELS, "kbq_staging": re.compile(r"[0-9a-f]{16}")}
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ _NEW_TABLE = {
     "schema": {"fields": _described(_fields())},
     "timePartitioning": {"type": "DAY", "field": "event_date"},
     "requirePartitionFilter": False,
-    "labels": _LABELS,
+    "labels": _TABLE_LABELS,
 }
 #: Created by somebody else, who says nothing of its columns.
 _BARE_TABLE = _NEW_TABLE | {"schema": {"fields": _fields()}}

@@ -23,7 +23,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
-from kbq_assets_tests.simulation.mutants import LATEST_ONLY, MUTANTS, REPLAY_MUTANTS, Mutant
+from kbq_assets_tests.simulation.mutants import A_NEW_ID, LATEST_ONLY, MUTANTS, REPLAY_MUTANTS, Mutant
 from kbq_assets_tests.simulation.schedule import (
     FUTURE,
     REPLAY,
@@ -95,9 +95,9 @@ def test_two_loaders_started_at_once_double_no_row(chunk: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", [m for m in MUTANTS if "L2" in m.rule], ids=lambda m: m.name.replace(" ", "-")
+    "mutant", [A_NEW_ID, *(m for m in MUTANTS if "L2" in m.rule)], ids=lambda m: m.name.replace(" ", "-")
 )
-def test_two_loaders_without_the_intent_of_l2_break_a_promise(mutant: Mutant) -> None:
+def test_two_loaders_without_l2_or_l3_break_a_promise(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
         for seed in range(1_000):
             run_two_loaders(seed)
