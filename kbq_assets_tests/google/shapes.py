@@ -122,7 +122,7 @@ _NEW_TABLE = {
     "labels": _TABLE_LABELS,
 }
 #: Created by somebody else, who says nothing of its columns.
-_BARE_TABLE = _NEW_TABLE | {"schema": {"fields": _fields()}}
+_BARE_TABLE = _NEW_TABLE | {"schema": {"fields": _fields()}, "labels": _LABELS}
 _HOURS_TABLE = {
     "tableReference": _table(COMPLETENESS_TABLE),
     "schema": {"fields": _fields(HOUR_SCHEMA)},
