@@ -50,7 +50,7 @@ test: lint types ## Lint, types, architecture, and the tests at moderate sizes (
 	@$(COMPILE)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
-test-all: lint types ## The same with every test, at full size (35 minutes)
+test-all: lint types ## The same with every test, at full size (40 minutes)
 	@$(COMPILE)
 	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
 

@@ -349,35 +349,28 @@ def command_line() -> click.Group:
     from kbq_assets import cli
     from kbq_assets.cli import Lazy
 
+    def lazy(place: str, text: str) -> Lazy:
+        return Lazy(f"kbq_assets.{place}", text)
+
     extras = {
         "Observe": {
-            "reconcile": Lazy(
-                "kbq_assets.extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
+            "reconcile": lazy(
+                "extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
             ),
-            "notify": Lazy(
-                "kbq_assets.extras.notices.cli:notify", "Notify who is on call of problems, or send a test."
-            ),
-            "serve": Lazy(
-                "kbq_assets.extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."
-            ),
+            "notify": lazy("extras.notices.cli:notify", "Notify who is on call of problems, or send a test."),
+            "serve": lazy("extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."),
         },
         "Catalog": {
-            "catalog": Lazy(
-                "kbq_assets.extras.catalog.cli:catalog",
-                "Validate, show and apply the topic catalog; start one.",
+            "catalog": lazy(
+                "extras.catalog.cli:catalog", "Validate, show and apply the topic catalog; start one."
             ),
         },
         "This machine": {
-            "doctor": Lazy(
-                "kbq_assets.extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."
+            "doctor": lazy("extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."),
+            "demo": lazy(
+                "local.demo.cli:demo", "From a broker with real data to an account of every record."
             ),
-            "demo": Lazy(
-                "kbq_assets.local.demo.cli:demo",
-                "From a broker with real data to an account of every record.",
-            ),
-            "local": Lazy(
-                "kbq_assets.local.stack.cli:local", "A Kafka broker and a schema registry without Docker."
-            ),
+            "local": lazy("local.stack.cli:local", "A Kafka broker and a schema registry without Docker."),
         },
     }
     return cli.command_line(cli.merged(cli.COMMANDS, extras))

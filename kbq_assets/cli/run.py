@@ -13,7 +13,7 @@ from rich.console import Console
 
 from kbq_assets.cli.context import ExitCode, json_option, pass_extractor, pass_loader, pass_operator
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
-from kbq_assets.core.loading.origins import way_back
+from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.loading.loader import Loader
@@ -174,7 +174,7 @@ def _print_load(report: LoadReport, out: Console) -> None:
         if t.message:
             out.print(f"{t.state}: {t.table}: {t.message}", style="yellow")
         if t.state == "parked":
-            for command in way_back(t.table, t.message.partition(":")[0]):
+            for command in park_commands(t.table, t.message.partition(":")[0]):
                 out.print(f"  next: {command}", style="yellow")
 
 

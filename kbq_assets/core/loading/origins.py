@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import TableOptions
-from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason
 
 #: The table's label with the id of its staging area.
@@ -69,11 +68,3 @@ def with_label(options: TableOptions, staging_id: str) -> TableOptions:
 def labelled(notes: TableNotes, staging_id: str) -> TableNotes:
     """A table's notes with the id of its staging area."""
     return replace(notes, labels={**notes.labels, LABEL: staging_id})
-
-
-def way_back(table: TableReference, reason: str) -> tuple[str, ...]:
-    """The commands that resume a parked table."""
-    resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
-    if reason == ParkReason.FOREIGN_ROWS:
-        return (adopt,)
-    return (resume, adopt) if reason == ParkReason.TABLE_GONE else (resume,)

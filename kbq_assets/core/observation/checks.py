@@ -326,7 +326,7 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
     if not (named or findings):
         return CheckResult(ROWS_MATCH, str(table), "every job loaded the rows of its files")
     commands = [f"kbq reconcile --counts --table {table}"] if differing or findings else []
-    commands += ["kbq errors list"] if refused else []
+    commands += [f"kbq quarantine list --table {table}"] if refused else []
     commands += [f"kbq resume --table {table}"] if differing or refused else []
     numbers = {"jobs": len(differing), "quarantined_files": len(refused), "problems": len(findings)}
     return failed(ROWS_MATCH, str(table), [*named, *findings], commands, **numbers)

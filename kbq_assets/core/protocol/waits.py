@@ -7,6 +7,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 
@@ -67,3 +68,16 @@ def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
     else:
         other = f"kbq resume {options} --as-errors"
     return f"kbq resume {options}", other
+
+
+def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
+    """The commands that resume a parked table; the first suffices once its cause is fixed. FILE stands in the table's
+    message."""
+    resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
+    if reason == ParkReason.FOREIGN_ROWS:
+        return (adopt,)
+    if reason == ParkReason.TABLE_GONE:
+        return resume, adopt
+    if reason in (ParkReason.MISSING_FILES, ParkReason.DAMAGED_FILES):
+        return resume, "kbq restage FILE"
+    return (resume, f"{resume} --to-quarantine") if reason == ParkReason.LOAD_FAILED else (resume,)

@@ -215,8 +215,8 @@ def _refused(ledger: PartitionHistory, books: Books) -> list[str]:
     return [
         Finding(
             f"{ledger.topic_partition}: {table}: {rows} rows are in quarantine and in no table",
-            f"kbq errors list --topic {ledger.topic_partition.topic} shows why no load job accepts their files; "
-            f"kbq resume --table {table} accepts the loss",
+            f"kbq quarantine list --table {table} shows why no load job accepts their files; kbq quarantine retry "
+            f"loads them once that is fixed; kbq resume --table {table} accepts the loss",
         )
         for table in sorted(books.tables[ledger.topic_partition])
         if (rows := sum(books.refused[table, range_] for range_ in ledger.ranges))

@@ -14,7 +14,6 @@ from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.loading.batches import pending_files
-from kbq_assets.core.loading.origins import way_back
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
@@ -28,6 +27,7 @@ from kbq_assets.core.protocol.codec import no_collection
 from kbq_assets.core.protocol.commits import PartitionCommit, StagedFile
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
@@ -160,7 +160,7 @@ def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked
     why = f"it is parked: {parked.reason}: {parked.error}"
-    return checks.failed(TABLES_LOAD, str(table), (why,), way_back(table, parked.reason))
+    return checks.failed(TABLES_LOAD, str(table), (why,), park_commands(table, parked.reason))
 
 
 def _missing_rows(

@@ -10,12 +10,12 @@ from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
 from kbq_assets.core.loading.batches import blocked_files, pending_files
-from kbq_assets.core.loading.origins import way_back
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
+from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
@@ -177,7 +177,7 @@ def _why(table: TableReference, current: TableState, next_ms: int) -> str:
         return f"is tried again after {current.restarting.reason}: {current.restarting.error}"
     if current.parked is None:
         return ""
-    following = " or ".join(way_back(table, current.parked.reason))
+    following = " or ".join(park_commands(table, current.parked.reason))
     why = f"{current.parked.reason}: {current.parked.error}; next: {following}"
     return f"{why} ({retry_in_words(current.parked.tries, next_ms)})" if next_ms else why
 

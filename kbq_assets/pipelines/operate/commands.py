@@ -23,7 +23,12 @@ from kbq_assets.core.protocol.names import (
     shard_of,
     table_state_path,
 )
-from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.protocol.offsets import (
+    BrokerOffsets,
+    OffsetRange,
+    TopicDescription,
+    TopicPartition,
+)
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.waits import NO_BAD_RECORD, UNREADABLE, ParkReason, stop_commands
 from kbq_assets.pipelines.operate.pending import Pending
@@ -74,6 +79,18 @@ def _end_of_gap(partition: PartitionCommit, broker: BrokerOffsets) -> int:
     return max(min(stop.until, broker.latest), broker.earliest)
 
 
+def _described(reader: OffsetReader, topic: str, partition: int | None) -> TopicDescription:
+    """The broker's description of a topic. Raises NotFound, also if it lacks the partition."""
+    described = reader.topics((topic,)).get(topic)
+    if described is None:
+        raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
+    if partition is not None and partition >= described.partitions:
+        raise NotFound(
+            f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
+        )
+    return described
+
+
 def propose_reset(
     store: ObjectStore,
     reader: OffsetReader,
@@ -87,13 +104,7 @@ def propose_reset(
 ) -> Proposal:
     """Begin a new epoch: partitions start again at the topic's `earliest` or `latest` offset, or at a `timestamp` or
     `offset` that it has (E9)."""
-    described = reader.topics().get(topic)
-    if described is None:
-        raise NotFound(f"topic {topic} is not on the broker", next_step="check the name and the credentials")
-    if partition is not None and partition >= described.partitions:
-        raise NotFound(
-            f"{topic} has {described.partitions} partitions, numbered from 0", next_step="choose one of them"
-        )
+    described = _described(reader, topic, partition)
     partitions = range(described.partitions) if partition is None else (partition,)
     starts = starts_of(reader, [TopicPartition(topic, p) for p in partitions], at, timestamp_ms, offset)
     leader_epochs = epochs_of(reader, topic, starts)

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from kbq_assets.core.extraction.planning import ExtractionPlan
-from kbq_assets.core.loading.origins import way_back
+from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
 from kbq_assets.extras.metrics.kbe_metrics import kbe_families
 from kbq_assets.extras.metrics.kbq_metrics import Measured, kbq_families
@@ -158,7 +158,7 @@ class Watches:
             yield _problem(topic if partition < 0 else str(stop.topic_partition), stop.message, stop.commands)
         for table in shown.status.tables:
             reason = table.message.partition(":")[0]
-            commands = way_back(table.table, reason) if table.state == "parked" else ()
+            commands = park_commands(table.table, reason) if table.state == "parked" else ()
             if table.message:
                 yield _problem(str(table.table), table.message, commands)
 
