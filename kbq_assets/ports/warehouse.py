@@ -154,6 +154,8 @@ class Warehouse(Protocol):
     limits: LoadLimits
     #: A job reads the sources itself, and fails if one is not the file that ``LoadJob.files`` lists (L11).
     verifies: bool
+    #: `compare` compares values; otherwise it returns None.
+    compares: bool
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""
@@ -178,7 +180,7 @@ class Warehouse(Protocol):
     def compare(self, job: LoadJob, limit: int = 10) -> RowComparison | None:
         """Compare a job's files, loaded into a scratch table, with the table's rows of the same topic, partition and
         offset, of any epoch up to the files'; the table does not change. The first ``limit`` differing rows, by offset.
-        None if this warehouse does not compare values. Raises JobFailed if the files do not load, Unavailable."""
+        None unless the warehouse `compares`. Raises JobFailed if the files do not load, Unavailable."""
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None if it does not exist."""

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.extras.reconcile.values import NONE, SAMPLE
 from kbq_assets_tests.cluster.conftest import WORKERS
 from kbq_assets_tests.cluster.runs import DAGSTER, Start
 from kbq_assets_tests.cluster.standalone import SECRET, Cluster, base_python
@@ -71,9 +72,9 @@ def new_world(
     return lambda: World(tmp_path / f"home-{next(numbers)}", producers, sources=sources, environ=settings)
 
 
-def check(world: World) -> None:
+def check(world: World, values: str = SAMPLE) -> None:
     """All that was produced is there once."""
-    assert world.finish().totals()["loaded"] == PARTITIONS * RECORDS
+    assert world.finish(values).totals()["loaded"] == PARTITIONS * RECORDS
 
 
 def test_the_workers_own_python_does_not_know_this_project() -> None:
@@ -135,7 +136,7 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
     # What is searched is what a secret would be in.
     assert {where for where, text in seen.items() if b"spark.archives" in text} >= {url}
     assert sum(b"spark.archives" in text for text in files_below(world.folder).values()) == 1  # its event log
-    check(world)
+    check(world, NONE)  # its registry is gone
 
 
 def test_a_task_of_dagsters_that_hangs_is_run_beside_itself_and_its_first_attempt_wakes_up_in_vain(

@@ -123,6 +123,7 @@ class FakeWarehouse:
         self.location = location
         self.limits = LoadLimits()
         self.verifies = False
+        self.compares = True
         self.auto_run = auto_run
         self.keep_records = keep_records
         self.faults = faults
@@ -391,6 +392,7 @@ class WarehouseView:
         self.location = warehouse.location
         self.limits = warehouse.limits
         self.verifies = warehouse.verifies
+        self.compares = warehouse.compares
 
     def insert_job(self, job: LoadJob) -> None:
         self._write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))

@@ -63,7 +63,9 @@ def test_a_stopped_partition_does_not_stop_the_others(world: World) -> None:
     assert world.stopped().topic_partition == tp
     world.load()
     assert world.partition(other).next == 10
-    world.reconciled()
+    result = world.parts.reconciler.reconcile()
+    assert [finding for account in result.partitions for finding in account.findings] == []
+    assert not result.accounted, "a partition is stopped"
 
 
 def test_a_recreated_topic_stops_until_it_is_reset_and_then_counts_a_new_epoch(world: World) -> None:

@@ -16,6 +16,7 @@ from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Parts
 from kbq_assets.extras.reconcile.records import Reconciliation
+from kbq_assets.extras.reconcile.values import SAMPLE
 from kbq_assets.local.demo.broker import register_schema
 from kbq_assets.pipelines.extraction.ports import ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadReport
@@ -153,7 +154,7 @@ class World:
         assert [t for t in report.tables if t.state != "idle"] == []
         return report
 
-    def finish(self) -> Reconciliation:
+    def finish(self, values: str = SAMPLE) -> Reconciliation:
         """Run everything to its end: all that was produced is there once, nothing else is left, and a second run
         loads nothing."""
         self.extract()
@@ -162,11 +163,11 @@ class World:
         assert self.load().rows == 0
         self.parts.operator.clean()
         assert [entry.path for entry in self.parts.deployment.store.list(STAGING)] == []
-        return self.reconciled()
+        return self.reconciled(values)
 
-    def reconciled(self) -> Reconciliation:
+    def reconciled(self, values: str = SAMPLE) -> Reconciliation:
         """The reconciliation, which finds nothing."""
-        result = self.parts.reconciler.reconcile()
+        result = self.parts.reconciler.reconcile(values=values)
         assert [finding for account in result.partitions for finding in account.findings] == []
         assert result.accounted
         return result

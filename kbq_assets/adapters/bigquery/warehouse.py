@@ -39,6 +39,7 @@ class BigQueryWarehouse:
 
     limits: LoadLimits = LoadLimits()
     verifies: bool = False
+    compares: bool = False
 
     def __init__(
         self,

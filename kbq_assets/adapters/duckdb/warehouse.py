@@ -58,6 +58,7 @@ class DuckDbWarehouse:
     #: DuckDB keeps a transaction in memory until its commit: 256 MB of Avro are some 2 GB there.
     limits: LoadLimits = LoadLimits(bytes=256 * 1024 * 1024, jobs_per_day=0, known_days=0)
     verifies: bool = True
+    compares: bool = True
 
     def __init__(
         self,

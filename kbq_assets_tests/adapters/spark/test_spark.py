@@ -229,6 +229,7 @@ def test_sparks_ui_is_on_where_there_is_a_cluster(
 
 
 _RUN = """
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -242,7 +243,9 @@ commands, found, options = [], [], json.loads(sys.argv[2])
 for more in ({}, {"spark.second": "yes"}):
     with spark_context(SparkSettings("local[1]", {**options, **more}), Path(sys.argv[1])) as context:
         assert context.parallelize([1], 1).map(str).collect() == ["1"]
-        commands += [process.cmdline() for process in psutil.Process().children(recursive=True)]
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, as a zombie too
+                commands.append(process.cmdline())
         found.append({name: context.getConf().get(name) for name in [*options, "spark.second"]})
 modules = sorted({"numpy", "pandas", "pyarrow"} & set(sys.modules))
 print(json.dumps({"modules": modules, "commands": commands, "found": found}))
