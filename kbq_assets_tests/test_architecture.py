@@ -92,7 +92,9 @@ SHOWN_BY_LOCAL = {"doctor": ["local/stack/health.py"], "reconcile": ["local/demo
 
 @pytest.mark.parametrize("extra", sorted(path.parent.name for path in EXTRAS.glob("*/__init__.py")))
 def test_an_extra_is_deleted_with_its_folder_and_its_lines_in_definitions(extra: str) -> None:
-    named = re.compile(rf"kbq_assets\.extras\.{extra}\b|kbq_assets\.extras import .*\b{extra}\b")
+    named = re.compile(
+        rf"kbq_assets\.extras\.{extra}\b|kbq_assets\.extras import .*\b{extra}\b|\"extras\.{extra}\."
+    )
     users = [name_of(path) for path in SOURCES if named.search(path.read_text(encoding="utf-8"))]
     outside = [user for user in users if not user.startswith(f"extras/{extra}/")]
     assert outside == ["definitions.py", *SHOWN_BY_LOCAL.get(extra, [])]

@@ -130,9 +130,18 @@ def kill_marked(marker: str) -> None:
 
 def marked_processes(marker: str) -> Iterator[psutil.Process]:
     """Live processes with ``marker`` as a whole argument."""
-    for process in psutil.process_iter():
-        if _is_marked(process, marker):
-            yield process
+    return (process for process in running_processes() if _is_marked(process, marker))
+
+
+def running_processes() -> Iterator[psutil.Process]:
+    """All processes now.
+
+    psutil's own iterator keeps its objects from call to call. If a process has ended and another has its number, the
+    kept object can be read but not signaled, so nothing would stop that process.
+    """
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
 
 
 def read_record(service: str, home: Path) -> DaemonRecord | None:

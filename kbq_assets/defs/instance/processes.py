@@ -20,7 +20,7 @@ from typing import IO
 
 import psutil
 
-from kbq_assets.adapters.processes.daemons import stop_processes
+from kbq_assets.adapters.processes.daemons import running_processes, stop_processes
 from kbq_assets.adapters.processes.signals import default_signals
 
 #: Seconds for a process to end by itself: a run worker reports its run first.
@@ -144,7 +144,7 @@ class Processes:
 
     def found(self) -> list[psutil.Process]:
         """Running Dagster processes of the home."""
-        return [process for process in psutil.process_iter() if self._is_ours(process)]
+        return [process for process in running_processes() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         arguments = _arguments(process)
