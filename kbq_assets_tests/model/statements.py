@@ -1,9 +1,9 @@
 """Batches that a statement applies, in order, each once (ADR 16): two loaders and an operator, explored exhaustively.
 
-A load job puts a batch into a scratch table. A second job is one transaction: it raises the target's ledger from k-1 to
-k and runs the statement on the scratch table. The state is swapped; jobs run when the warehouse likes, under ids that run
-once. A process may die during any call, which then takes effect later or never. A job's status may be an error although its
-transaction is committed. The operator may skip a batch.
+A load job puts a batch into a scratch table. A second job is one transaction: it raises the target's ledger from k-1
+to k and runs the statement on the scratch table. The state is swapped; jobs run when the warehouse likes, under ids
+that run once. A process may die during any call, which then takes effect later or never. A job's status may be an error
+although its transaction is committed. The operator may skip a batch.
 """
 
 from __future__ import annotations
