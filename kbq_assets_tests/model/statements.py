@@ -107,10 +107,10 @@ class Statements:
         for number, pc in enumerate(state.loaders):
             yield from self._step(state, pc, lambda w, pc, n=number: _loader_at(w, n, pc), self._decide)
         yield from self._step(state, state.operator, lambda w, pc: w._replace(operator=pc), self._skip)
-        for job in state.jobs:
+        for job in sorted(state.jobs):
             if job.status == "running":
                 yield from self._run(state, job)
-        for call in state.late:
+        for call in sorted(state.late, key=repr):
             rest = state._replace(late=state.late - {call})
             yield ("late", *call), self._applied(rest, call), False
             yield ("never", *call), rest, False
