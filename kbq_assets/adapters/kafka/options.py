@@ -116,7 +116,7 @@ _CLIENT: Final = frozenset(
 
 _OURS: Final[Mapping[str, str]] = {
     "auto.offset.reset": "KBQ stops rather than jump to another offset",
-    "bootstrap.servers": "set the bootstrap servers themselves",
+    "bootstrap.servers": "set KBQ_KAFKA_BOOTSTRAP_SERVERS",
     "check.crcs": "checksums are always verified",
     "enable.auto.commit": "positions are in KBQ's commits",
     "enable.auto.offset.store": "positions are in KBQ's commits",
@@ -135,8 +135,11 @@ def check_options(options: Mapping[str, str]) -> None:
         if name in _OURS:
             raise ConfigurationError(f"the Kafka option {name} cannot be set", next_step=_OURS[name])
         if name not in ALLOWED:
-            near = difflib.get_close_matches(name, sorted(ALLOWED), 1)
+            near = ["bootstrap.servers"] if name.startswith("bootstrap") else []
+            near = near or difflib.get_close_matches(name, sorted({*ALLOWED, *_OURS}), 1)
             hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(sorted(ALLOWED))}"
+            if near and near[0] in _OURS:
+                hint = f"did you mean {near[0]}? {_OURS[near[0]]}"
             raise ConfigurationError(f"unknown Kafka option {name}", next_step=hint)
 
 

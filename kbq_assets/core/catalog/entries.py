@@ -10,14 +10,15 @@ from typing import Any, Final
 
 from kbq_assets.core.catalog.convention import Convention, parse_convention
 from kbq_assets.core.catalog.fields import ENTRY, PII_LEVELS, options_of
-from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit, without
 from kbq_assets.core.catalog.validation import check_fields
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import check_topic
 from kbq_assets.core.topics.business_time import option_text
+from kbq_assets.core.topics.declaration import text_of
 from kbq_assets.core.topics.personal import undecided
 from kbq_assets.core.topics.source_list import SourceEntry
-from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.core.topics.topic_settings import OPTIONS, TopicSettings
 
 #: The consumer name of KBQ: it archives topics that list it.
 ARCHIVER: Final = "archiver"
@@ -153,22 +154,23 @@ def _entry(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry | None:
-    wrong = list(check_fields(own, ENTRY))
-    document = _inherited(place, own, documents)
-    wrong += [] if wrong else check_fields(document, ENTRY)
-    if not wrong:
-        wrong += convention.check_entry(place, document)
-    if wrong:
-        problems += wrong
+    document = inherited(place, documents)
+    wrong = [*check_fields(own, ENTRY), *check_fields(document, ENTRY)]
+    problems += wrong
+    # The rest is checked without the wrong keys, so that one reading reports every mistake.
+    for problem in wrong:
+        document = without(document, problem.where)
+    if not isinstance(document.value, Mapping):
         return None
     try:
-        return _built(place, document, convention, defaults)
+        problems += convention.check_entry(place, document)
+        return _built(place, document, convention, defaults, problems)
     except Mistake as mistake:
         problems.append(mistake.problem)
         return None
 
 
-def _inherited(place: EntryPlace, own: DocumentNode, documents: Mapping[str, DocumentNode]) -> DocumentNode:
+def inherited(place: EntryPlace, documents: Mapping[str, DocumentNode]) -> DocumentNode:
     """An entry over its defaults: the nearer folder wins, in one folder the environment's file."""
     base: DocumentNode | None = None
     levels = ["", place.company, f"{place.company}/{place.domain}", place.folder]
@@ -177,11 +179,15 @@ def _inherited(place: EntryPlace, own: DocumentNode, documents: Mapping[str, Doc
             for extension in _EXTENSIONS:
                 found = documents.get(f"{level}/{stem}.{extension}".lstrip("/"))
                 base = inherit(base, found) if found is not None else base
-    return inherit(base, own)
+    return inherit(base, documents[place.path])
 
 
 def _built(
-    place: EntryPlace, document: DocumentNode, convention: Convention, defaults: TopicSettings
+    place: EntryPlace,
+    document: DocumentNode,
+    convention: Convention,
+    defaults: TopicSettings,
+    problems: list[CatalogProblem],
 ) -> CatalogEntry:
     plain = document.plain()
     topic = str(plain.get("kafka", {}).get("name") or convention.topic_name(place, plain))
@@ -190,9 +196,10 @@ def _built(
         check_topic(topic)
     except ConfigurationError as error:
         raise fail("kafka.name", error) from error
-    settings = _settings(place, topic, document, plain, convention, defaults)
-    entry = CatalogEntry(place, topic, _kafka(document, plain), settings, plain)
-    _refuse_personal(entry, document)
+    kafka = _kafka(document, plain, problems)
+    settings = _settings(place, topic, document, convention, defaults, problems)
+    entry = CatalogEntry(place, topic, kafka, settings, plain)
+    problems += _undecided(entry, document)
     return entry
 
 
@@ -205,10 +212,11 @@ def _settings(
     place: EntryPlace,
     topic: str,
     document: DocumentNode,
-    plain: Mapping[str, Any],
     convention: Convention,
     defaults: TopicSettings,
+    problems: list[CatalogProblem],
 ) -> TopicSettings:
+    plain = document.plain()
     options: dict[str, object] = {
         "dataset": convention.dataset_name(place, plain) or defaults.destination.dataset,
         "table": convention.table_name(place, plain),
@@ -218,7 +226,12 @@ def _settings(
     for option, where in places.items():
         node = document.find(where)
         if node is not None:
-            options[option] = _option_value(option, node.plain())
+            try:
+                value = _option_value(option, node.plain())
+                OPTIONS[option].type.parse(option, text_of(value))
+                options[option] = value
+            except ConfigurationError as error:
+                problems.append(_fail(document, where, error).problem)
     try:
         made = defaults.with_options(**options).for_topic(topic)
         _check_target(made, topic)
@@ -249,11 +262,14 @@ def _option_value(option: str, value: Any) -> object:
     return option_text(value) if option == "event_date" and isinstance(value, dict) else value
 
 
-def _kafka(document: DocumentNode, plain: Mapping[str, Any]) -> KafkaTopic:
+def _kafka(document: DocumentNode, plain: Mapping[str, Any], problems: list[CatalogProblem]) -> KafkaTopic:
     section = plain.get("kafka", {})
     config = {str(key): _config_text(value) for key, value in section.get("config", {}).items()}
     if "retention" in section:
-        config["retention.ms"] = str(_retention_ms(document, str(section["retention"])))
+        try:
+            config["retention.ms"] = str(_retention_ms(document, str(section["retention"])))
+        except Mistake as mistake:
+            problems.append(mistake.problem)
     if "compaction" in plain:
         config.setdefault("cleanup.policy", "compact" if plain["compaction"] else "delete")
     return KafkaTopic(section.get("partitions"), section.get("replication"), config)
@@ -276,24 +292,25 @@ def _retention_ms(document: DocumentNode, text: str) -> int:
     return int(matched[1]) * _UNITS[matched[2]]
 
 
-def _refuse_personal(entry: CatalogEntry, document: DocumentNode) -> None:
-    """Raise Mistake for an archived topic with HIGH personal data and no decision about it."""
+def _undecided(entry: CatalogEntry, document: DocumentNode) -> Iterator[CatalogProblem]:
+    """Wrong levels, and HIGH personal data of an archived topic without a decision."""
     pii = entry.document.get("pii", {})
     tags: Mapping[str, object] = pii.get("tags", {})
     for path, level in tags.items():
         if level not in PII_LEVELS:
-            raise _fail(document, "pii.tags", _bad_level(path, level))
+            yield _fail(document, "pii.tags", _bad_level(path, level)).problem
     if not entry.archived:
         return
     if pii.get("level") == "HIGH" and not entry.settings.privacy.decisions:
         error = ConfigurationError("HIGH personal data without a decision", next_step=_DECIDE)
-        raise _fail(document, "pii.level", error)
+        yield _fail(document, "pii.level", error).problem
+        return
     high = [path for path, level in tags.items() if level == "HIGH"]
     if missing := undecided(high, entry.settings.privacy.decisions):
         error = ConfigurationError(
             f"no decision about fields with the tag HIGH: {', '.join(missing)}", next_step=_DECIDE
         )
-        raise _fail(document, "pii.tags", error)
+        yield _fail(document, "pii.tags", error).problem
 
 
 _DECIDE: Final = "pii: {fields: {email: pseudonym, …}}, or remove archiver from consumers"

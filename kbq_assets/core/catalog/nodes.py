@@ -80,6 +80,17 @@ def inherit(base: DocumentNode | None, own: DocumentNode) -> DocumentNode:
     return DocumentNode(kept, own.path, own.line)
 
 
+def without(node: DocumentNode, dotted: str) -> DocumentNode:
+    """A document without the value at ``a.b``; nothing is left of one whose root is wrong."""
+    key, _, rest = dotted.partition(".")
+    if not key:
+        return DocumentNode(None, node.path, node.line)
+    kept = {name: child for name, child in node.fields.items() if name != key}
+    if rest and key in node.fields:
+        kept[key] = without(node.fields[key], rest)
+    return DocumentNode(kept, node.path, node.line)
+
+
 def walk(node: DocumentNode, where: str = "") -> Iterator[tuple[str, DocumentNode]]:
     """Every value with its dotted path."""
     yield where, node

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles, CatalogProblem
+from kbq_assets.core.catalog.mistakes import entry_mistake, meant
 from kbq_assets.core.topics.json.declared import declared, tagged, tags_any_name, undeclared
-from kbq_assets.core.topics.json.inference import InferredSchema
+from kbq_assets.core.topics.json.inference import InferredField, InferredSchema
 from kbq_assets.core.topics.personal import Decision, fields_of, undecided
 
 #: The settings travel with each task.
@@ -37,7 +38,7 @@ def with_declared(
         schema = json.loads(files.schemas[path])
     except (ValueError, RecursionError) as error:
         return entry, (CatalogProblem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}"),)
-    problems = tuple(_problems(entry, own_decisions(entry, files), path, schema))
+    problems = tuple(_problems(entry, files, path, schema))
     if problems or entry.encoding != "json":
         return entry, problems
     settings = entry.settings.with_options(declared=compact(schema))
@@ -60,9 +61,7 @@ def own_decisions(entry: CatalogEntry, files: CatalogFiles) -> list[Decision]:
     return [decision for decision in entry.settings.privacy.decisions if decision.path in paths]
 
 
-def _problems(
-    entry: CatalogEntry, own: Iterable[Decision], path: str, schema: Any
-) -> Iterator[CatalogProblem]:
+def _problems(entry: CatalogEntry, files: CatalogFiles, path: str, schema: Any) -> Iterator[CatalogProblem]:
     decisions = entry.settings.privacy.decisions
     missing = undecided(tagged(schema), decisions)
     if entry.archived and missing:
@@ -76,11 +75,18 @@ def _problems(
         yield CatalogProblem(
             path, 1, "", "tags fields of any name, and they would be kept", "pii: {others: drop, …}"
         )
-    for field in undeclared(schema, fields_of(own)):
-        message = f"pii decides about the field {field!r}, which it does not declare"
-        yield CatalogProblem(
-            path, 1, "", message, "fix it; a defaults.yaml decides about fields of other schemas"
-        )
+    known = [*_paths(_columns(schema).root.fields)]
+    for field in undeclared(schema, fields_of(own_decisions(entry, files))):
+        hint = meant(field, known) or "fix it; a defaults.yaml decides about fields of other schemas"
+        yield entry_mistake(entry, files, "pii.fields", f"{path} does not declare {field!r}", hint, field)
+    business = entry.settings.records.event_date
+    if (
+        business
+        and business.candidates
+        and len(undeclared(schema, business.candidates)) == len(business.candidates)
+    ):
+        wanted, hint = " or ".join(map(repr, business.candidates)), meant(business.candidates[0], known)
+        yield entry_mistake(entry, files, "partition_time", f"{path} does not declare {wanted}", hint)
     if entry.encoding == "json" and not declared(schema).fields:
         yield CatalogProblem(path, 1, "", "declares no field", "an object with properties")
     if entry.encoding == "json" and len(compact(schema)) > _MOST_CHARACTERS:
@@ -91,6 +97,13 @@ def _problems(
             "is too large to send with every task",
             "declare fewer fields: undeclared ones go to _kbq_rest",
         )
+
+
+def _paths(fields: Iterable[InferredField], place: str = "") -> Iterator[str]:
+    for field in fields:
+        path = f"{place}.{field.key}".lstrip(".")
+        yield path
+        yield from _paths(field.inferred.fields, path)
 
 
 def compact(schema: Any) -> str:

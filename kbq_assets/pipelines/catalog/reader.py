@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kbq_assets.core.avro.fields import field_paths, fields_in
 from kbq_assets.core.avro.references import union_records
-from kbq_assets.core.avro.tree import AvroType, Field, RecordType, Union, parse
-from kbq_assets.core.avro.visitor import SchemaVisitor, visit
+from kbq_assets.core.avro.tree import AvroType, Union, parse
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, CatalogProblem, build_catalog
 from kbq_assets.core.catalog.datasets import dataset_of_entry
+from kbq_assets.core.catalog.mistakes import entry_mistake, meant
 from kbq_assets.core.catalog.starter import EXTENSIONS
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.topics.business_time import choose_field
-from kbq_assets.core.topics.personal import Decision, Pseudonyms
+from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.declared_json import own_decisions, with_declared
@@ -159,34 +158,44 @@ def _check_schema(
         return  # Protobuf needs a compiler: not at every run
     try:
         document = json.loads(schema.text)
+        root = parse(document)
     except ValueError as error:
         yield CatalogProblem(schema.path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
         return
+    except EncodingError as error:
+        if schema.part == "value":  # a key's schema is not used: it may be wrong
+            yield CatalogProblem(schema.path, 1, "", error.message, error.next_step)
+        return
     if schema.part == "value":
-        from kbq_assets.wire.records.schema import MetadataColumns, staged_schema  # with numpy, as below
+        yield from _check_value(entry, schema, files, document, root)
+    if time_fields:
+        yield from _untimed(schema, root, re.compile(time_fields))
 
-        columns = MetadataColumns(business_time=entry.settings.records.event_date)
-        is_union = isinstance(document, list) and entry.settings.destination.route == "record_name"
+
+def _check_value(
+    entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, document: Any, root: AvroType
+) -> Iterator[CatalogProblem]:
+    from kbq_assets.wire.records.schema import MetadataColumns, staged_schema  # with numpy, as below
+
+    columns = MetadataColumns(business_time=entry.settings.records.event_date)
+    is_union = isinstance(document, list) and entry.settings.destination.route == "record_name"
+    staged = None
+    for record in union_records(document) if is_union else [document]:
         try:
-            for record in union_records(document) if is_union else [document]:
-                staged = staged_schema(record, columns, _deciding_fields(entry))
-                if entry.archived:
-                    _check_personal(entry, record, () if is_union else own_decisions(entry, files))
+            staged = staged_schema(record, columns, _deciding_fields(entry))
         except EncodingError as error:
             yield CatalogProblem(schema.path, 1, "", error.message, error.next_step)
-            return
-        if is_union:
-            return  # no one table has its columns
-        root = parse(document)
-        yield from _check_time(entry, schema, root)
-        yield from _check_columns(entry, schema)
-        yield from _check_destination(entry, schema, root, staged.program)
-    if time_fields:
-        with suppress(EncodingError):  # a key's schema is not used: it may be wrong
-            yield from _untimed(schema, parse(document), re.compile(time_fields))
+        if entry.archived:
+            yield from _check_personal(entry, schema, files, record, is_union=is_union)
+    if is_union:
+        return  # no one table has its columns
+    yield from _check_time(entry, schema, files, root)
+    if staged is not None:
+        yield from _check_columns(entry, schema, files)
+        yield from _check_destination(entry, schema, files, root, staged.program)
 
 
-def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogProblem]:
+def _check_columns(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) -> Iterator[CatalogProblem]:
     """Descriptions of columns that the table does not have."""
     columns = dataset_of_entry(entry, schema.text).columns
     there = [column.name for column in columns if column.type]
@@ -194,10 +203,8 @@ def _check_columns(entry: CatalogEntry, schema: SchemaFile) -> Iterator[CatalogP
         if not column.type and column.name in entry.document.get("columns", {}):
             if column.name in OWN_COLUMNS:
                 continue
-            near = difflib.get_close_matches(column.name, there, 1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
             message = f"is not a column of {schema.path}"
-            yield CatalogProblem(entry.place.path, 1, f"columns.{column.name}", message, hint)
+            yield entry_mistake(entry, files, "columns", message, meant(column.name, there), column.name)
 
 
 def time_source(entry: CatalogEntry, files: CatalogFiles) -> str:
@@ -217,17 +224,16 @@ def time_source(entry: CatalogEntry, files: CatalogFiles) -> str:
     return "the Kafka time: no field has one" if chosen is None else f"{chosen.path}: {chosen.why}"
 
 
-def _check_time(entry: CatalogEntry, schema: SchemaFile, root: AvroType) -> Iterator[CatalogProblem]:
+def _check_time(
+    entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, root: AvroType
+) -> Iterator[CatalogProblem]:
     """Business times that the entry's schema lacks. In a writer's schema that is no mistake: the Kafka time counts."""
     business = entry.settings.records.event_date
     if business is None or business.is_automatic or choose_field(root, business) is not None:
         return
-    near = difflib.get_close_matches(business.candidates[0], [where for where, _ in _fields(root)], 1)
-    hint = f"did you mean {near[0]!r}?" if near else ""
     wanted = " or ".join(map(repr, business.candidates))
-    yield CatalogProblem(
-        schema.path, 1, "", f"has no field {wanted}, the partition_time of {entry.topic}", hint
-    )
+    hint = meant(business.candidates[0], field_paths(root))
+    yield entry_mistake(entry, files, "partition_time", f"{schema.path} has no field {wanted}", hint)
 
 
 def _deciding_fields(entry: CatalogEntry) -> list[str]:
@@ -237,65 +243,45 @@ def _deciding_fields(entry: CatalogEntry) -> list[str]:
 
 
 def _check_destination(
-    entry: CatalogEntry, schema: SchemaFile, root: AvroType, program: Program
+    entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, root: AvroType, program: Program
 ) -> Iterator[CatalogProblem]:
     """Fields of templates that the entry's schema lacks; a writer's schema may lack them."""
     for slot, path in enumerate(_deciding_fields(entry), program.captures - program.routes):
         if slot not in program.filled:
-            near = difflib.get_close_matches(path, [where for where, _ in _fields(root)], 1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
-            what = f"has no field {path!r}, which names the tables of {entry.topic}"
-            yield CatalogProblem(schema.path, 1, "", what, hint)
+            what = f"{schema.path} has no field {path!r}, which names the tables of {entry.topic}"
+            yield entry_mistake(entry, files, "destination.table", what, meant(path, field_paths(root)))
 
 
-def _check_personal(entry: CatalogEntry, document: Any, own: Iterable[Decision]) -> None:
-    """Raises EncodingError for a tagged field without a decision, or an impossible decision."""
+def _check_personal(
+    entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, document: Any, *, is_union: bool
+) -> Iterator[CatalogProblem]:
+    """Tagged fields without a decision, decisions about no field, impossible decisions."""
     # Imports numpy: not for every run of a driver.
     from kbq_assets.wire.privacy.avro import rewriter
-    from kbq_assets.wire.privacy.tags import check_decided, check_declared
+    from kbq_assets.wire.privacy.tags import check_decided, undeclared
 
     decisions = entry.settings.privacy.decisions
-    check_decided(document, decisions)
-    check_declared(document, own)
-    rewriter(document, decisions, _ANY_KEY)
+    try:
+        check_decided(document, decisions)
+    except EncodingError as error:
+        yield CatalogProblem(schema.path, 1, "", error.message, error.next_step)
+    for path in undeclared(document, () if is_union else own_decisions(entry, files)):
+        hint = meant(path, field_paths(parse(document)))
+        hint = hint or "fix it; a defaults.yaml decides about fields of other schemas"
+        yield entry_mistake(entry, files, "pii.fields", f"{schema.path} has no field {path!r}", hint, path)
+    try:
+        rewriter(document, decisions, _ANY_KEY)
+    except EncodingError as error:
+        yield entry_mistake(entry, files, "pii.fields", f"{schema.path}: {error.message}", error.next_step)
 
 
 def _untimed(schema: SchemaFile, root: AvroType, pattern: re.Pattern[str]) -> Iterator[CatalogProblem]:
     """Fields with names of times and other types."""
-    for where, type_ in _fields(root):
+    for where, type_ in fields_in(root):
         if pattern.fullmatch(where.rpartition(".")[2]) and not _is_time(type_):
             line = _line_of(schema.text, where.rpartition(".")[2])
             hint = "logicalType timestamp-millis, timestamp-micros or date"
             yield CatalogProblem(schema.path, line, where, "has the name of a time, but not the type", hint)
-
-
-class _Fields(SchemaVisitor[None]):
-    """Fields of records, at any depth, with their dotted paths; those of a type only where it is first used."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[str, AvroType]] = []
-        self._path: list[str] = []
-
-    def other(self, node: AvroType, inside: Sequence[None]) -> None:
-        pass
-
-    def inside_itself(self, node: RecordType) -> None:
-        pass
-
-    def before_step(self, step: Field | str) -> None:
-        if isinstance(step, Field):
-            self._path.append(step.name)
-            self.found.append((".".join(self._path), step.type))
-
-    def after_step(self, step: Field | str) -> None:
-        if isinstance(step, Field):
-            self._path.pop()
-
-
-def _fields(root: AvroType) -> list[tuple[str, AvroType]]:
-    fields = _Fields()
-    visit(root, fields)
-    return fields.found
 
 
 def _is_time(node: AvroType) -> bool:

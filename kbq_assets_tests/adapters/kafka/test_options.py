@@ -101,6 +101,13 @@ def test_what_runs_code_or_prints_records_is_not_allowed(name: str) -> None:
         check_options({name: "x"})
 
 
+@pytest.mark.parametrize("name", ["bootstrap", "bootstrap.server", "bootstrap.servrs"])
+def test_a_variable_that_was_nearly_the_broker_s_is_named(name: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        check_options({name: "b:9092"})
+    assert raised.value.next_step == "did you mean bootstrap.servers? set KBQ_KAFKA_BOOTSTRAP_SERVERS"
+
+
 def test_references_are_resolved_only_where_the_client_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

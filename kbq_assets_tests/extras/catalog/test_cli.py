@@ -75,7 +75,7 @@ def test_validate_lists_every_mistake(run: Shell, write: Write) -> None:
     write({f"{PLACE}/prod/topic.yaml": "consumer: [x]\nscope: secret"})
     result = run("catalog", "validate")
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[-1] == "0 entries, environments: none; 2 mistakes"
+    assert result.stdout.splitlines()[-1] == "1 entries, environments: prod; 2 mistakes"
     found = json.loads(run("catalog", "validate", "--json").stdout)
     assert [(each["line"], each["key"]) for each in found] == [(1, "consumer"), (2, "scope")]
 
@@ -184,8 +184,57 @@ def test_a_partition_time_that_the_schema_lacks_is_a_mistake(run: Shell, write: 
     write({f"{PLACE}/prod/schemas/value.avsc": order("a")})
     result = run("catalog", "validate")
     assert result.exit_code == 1
-    assert f"{PLACE}/prod/schemas/value.avsc:1: " in result.stdout
-    assert "ordered_at" in result.stdout
+    assert (
+        f"{PLACE}/prod/topic.yaml:4: partition_time: {PLACE}/prod/schemas/value.avsc has no" in result.stdout
+    )
+
+
+THREE_MISTAKES = """\
+consumers: [archiver]
+kafka: {name: shop.orders.v1, retention: 7 days}
+partition_time: orderd_at
+pii:
+  fields:
+    emial: drop
+    _key: keep
+columns: {adress: Where it goes.}
+ownership: {teem: sales}
+records: {errors: sometimes}
+"""
+FIELDS = {name: {"type": "string"} for name in ("ordered_at", "email", "address")}
+OF_FIELDS = {
+    "avsc": json.dumps(
+        {"type": "record", "name": "O", "fields": [{"name": n, "type": "string"} for n in FIELDS]}
+    ),
+    "json": json.dumps({"type": "object", "properties": FIELDS}),
+}
+
+
+@pytest.mark.parametrize(("encoding", "extension"), [("avro", "avsc"), ("json-schema", "json")])
+def test_one_run_reports_all_mistakes_of_an_entry_each_in_its_own_line(
+    run: Shell, write: Write, encoding: str, extension: str
+) -> None:
+    path = f"{PLACE}/schemas/value.{extension}"
+    write({path: OF_FIELDS[extension]})
+    write({f"{PLACE}/prod/topic.yaml": THREE_MISTAKES, f"{PLACE}/defaults.yaml": f"encoding: {encoding}"})
+    found = json.loads(run("catalog", "validate", "--json").stdout)
+    assert {each["path"] for each in found} == {f"{PLACE}/prod/topic.yaml"}
+    expected = [
+        (2, "kafka.retention", "12h, 7d, or forever"),
+        (3, "partition_time", "did you mean 'ordered_at'?"),
+        (6, "pii.fields.emial", "did you mean 'email'?"),
+        (8, "columns.adress", "did you mean 'address'?"),
+        (9, "ownership.teem", "did you mean 'team'?"),
+    ]
+    assert [(each["line"], each["key"], each["hint"]) for each in found[:-1]] == (
+        expected if encoding == "avro" else [each for each in expected if each[0] != 8]
+    )
+    assert (found[-1]["line"], found[-1]["key"]) == (10, "records.errors")
+
+
+def test_a_mistake_in_a_default_is_reported_where_it_is(run: Shell, write: Write) -> None:
+    write({f"{PLACE}/schemas/value.avsc": OF_FIELDS["avsc"], "defaults.yaml": "\npartition_time: orderd_at"})
+    assert "defaults.yaml:2: partition_time: " in run("catalog", "validate").stdout
 
 
 @pytest.mark.parametrize(("route", "exit_code"), [("{route: record_name}", 0), ("{table: orders}", 1)])
@@ -214,7 +263,8 @@ def test_a_destination_that_the_schema_cannot_fill_is_a_mistake(
     write({f"{PLACE}/prod/schemas/value.avsc": json.dumps(schema)})
     result = run("catalog", "validate")
     assert result.exit_code == (0 if message is None else 1)
-    assert message is None or f"{PLACE}/prod/schemas/value.avsc:1: " in result.stdout
+    where = "schemas/value.avsc:1: " if "made" in str(message) else "topic.yaml:4: destination.table: "
+    assert message is None or f"{PLACE}/prod/{where}" in result.stdout
     assert message is None or message in result.stdout
 
 
@@ -242,7 +292,7 @@ def test_the_chosen_business_time_is_shown_with_the_reason(
         ("", "no decision about fields that are tagged as personal data: a"),
         ("fields: {a: pseudonym}", ""),
         ("fields: {a: 'generalise:year'}", "cannot be generalised to year"),
-        ("fields: {a: drop, b: drop}", "the field 'b', which the schema does not have"),
+        ("fields: {a: drop, b: drop}", "pii.fields.b: shop/sales/orders/schemas/value.avsc has no field 'b'"),
     ],
 )
 def test_personal_data_wants_decisions_that_can_be_carried_out(

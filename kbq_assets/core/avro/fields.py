@@ -1,0 +1,43 @@
+"""The fields of records in a schema, at any depth, by dotted path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbq_assets.core.avro.tree import AvroType, Field, RecordType
+from kbq_assets.core.avro.visitor import SchemaVisitor, visit
+
+
+def fields_in(root: AvroType) -> list[tuple[str, AvroType]]:
+    """Each field with its dotted path; fields of a named type only where it is first used."""
+    fields = _Fields()
+    visit(root, fields)
+    return fields.found
+
+
+def field_paths(root: AvroType) -> list[str]:
+    """The dotted paths alone."""
+    return [path for path, _ in fields_in(root)]
+
+
+class _Fields(SchemaVisitor[None]):
+    """Fields of records, at any depth, with their dotted paths; those of a type only where it is first used."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, AvroType]] = []
+        self._path: list[str] = []
+
+    def other(self, node: AvroType, inside: Sequence[None]) -> None:
+        pass
+
+    def inside_itself(self, node: RecordType) -> None:
+        pass
+
+    def before_step(self, step: Field | str) -> None:
+        if isinstance(step, Field):
+            self._path.append(step.name)
+            self.found.append((".".join(self._path), step.type))
+
+    def after_step(self, step: Field | str) -> None:
+        if isinstance(step, Field):
+            self._path.pop()
