@@ -189,8 +189,9 @@ class Warehouse(Protocol):
         """A table with its descriptions, labels and number of rows, None if it does not exist. One read of metadata."""
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
-        """Create a table, and its dataset; an existing one stays as it is. Raises Unavailable, and ConfigurationError
-        if a policy tag cannot be set: then it creates no unprotected table."""
+        """Create a table, and its dataset; an existing one stays as it is. Its partitions expire as ``options`` say,
+        whatever the dataset's default is; if the warehouse refuses that, `find_table` shows the expiration. Raises
+        Unavailable, and ConfigurationError if a policy tag cannot be set: then it creates no unprotected table."""
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None

@@ -89,6 +89,8 @@ class FakeTable:
     rows: list[Row] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     dates: dict[Row, date] = field(default_factory=dict)
+    expires: bool = False
+    partition_expiry_ms: int = 0
 
 
 @dataclass
@@ -254,7 +256,14 @@ class FakeWarehouse:
     def find_table(self, table: TableReference) -> StoredTable | None:
         if (found := self.stored.get(table)) is None:
             return None
-        return StoredTable(found.columns, found.description, dict(found.labels), len(found.rows))
+        return StoredTable(
+            found.columns,
+            found.description,
+            dict(found.labels),
+            len(found.rows),
+            found.expires,
+            found.partition_expiry_ms,
+        )
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         if table not in self.stored:

@@ -7,9 +7,12 @@ field's type or make it REQUIRED, and nested fields are really added.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +23,15 @@ from kbq_assets_tests.google.ledger import JobKey, Ledger, new_job, shown
 from kbq_assets_tests.google.load_jobs import LoadJobs
 from kbq_assets_tests.google.permissions import NEEDS, SET_CATEGORY, denied_message
 from kbq_assets_tests.google.reverse_proxy import Exchange, Reply, Upstream
-from kbq_assets_tests.google.table_rules import has_tags, kind_of, mode_of, patch_objection, tag_objection
+from kbq_assets_tests.google.table_rules import (
+    expiration_objection,
+    has_tags,
+    inherit,
+    kind_of,
+    mode_of,
+    patch_objection,
+    tag_objection,
+)
 
 MAX_URIS = 10_000
 WRITES = ("WRITE_APPEND", "WRITE_TRUNCATE")
@@ -64,14 +75,18 @@ class BigQueryJudge:
         self.strict_ids = True
         self.denied: set[str] = set()
         self._creating = threading.Lock()
+        #: Default expirations of datasets, which local-bigquery does not know.
+        self._defaults: dict[str, dict[str, str]] = {}
+        #: A project without billing: no expiration can be removed.
+        self.sandbox = False
         self._answers = {
-            "datasets.insert": self._one_at_a_time,
+            "datasets.insert": self._create_dataset,
             "jobs.get": self._get_job,
             "jobs.cancel": self._cancel_job,
             "jobs.query": self._query,
             "jobs.getQueryResults": self._in_its_location,
             "tables.get": self._one_at_a_time,
-            "tables.insert": self._one_at_a_time,
+            "tables.insert": self._create_table,
             "tables.patch": self._change_table,
             "tables.update": self._change_table,
             "tables.testIamPermissions": self._test_permissions,
@@ -200,6 +215,21 @@ class BigQueryJudge:
         with self._creating:
             return self._upstream.forward(exchange)
 
+    def _create_dataset(self, exchange: Exchange) -> Reply:
+        body = exchange.request.json or {}
+        names = [name for name in body if name.startswith("default") and name.endswith("ExpirationMs")]
+        path = f"{exchange.request.path}/{body.get('datasetReference', {}).get('datasetId')}"
+        self._defaults[path] = {name: str(body[name]) for name in names}
+        return self._one_at_a_time(exchange)
+
+    def _create_table(self, exchange: Exchange) -> Reply:
+        """A new table inherits what it does not say itself."""
+        body = dict(exchange.request.json or {})
+        defaults = self._defaults.get(exchange.request.path.removesuffix("/tables"), {})
+        inherit(body, defaults, int(time.time() * 1000))
+        raw = json.dumps(body).encode()
+        return self._one_at_a_time(replace(exchange, body=raw))
+
     def _check_tags(self, exchange: Exchange) -> None:
         """local-bigquery keeps any policy tag of anybody's."""
         fields = ((exchange.request.json or {}).get("schema") or {}).get("fields") or []
@@ -210,6 +240,11 @@ class BigQueryJudge:
             raise Refused(400, "invalid", objection)
 
     def _change_table(self, exchange: Exchange) -> Reply:
+        body = exchange.request.json or {}
+        if self.sandbox and {"expirationTime", "timePartitioning"} & body.keys():
+            raise Refused(403, "billingNotEnabled", "Billing has not been enabled for this project.")
+        if objection := expiration_objection(body):
+            raise Refused(400, "invalid", objection)
         wanted = ((exchange.request.json or {}).get("schema") or {}).get("fields")
         status, table = self._upstream.call("GET", exchange.request.path)
         if not wanted or status != 200:

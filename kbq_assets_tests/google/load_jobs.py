@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from kbq_assets_tests.google.avro_schema import Field, fields_of
 from kbq_assets_tests.google.faults import Fault
 from kbq_assets_tests.google.ledger import JobKey, Ledger, now_ms
 from kbq_assets_tests.google.reverse_proxy import LOST, Upstream
-from kbq_assets_tests.google.table_rules import load_objection
+from kbq_assets_tests.google.table_rules import is_expired, load_objection
 
 MAX_PARTITIONS = 4000
 
@@ -136,7 +137,7 @@ class LoadJobs:
         self._ledger.update(key, statistics={**before, "startTime": now_ms(), "load": statistics})
         if rows.num_rows or load.get("writeDisposition") == "WRITE_TRUNCATE":
             self._ledger.note_rows_before(key, self._row_count(load))
-            self._land(rows, load)
+            self._land(_kept(rows, table), load)
         self._finish(key, None)
 
     def _table(self, reference: Mapping[str, str]) -> dict[str, Any]:
@@ -206,6 +207,16 @@ class LoadJobs:
         if error:
             statistics.pop("load", None)
         self._ledger.update(key, status={"state": "DONE", **failed}, statistics=statistics)
+
+
+def _kept(rows: pa.Table, table: Mapping[str, Any]) -> pa.Table:
+    """The rows without those of expired partitions."""
+    partitions = table.get("timePartitioning") or {}
+    if not (expiration := partitions.get("expirationMs")) or not partitions.get("field"):
+        return rows
+    today = datetime.now(UTC).date()
+    days = rows[partitions["field"]].to_pylist()
+    return rows.filter(pa.array([not is_expired(day, expiration, today) for day in days]))
 
 
 def _check_partitions(rows: pa.Table, table: Mapping[str, Any]) -> None:

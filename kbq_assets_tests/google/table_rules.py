@@ -6,7 +6,9 @@ https://cloud.google.com/bigquery/docs/managing-table-schemas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
 
 from kbq_assets_tests.google.avro_schema import Field
 
@@ -38,6 +40,32 @@ def tag_objection(fields: Iterable[Field], prefix: str = "") -> str:
         if objection := tag_objection(field.get("fields") or [], f"{name}."):
             return objection
     return ""
+
+
+def inherit(table: dict[str, Any], defaults: Mapping[str, str], now_ms: int) -> None:
+    """Give a new table its dataset's expirations. A null says nothing. A partitioned table uses only one of both:
+    https://cloud.google.com/bigquery/docs/reference/rest/v2/datasets
+    """
+    partitions = table.get("timePartitioning")
+    by_partition = defaults.get("defaultPartitionExpirationMs")
+    if partitions and by_partition:
+        if not partitions.get("expirationMs"):
+            table["timePartitioning"] = {**partitions, "expirationMs": by_partition}
+    elif (whole := defaults.get("defaultTableExpirationMs")) and not table.get("expirationTime"):
+        table["expirationTime"] = str(now_ms + int(whole))
+
+
+def expiration_objection(table: Mapping[str, Any]) -> str:
+    """Why a table cannot have these expirations, "" when it can: only null removes one."""
+    given = (table.get("timePartitioning") or {}).get("expirationMs")
+    return "Partition expiration must be positive" if given is not None and int(given) <= 0 else ""
+
+
+def is_expired(day: date | None, expiration_ms: str | None, today: date) -> bool:
+    """Whether a row of this day is dropped as it is loaded. The job counts it all the same."""
+    if day is None or not expiration_ms:
+        return False
+    return today - day > timedelta(milliseconds=int(expiration_ms))
 
 
 def has_tags(fields: Iterable[Field]) -> bool:

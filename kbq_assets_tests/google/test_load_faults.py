@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from google.cloud.bigquery import Dataset
 
 from kbq_assets_tests.crashes.probes import Point
 from kbq_assets_tests.google.loads import Ground, WatchedWorld
 from kbq_assets_tests.google.outcomes import CASES, FILE_ROWS, FILES, Case, wrongs
-from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+from kbq_assets_tests.google.servers import PROJECT, BigQueryServer, GcsServer
 from kbq_assets_tests.google.shapes import objections
 from kbq_assets_tests.simulation.mutants import A_NEW_ID, MUTANTS
 
@@ -109,3 +110,49 @@ def test_a_request_that_says_anything_else_is_objected_to(
         at[path[-1]] = value
     [said] = objections([dataclasses.replace(request, json=document)])
     assert told in said
+
+
+_DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def aged(ground: Ground) -> Iterator[Callable[..., WatchedWorld]]:
+    """A world in a dataset that expires what its tables do not say."""
+    before = ground.dataset
+
+    def make(**defaults: int) -> WatchedWorld:
+        ground.dataset = f"{before}_{'_'.join(defaults)}"
+        dataset = Dataset(f"{PROJECT}.{ground.dataset}")
+        for name, value in defaults.items():
+            setattr(dataset, name, value)
+        ground.bigquery.client().create_dataset(dataset, exists_ok=True)
+        return ground.world()
+
+    yield make
+    ground.dataset, ground.bigquery.judge.sandbox = before, False
+    ground.close()
+
+
+@pytest.mark.parametrize("default", ["default_partition_expiration_ms", "default_table_expiration_ms"])
+def test_rows_older_than_their_dataset_s_default_stay(
+    aged: Callable[..., WatchedWorld], default: str
+) -> None:
+    world = aged(**{default: 30 * _DAY_MS})
+    world.stage(3, 2)
+    world.converge()
+    assert world.rows() == dict.fromkeys(range(5), 1)
+
+
+def test_a_table_whose_expiration_cannot_be_removed_is_not_loaded(aged: Callable[..., WatchedWorld]) -> None:
+    world = aged(default_partition_expiration_ms=60 * _DAY_MS)
+    world.bigquery.judge.sandbox = True
+    world.stage(3)
+    (table,) = world.load().tables
+    assert (table.state, world.rows(), len(world.staged())) == ("failed", {}, 1)
+    assert "60 days" in table.message and "partition_expiration_days=NULL" in table.message
+    world.bigquery.judge.sandbox = False
+    found = world.bigquery.client().get_table(f"{PROJECT}.{world.table}")
+    found.time_partitioning.expiration_ms = None
+    world.bigquery.client().update_table(found, ["time_partitioning"])
+    world.converge()
+    assert world.rows() == dict.fromkeys(range(3), 1)

@@ -15,6 +15,7 @@ from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.config.google_permissions import POLICY_TAG_PERMISSIONS
 from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound, Unavailable
+from kbq_assets.core.loading.expiration import drops_rows
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
@@ -32,7 +33,14 @@ def create(session: Session, table: TableReference, columns: Sequence[Column], o
     _create_dataset(session, table.dataset)
     needed = "bigquery.tables.create" + (_TAGS if schema.has_policy_tags(columns) else "")
     with calls(f"table {table}", needed):
-        session.client.create_table(new, exists_ok=True, **session.repeated)
+        created = session.client.create_table(new, exists_ok=True, **session.repeated)
+    if not created.num_rows and drops_rows(schema.stored_table(created), options.expiry_days):
+        # It has the dataset's default: no request to create a table can say "none".
+        changed = schema.expire(created, options.expiry_days)
+        # A project without billing refuses. The loader sees the expiration, and loads nothing into the table.
+        refused = contextlib.suppress(ConfigurationError, NotFound, api.PreconditionFailed)
+        with refused, calls(f"table {table}", "bigquery.tables.update"):
+            session.client.update_table(created, changed, **session.repeated)
 
 
 def update(session: Session, table: TableReference, wanted: Sequence[Column], notes: TableNotes) -> None:

@@ -121,6 +121,31 @@ def new_table(
     return table
 
 
+def stored_table(table: bigquery.Table) -> StoredTable:
+    """A table in the port's form."""
+    partitions = table.time_partitioning
+    return StoredTable(
+        tuple(map(column_of, api_fields(table.schema))),
+        table.description or "",
+        dict(table.labels),
+        table.num_rows or 0,
+        table.expires is not None,
+        int(partitions.expiration_ms or 0) if partitions else 0,
+    )
+
+
+def expire(table: bigquery.Table, days: int) -> list[str]:
+    """Set when partitions expire, 0 is never, and that the table never does; returns the names of the properties."""
+    table.expires = None
+    if table.time_partitioning is None:
+        return ["expires"]
+    partitions = bigquery.TimePartitioning(table.time_partitioning.type_, field=table.time_partitioning.field)
+    # Null removes it; 0 is refused.
+    partitions.expiration_ms = days * _DAY_MS or None
+    table.time_partitioning = partitions
+    return ["expires", "time_partitioning"]
+
+
 def noted_fields(table: bigquery.Table, notes: TableNotes) -> list[str]:
     """Set a table's missing or different description and labels; returns the names of the changed properties."""
     changed = []

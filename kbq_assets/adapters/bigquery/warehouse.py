@@ -99,8 +99,7 @@ class BigQueryWarehouse:
         """A table with its descriptions, labels and number of rows, None if it does not exist."""
         if (found := self._session.find_table(table)) is None:
             return None
-        columns = tuple(map(schema.column_of, schema.api_fields(found.schema)))
-        return StoredTable(columns, found.description or "", dict(found.labels), found.num_rows or 0)
+        return schema.stored_table(found)
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         """Create a table, partitioned by day, and its dataset in this warehouse's location."""

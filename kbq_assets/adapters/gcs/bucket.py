@@ -11,6 +11,7 @@ from google.cloud.storage import Client
 
 from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, document
 from kbq_assets.adapters.gcs.errors import Intent, refusal
+from kbq_assets.core.config.google_permissions import is_regional
 from kbq_assets.core.errors import ConfigurationError, NotFound
 
 _EVERYBODY: Final = frozenset({"allUsers", "allAuthenticatedUsers"})
@@ -21,10 +22,12 @@ _HARMLESS_CLASSES: Final = frozenset({"STANDARD", "NEARLINE", "COLDLINE"})
 
 @dataclass(frozen=True)
 class BucketReport:
-    """Sentences for operators: why a bucket is unfit, and what could not be checked or should be better."""
+    """Sentences for operators: why a bucket is unfit, what could not be checked or should be better, and what makes it
+    cost more than it must."""
 
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
+    costs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def judge_bucket(facts: BucketFacts, prefix: str) -> BucketReport:
                 "public access prevention is not enforced: "
                 f"gcloud storage buckets update gs://{name} --public-access-prevention"
             )
-    return BucketReport(tuple(problems), tuple(warnings))
+    return BucketReport(tuple(problems), tuple(warnings), tuple(_costs(metadata)))
 
 
 def _public(facts: BucketFacts) -> Iterator[str]:
@@ -156,6 +159,26 @@ def _freezes(metadata: Mapping[str, Any]) -> Iterator[str]:
 def _charges(metadata: Mapping[str, Any]) -> Iterator[str]:
     if metadata.get("billing", {}).get("requesterPays"):
         yield "requester pays is on, which load jobs and this client do not support: turn it off"
+
+
+def _costs(metadata: Mapping[str, Any]) -> Iterator[str]:
+    name, location = metadata.get("name", "BUCKET"), str(metadata.get("location", ""))
+    kept = int(metadata.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
+    if kept:
+        yield (
+            f"soft delete keeps and bills each deleted file and each replaced state for {kept / 86_400:g} days: "
+            f"gcloud storage buckets update gs://{name} --clear-soft-delete"
+        )
+    if location and not is_regional(location, data_regions(metadata)):
+        yield (
+            f"{location} is no single region: writes cost twice as much (0.01 USD per 1,000, list price of 2026-11), "
+            "and each GiB that is written 0.02 USD of replication. A regional bucket serves a load as well"
+        )
+
+
+def data_regions(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The regions of a configurable dual-region, () for any other bucket."""
+    return tuple(metadata.get("customPlacementConfig", {}).get("dataLocations", ()))
 
 
 def _uniform(metadata: Mapping[str, Any]) -> bool:

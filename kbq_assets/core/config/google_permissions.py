@@ -5,7 +5,7 @@ The folders are the ones that the pipelines write; a test records their calls an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -75,6 +75,8 @@ SET_CATEGORY: Final = "bigquery.tables.setCategory"
 POLICY_TAG_PERMISSIONS: Final = (SET_CATEGORY, "datacatalog.taxonomies.get")
 JOB_ROLE: Final = "roles/bigquery.jobUser"
 DATASET_ROLE: Final = "roles/bigquery.dataEditor"
+#: Without it, gcloud asks, or fails in a script, if the policy has conditions already.
+_NO_CONDITION: Final = "--condition=None"
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,13 @@ def bucket_grant(bucket: Bucket, permission: str, member: str) -> Grant:
     """The grant of a permission on a bucket."""
     role = BUCKET_PERMISSIONS[permission]
     words = "gcloud storage buckets add-iam-policy-binding"
-    return Grant(role, f"{words} gs://{bucket.name} --member={member} --role={role}")
+    return Grant(role, f"{words} gs://{bucket.name} --member={member} --role={role} {_NO_CONDITION}")
 
 
 def job_grant(place: BigQueryProject, member: str) -> Grant:
     """The grant of running jobs in a project."""
     words = f"gcloud projects add-iam-policy-binding {place.project}"
-    return Grant(JOB_ROLE, f"{words} --member={member} --role={JOB_ROLE}")
+    return Grant(JOB_ROLE, f"{words} --member={member} --role={JOB_ROLE} {_NO_CONDITION}")
 
 
 def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
@@ -115,7 +117,7 @@ def policy_tag_grant(place: BigQueryProject, member: str) -> Grant:
         f" --permissions={','.join(POLICY_TAG_PERMISSIONS)}"
     )
     bind = f"gcloud projects add-iam-policy-binding {place.project} --member={member} --role={role}"
-    return Grant(role, f"{create} && {bind}")
+    return Grant(role, f"{create} && {bind} {_NO_CONDITION}")
 
 
 def member_of(identity: str) -> str:
@@ -127,14 +129,38 @@ def member_of(identity: str) -> str:
 
 #: European regions outside BigQuery's multi-region EU: London and Zurich.
 _OUTSIDE_EU: Final = ("europe-west2", "europe-west6")
+#: Cloud Storage's predefined dual-regions.
+_DUAL_REGIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "asia1": ("asia-northeast1", "asia-northeast2"),
+    "eur4": ("europe-north1", "europe-west4"),
+    "eur5": ("europe-west1", "europe-west2"),
+    "eur7": ("europe-west2", "europe-west3"),
+    "eur8": ("europe-west3", "europe-west6"),
+    "nam4": ("us-central1", "us-east1"),
+}
+_MULTI_REGIONS: Final = ("asia", "eu", "us")
 
 
-def can_load(bucket_location: str, dataset_location: str) -> bool:
-    """Whether a dataset may load files of a bucket: from the same location or, for a multi-region, from a region in it.
-    A dataset in US loads from anywhere. https://cloud.google.com/bigquery/docs/loading-data-cloud-storage-avro"""
-    bucket, dataset = bucket_location.lower(), dataset_location.lower()
+def can_load(bucket: str, dataset: str, regions: Collection[str] = ()) -> bool:
+    """Whether a dataset's location may load files of a bucket's location; ``regions`` are those of a configurable
+    dual-region. A dataset in US loads from anywhere; otherwise both are in one region, or one contains the other.
+    https://cloud.google.com/bigquery/docs/batch-loading-data#data-locations"""
+    bucket, dataset = bucket.lower(), dataset.lower()
     if dataset in ("us", bucket):
         return True
-    return (
-        dataset == "eu" and bucket not in _OUTSIDE_EU and (bucket.startswith("europe-") or bucket == "eur4")
-    )
+    held = tuple(region.lower() for region in regions) or _DUAL_REGIONS.get(bucket, ())
+    if held:
+        return dataset in held or any(_contains(dataset, region) for region in held)
+    return _contains(bucket, dataset) or _contains(dataset, bucket)
+
+
+def is_regional(bucket: str, regions: Collection[str] = ()) -> bool:
+    """Whether a bucket is in one region, so that writing costs half as much and replicates nothing."""
+    return not regions and bucket.lower() not in (*_MULTI_REGIONS, *_DUAL_REGIONS)
+
+
+def _contains(multi: str, region: str) -> bool:
+    """Whether a multi-region contains a region."""
+    if multi == "eu":
+        return region.startswith("europe-") and region not in _OUTSIDE_EU
+    return multi in _MULTI_REGIONS and region.startswith(f"{multi}-")

@@ -59,12 +59,15 @@ class TableNotes:
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table as the warehouse has it."""
+    """A table as the warehouse has it. ``expires``: the warehouse will drop the whole table. ``partition_expiry_ms``:
+    it drops older partitions; 0 keeps them."""
 
     columns: tuple[Column, ...]
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     rows: int = 0
+    expires: bool = False
+    partition_expiry_ms: int = 0
 
 
 def noted(columns: Iterable[Column], staged: Iterable[Column], notes: TableNotes) -> tuple[Column, ...]:

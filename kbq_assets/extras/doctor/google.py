@@ -36,6 +36,7 @@ from kbq_assets.worker.adapters import open_load_store
 
 if TYPE_CHECKING:
     from kbq_assets.adapters.gcs import BucketReport
+    from kbq_assets.extras.doctor.google_questions import DatasetFacts
 
 #: Google refuses tokens from clocks that are five minutes off.
 WARN_SKEW_MS: Final = 60_000
@@ -54,8 +55,8 @@ class BucketQuestions(Protocol):
     def may_in(self, folder: str, permission: str) -> bool:
         """Whether it has a permission in one folder."""
 
-    def location(self) -> str:
-        """The bucket's location."""
+    def location(self) -> tuple[str, tuple[str, ...]]:
+        """The bucket's location, and the regions of a configurable dual-region."""
 
     def safety(self) -> BucketReport:
         """Properties of the bucket that endanger staged data."""
@@ -67,8 +68,8 @@ class WarehouseQuestions(Protocol):
     def job_identity(self) -> str:
         """The identity of jobs. Raises Refused if it may run none."""
 
-    def dataset_location(self, dataset: str) -> str:
-        """A dataset's location."""
+    def dataset(self, name: str) -> DatasetFacts:
+        """A dataset's location and default expiration."""
 
     def may_list(self, dataset: str) -> bool:
         """Whether its tables can be listed."""
@@ -141,6 +142,8 @@ def examine_safety(open_questions: Callable[[], BucketQuestions]) -> Iterator[Ch
         )
     for warning in report.warnings:
         yield Check("bucket safety", Outcome.WARN, warning)
+    for cost in report.costs:
+        yield Check("bucket costs", Outcome.WARN, cost)
     if not report.problems and not report.warnings:
         yield Check("bucket safety", Outcome.OK, "not public; nothing deletes, retains or holds its objects")
 
@@ -233,7 +236,7 @@ def _dataset(
 ) -> Iterator[Check]:
     name, grant = f"dataset {dataset}", dataset_grant(place, dataset, member)
     try:
-        location = questions.dataset_location(dataset)
+        found = questions.dataset(dataset)
     except NotFound:
         make = f"bq --location={place.location} mk --dataset {place.project}:{dataset}"
         yield Check(
@@ -243,7 +246,14 @@ def _dataset(
     except Refused:
         yield _denied(name, GET_DATASET, dataset, grant)
         return
-    yield _colocation(name, location, place, bucket)
+    yield _colocation(name, found.location, place, bucket)
+    if found.expiry_days:
+        yield Check(
+            name,
+            Outcome.WARN,
+            f"its new tables or partitions expire after {found.expiry_days:g} days; tables that KBQ creates do not"
+            " inherit it, a table that others create does, and is not loaded then",
+        )
     lacking = list(_lacking(dataset, questions, wanted))
     for permission in lacking:
         is_tags = permission == SET_CATEGORY
@@ -268,12 +278,12 @@ def _colocation(name: str, location: str, place: BigQueryProject, bucket: Bucket
         fix = f"set KBQ_WAREHOUSE=bigquery://{place.project}?location={location}"
         return Check(name, Outcome.FAIL, f"is in {location}, jobs would run in {place.location}", fix)
     try:
-        found = bucket.location()
+        found, regions = bucket.location()
     except KbqError as error:
         return Check(
             name, Outcome.WARN, f"is in {location}; the bucket's location is not known: {error.message}"
         )
-    if can_load(found, location):
+    if can_load(found, location, regions):
         return Check(name, Outcome.OK, f"in {location}, the bucket in {found}")
     fix = f"stage to a bucket in {location}: BigQuery loads across locations only into US"
     return Check(name, Outcome.FAIL, f"is in {location}, the bucket in {found}", fix)

@@ -9,7 +9,7 @@ import datetime
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import requests
 import urllib3
@@ -27,8 +27,16 @@ from kbq_assets.core.errors import ConfigurationError, NotFound, Refused, Unavai
 
 #: Timeout in seconds, short because a person waits.
 _SECONDS: Final = 10.0
+_DAY_MS: Final = 86_400_000
 #: Lifetime of a scratch table if the doctor is killed.
 _SCRATCH_LIFE: Final = datetime.timedelta(hours=1)
+
+
+class DatasetFacts(NamedTuple):
+    """What the doctor judges of a dataset; ``expiry_days`` is the default of new tables or partitions, 0 for none."""
+
+    location: str
+    expiry_days: float = 0
 
 
 class BucketQuestions:
@@ -64,10 +72,11 @@ class BucketQuestions:
             return True
         return True
 
-    def location(self) -> str:
-        """The bucket's location, such as EU or EUROPE-WEST3."""
+    def location(self) -> tuple[str, tuple[str, ...]]:
+        """The bucket's location, such as EU or EUROPE-WEST3, and the regions of a configurable dual-region."""
         with _answers(self._name):
-            return str(self._client.get_bucket(self._place.name, **self._patience).location)
+            found = self._client.get_bucket(self._place.name, **self._patience)
+            return str(found.location), tuple(found.data_locations or ())
 
     def safety(self) -> BucketReport:
         """Properties of the bucket that endanger staged data."""
@@ -90,10 +99,12 @@ class WarehouseQuestions:
             job = self._client.query("SELECT 1", job_config=dry, **self._patience, job_retry=None)
             return str(job.user_email or "")
 
-    def dataset_location(self, dataset: str) -> str:
-        """A dataset's location, such as EU or europe-west3."""
-        with _answers(f"dataset {dataset}"):
-            return str(self._client.get_dataset(dataset, **self._patience).location)
+    def dataset(self, name: str) -> DatasetFacts:
+        """A dataset's location, such as EU or europe-west3, and the days after which its new tables expire."""
+        with _answers(f"dataset {name}"):
+            found = self._client.get_dataset(name, **self._patience)
+        expiry = found.default_partition_expiration_ms or found.default_table_expiration_ms or 0
+        return DatasetFacts(str(found.location), expiry / _DAY_MS)
 
     def may_list(self, dataset: str) -> bool:
         """Whether the dataset's tables can be listed."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadBatch, blocked_files, plan_batch
+from kbq_assets.core.loading.expiration import require_rows_kept
 from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
 from kbq_assets.core.loading.table_notes import StoredTable, needs_notes, noted
@@ -77,7 +78,10 @@ def _prepare_table(
     Returns the state with the note, and the batch as the table takes it; None if the table was parked for contradicting
     schemas, damaged files, or rows that are not of this staging area (L12); or another loader was faster.
     """
-    stored, staging_id = run.ports.warehouse.find_table(run.table), view.registry.staging_id
+    warehouse, staging_id = run.ports.warehouse, view.registry.staging_id
+    stored = warehouse.find_table(run.table)
+    options = with_label(run.table_options(batch.files), staging_id)
+    require_rows_kept(warehouse.project, run.table, stored, options.expiry_days)
     if _is_parked(run, current, stored, staging_id):
         return None
     try:
@@ -94,11 +98,11 @@ def _prepare_table(
     with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
     if with_note is None:
         return None
-    options = with_label(run.table_options(batch.files), staging_id)
     run.columns = _change(run, fitted.change, stored, columns_of(fitted.schema), options)
     if stored is None:
         # Another staging area may have created the table first.
-        stored = run.ports.warehouse.find_table(run.table)
+        stored = warehouse.find_table(run.table)
+        require_rows_kept(warehouse.project, run.table, stored, options.expiry_days)
         if _is_parked(run, with_note, stored, staging_id):
             return None
     return with_note, fitted.batch

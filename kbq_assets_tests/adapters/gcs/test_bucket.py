@@ -109,6 +109,15 @@ def test_prevention_that_is_not_enforced_is_a_warning() -> None:
     assert "--public-access-prevention" in warning
 
 
+def test_what_makes_a_bucket_cost_more_is_told_with_its_command() -> None:
+    kept = {"name": "b", "location": "EU", "softDeletePolicy": {"retentionDurationSeconds": "604800"}}
+    soft, place = judge_bucket(BucketFacts({**SAFE, **kept}), "kbq").costs
+    assert "for 7 days: gcloud storage buckets update gs://b --clear-soft-delete" in soft
+    assert "twice as much" in place
+    off = {"location": "EUROPE-WEST3", "softDeletePolicy": {"retentionDurationSeconds": "0"}}
+    assert judge_bucket(BucketFacts({**SAFE, **off}), "kbq").costs == ()
+
+
 @pytest.mark.google
 def test_a_bucket_is_looked_at(cloud: Cloud) -> None:
     def public(request: Request, reply: Reply) -> Reply:

@@ -28,6 +28,7 @@ from kbq_assets.extras.doctor.google import (
     examine_safety,
     examine_warehouse,
 )
+from kbq_assets.extras.doctor.google_questions import DatasetFacts
 from kbq_assets_tests.cli.conftest import Shell
 
 Answer = TypeVar("Answer")
@@ -46,6 +47,7 @@ class FakeBucket:
     allowed_in: Mapping[str, Collection[str]] = field(default_factory=dict)
     where: str | KbqError = "EU"
     report: BucketReport | KbqError = SAFE
+    regions: tuple[str, ...] = ()
     identity: str = EMAIL
 
     def granted(self, wanted: Collection[str]) -> frozenset[str]:
@@ -54,8 +56,8 @@ class FakeBucket:
     def may_in(self, folder: str, permission: str) -> bool:
         return folder in self.allowed_in.get(permission, ())
 
-    def location(self) -> str:
-        return answer(self.where)
+    def location(self) -> tuple[str, tuple[str, ...]]:
+        return answer(self.where), self.regions
 
     def safety(self) -> BucketReport:
         return answer(self.report)
@@ -69,12 +71,13 @@ class FakeBigQuery:
     where: str | KbqError = "EU"
     lists: bool = True
     tables: frozenset[str] | KbqError = frozenset(TABLE_PERMISSIONS)
+    expiry_days: float = 0
 
     def job_identity(self) -> str:
         return answer(self.who)
 
-    def dataset_location(self, dataset: str) -> str:
-        return answer(self.where)
+    def dataset(self, name: str) -> DatasetFacts:
+        return DatasetFacts(answer(self.where), self.expiry_days)
 
     def may_list(self, dataset: str) -> bool:
         return self.lists
@@ -201,7 +204,9 @@ def test_a_loader_that_may_do_everything_is_fine() -> None:
 def test_no_jobs_means_that_nothing_else_is_asked() -> None:
     (check,) = warehouse_checks(FakeBigQuery(who=Refused("no")))
     assert (check.outcome, check.found) == (Outcome.FAIL, "no bigquery.jobs.create on project my-project")
-    assert check.fix.endswith(f"--member=serviceAccount:{EMAIL} --role=roles/bigquery.jobUser")
+    assert check.fix.endswith(
+        f"--member=serviceAccount:{EMAIL} --role=roles/bigquery.jobUser --condition=None"
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,6 +249,17 @@ def test_places_that_do_not_go_together_fail(dataset: str, bucket: str, fix: str
     checks = warehouse_checks(FakeBigQuery(where=dataset), FakeBucket(where=bucket))
     (check,) = (check for check in checks if check.outcome is Outcome.FAIL)
     assert fix in check.fix
+
+
+def test_a_dataset_whose_new_tables_expire_is_told() -> None:
+    (check,) = (c for c in warehouse_checks(FakeBigQuery(expiry_days=60.0)) if c.outcome is Outcome.WARN)
+    assert (check.name, "expire after 60 days" in check.found) == ("dataset shop", True)
+
+
+def test_what_makes_a_bucket_expensive_is_told() -> None:
+    checks = list(examine_safety(lambda: FakeBucket(report=BucketReport((), (), ("it is in EU",)))))
+    assert Check("bucket costs", Outcome.WARN, "it is in EU") in checks
+    assert outcomes(checks) == {Outcome.OK, Outcome.WARN}
 
 
 def test_a_bucket_whose_place_may_not_be_seen_is_no_reason_to_fail() -> None:

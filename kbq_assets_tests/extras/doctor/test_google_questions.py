@@ -28,7 +28,7 @@ from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import command_line, parts
-from kbq_assets.extras.doctor.google_questions import BucketQuestions, WarehouseQuestions
+from kbq_assets.extras.doctor.google_questions import BucketQuestions, DatasetFacts, WarehouseQuestions
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, LoadJob
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
 from kbq_assets_tests.google.faults import Fault
@@ -95,7 +95,7 @@ def test_a_bucket_permission_that_is_taken_away_is_missed(gcs: GcsServer, permis
 def test_a_bucket_tells_its_place_and_its_safety(gcs: GcsServer) -> None:
     questions = bucket_questions(gcs, gcs.new_bucket())
     assert questions.identity == "anonymous"
-    assert questions.location() == "US-CENTRAL1"
+    assert questions.location() == ("US-CENTRAL1", ())
     assert questions.safety().problems == ()
 
 
@@ -107,7 +107,7 @@ def test_a_bucket_that_is_not_there_is_told(gcs: GcsServer) -> None:
 def test_a_loader_with_its_permissions_has_them_all(bigquery: BigQueryServer) -> None:
     dataset, questions = bigquery.new_dataset(), warehouse_questions(bigquery)
     assert questions.job_identity()
-    assert questions.dataset_location(dataset) == "US"
+    assert questions.dataset(dataset) == DatasetFacts("US")
     assert questions.may_list(dataset)
     assert questions.table_permissions(dataset) == {*TABLE_PERMISSIONS, SET_CATEGORY}
     assert list(bigquery.client().list_tables(dataset)) == []
@@ -134,7 +134,7 @@ def test_a_scratch_table_that_may_not_be_deleted_expires(bigquery: BigQueryServe
     ("permission", "question"),
     [
         (RUN_JOBS, lambda questions, dataset: questions.job_identity()),
-        (GET_DATASET, lambda questions, dataset: questions.dataset_location(dataset)),
+        (GET_DATASET, lambda questions, dataset: questions.dataset(dataset)),
         (CREATE_TABLES, lambda questions, dataset: questions.table_permissions(dataset)),
     ],
 )

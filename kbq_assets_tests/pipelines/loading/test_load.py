@@ -48,6 +48,20 @@ def test_the_plan_is_what_the_load_does_and_changes_nothing() -> None:
     assert plan(bench.store) == []
 
 
+def test_a_table_that_would_drop_rows_is_not_loaded_until_it_keeps_them() -> None:
+    bench = _staged(1)
+    bench.load()
+    bench.warehouse.stored[A].partition_expiry_ms = 30 * 86_400_000
+    bench.produce(1, 3)
+    bench.extract()
+    reports = {report.table: report for report in bench.load().tables}
+    assert (reports[A].state, bench.offsets(A), bench.offsets(B)) == ("failed", [0], [2])
+    assert "partition_expiration_days=NULL" in reports[A].message
+    bench.warehouse.stored[A].partition_expiry_ms = 0
+    bench.load()
+    assert bench.offsets(A) == [0, 1]
+
+
 def test_a_new_nullable_column_is_added_before_the_load() -> None:
     bench = _staged(1, 2)
     bench.load()

@@ -1,0 +1,49 @@
+"""Whether a table drops rows by age that its options keep.
+
+BigQuery gives new tables of a dataset the dataset's default expirations. A row of an expired partition is dropped as
+it is loaded, and the job succeeds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.table_notes import StoredTable
+from kbq_assets.core.protocol.names import TableReference
+
+_DAY_MS: Final = 86_400_000
+
+
+def drops_rows(stored: StoredTable, expiry_days: int) -> str:
+    """How a table drops rows that ``expiry_days`` (0: none expire) would keep; "" if it does not."""
+    if stored.expires:
+        return "the table as a whole expires"
+    kept = stored.partition_expiry_ms
+    if not kept or (expiry_days and kept >= expiry_days * _DAY_MS):
+        return ""
+    wanted = f"{expiry_days} days" if expiry_days else "without an end"
+    return (
+        f"its partitions expire after {kept / _DAY_MS:g} days, but partition_expiry_days keeps them {wanted}"
+    )
+
+
+def require_rows_kept(
+    project: str, table: TableReference, stored: StoredTable | None, expiry_days: int
+) -> None:
+    """Refuse a table that would drop rows: a load would succeed without them. Raises ConfigurationError."""
+    if stored is not None and (why := drops_rows(stored, expiry_days)):
+        raise ConfigurationError(
+            f"table {table}: {why}: it would drop loaded rows, so nothing is loaded",
+            next_step=_next_step(f"{project}.{table}", stored),
+        )
+
+
+def _next_step(place: str, stored: StoredTable) -> str:
+    """How an operator keeps the rows, or agrees that they are dropped."""
+    option = "expiration_timestamp" if stored.expires else "partition_expiration_days"
+    keep = f"bq query --use_legacy_sql=false 'ALTER TABLE `{place}` SET OPTIONS ({option}=NULL)'"
+    if stored.expires:
+        return f"{keep} (refused in a project without billing); the next load continues"
+    days = max(1, stored.partition_expiry_ms // _DAY_MS)
+    return f"{keep}, or agree by partition_expiry_days={days} on the topic; the next load continues"
