@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.codec import Stored
-from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
 from kbq_assets.core.protocol.done_files import DoneFileName
-from kbq_assets.core.protocol.names import StagedFileName, TableReference, backlog_path, shard_of
+from kbq_assets.core.protocol.names import StagedFileName, backlog_path, shard_of, warehouse_path
 from kbq_assets.core.protocol.offsets import TopicPartition
+
+#: Windows of a partition that a commit keeps for warehouses that have not loaded them, once another has.
+PATIENCE: Final = 24
 
 
 @dataclass(frozen=True)
@@ -31,31 +35,38 @@ class PruningPlan:
     commit: Commit
 
 
-def plan_pruning(commit: Commit, states: Mapping[TableReference, TableState]) -> PruningPlan:
-    """Drop loaded windows; move files of parked tables to their backlogs (E7)."""
+def plan_pruning(commit: Commit, states: WarehouseStates, patience: int = PATIENCE) -> PruningPlan:
+    """Drop loaded windows; move files that parked tables or slower warehouses lack to their backlogs (E7, W3).
 
-    def loaded(file: StagedFile) -> bool:
-        state = states.get(file.table)
-        return state is not None and state.is_loaded(file)
-
-    def is_set_aside(file: StagedFile) -> bool:
-        state = states.get(file.table)
-        return state is not None and state.parked is not None and not state.is_loaded(file)
-
-    pruned = commits.prune(commit, loaded)
-    # Chunks are created in offset order, so a loader that sees one sees all before it.
+    A warehouse that has a file waits ``patience`` windows of its partition for the others.
+    """
+    pruned = commits.prune(commit, states.is_loaded)
+    late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
     chunks: dict[str, list[StagedFile]] = defaultdict(list)
-    for file in filter(is_set_aside, pruned.files):
-        name = file.name
-        chunks[backlog_path(file.table, name.epoch, name.topic_partition, file.window)].append(file)
-    kept = commits.drop_files(pruned, is_set_aside) if chunks else pruned
+    aside: set[str] = set()
+    # Chunks are created in offset order, so a loader that sees one sees all before it.
+    for file in pruned.files:
+        name, waiting = file.name, states.waiting(file)
+        is_late = (name.topic_partition, file.window) in late and states.is_ahead(file)
+        if waiting and (is_late or all(states.is_parked(warehouse, file) for warehouse in waiting)):
+            aside.add(file.path)
+            path = backlog_path(file.table, name.epoch, name.topic_partition, file.window)
+            for warehouse in waiting:
+                chunks[warehouse_path(path, warehouse)].append(file)
+    kept = commits.drop_files(pruned, lambda file: file.path in aside) if aside else pruned
     # A window may now have only loaded files left.
-    return PruningPlan({p: BacklogChunk(tuple(f)) for p, f in chunks.items()}, commits.prune(kept, loaded))
+    found = {path: BacklogChunk(tuple(files)) for path, files in chunks.items()}
+    return PruningPlan(found, commits.prune(kept, states.is_loaded))
 
 
-def expected_done_files(
-    commit: Commit, states: Mapping[TableReference, TableState]
-) -> Iterator[DoneFileName]:
+def _late(commit: Commit, patience: int) -> Iterator[tuple[int, Window]]:
+    """Windows with at least ``patience`` newer ones of their partition."""
+    for number, partition in commit.partitions.items():
+        for window in partition.windows[: max(0, len(partition.windows) - patience)]:
+            yield number, window
+
+
+def expected_done_files(commit: Commit, states: WarehouseStates) -> Iterator[DoneFileName]:
     """Done files that must exist (E5): those of unloaded files, and of each partition's last pending window.
 
     The last window's done files must exist even if they are loaded: a partition's highest one is never missing (L7).
@@ -64,8 +75,7 @@ def expected_done_files(
         for window in partition.windows:
             is_last = window is partition.windows[-1]
             for file in window.files:
-                state = states.get(file.table)
-                if is_last or state is None or not state.is_loaded(file):
+                if is_last or not states.is_loaded(file):
                     yield file.done
 
 

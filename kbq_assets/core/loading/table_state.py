@@ -153,6 +153,8 @@ class TableRegistry(codec.Stored):
     creating: Mapping[str, str] = field(default_factory=dict)
     #: the staging area's id, "" if an older version wrote this; use `staging_id`
     staging: str = ""
+    #: in the first warehouse's registry: the others, active or removed (PROTOCOL W1)
+    warehouses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def staging_id(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.done_files import DoneFileName
-from kbq_assets.core.protocol.names import StagedFileName, TableReference
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.protocol.totals import WindowTotals
 from kbq_assets.core.protocol.watermarks import Watermark
@@ -57,6 +57,13 @@ class StagedFile(Stored):
     event_time_fallbacks: int = 0
     #: how often its range was read again (PROTOCOL L14): of two files with one name the later one counts
     restaged: int = 0
+    #: the warehouses that it is for, the first as ""; none listed: the first alone
+    warehouses: tuple[str, ...] = ()
+
+    @property
+    def wanted_by(self) -> tuple[str, ...]:
+        """The warehouses that it is for."""
+        return self.warehouses or (FIRST_WAREHOUSE,)
 
     @cached_property
     def name(self) -> StagedFileName:
@@ -103,6 +110,10 @@ class Counts(Stored):
         }
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
         return Counts(**sums, rows=rows, extra=_sum_unknown(self.extra, other.extra))
+
+    def __sub__(self, other: Counts) -> Counts:
+        rows = {table: count - other.rows.get(table, 0) for table, count in self.rows.items()}
+        return Counts(**{name: getattr(self, name) - getattr(other, name) for name in _COUNTED}, rows=rows)
 
     @property
     def staged(self) -> int:
@@ -190,6 +201,16 @@ class PartitionCommit(Stored):
     accepted_gaps: tuple[AcceptedGap, ...] = ()
     #: how far it was read in business time
     watermark: Watermark = field(default_factory=Watermark)
+    #: the part of ``totals`` that each warehouse besides the first was given
+    delivered: Mapping[str, Counts] = field(default_factory=dict)
+    #: the part of ``totals`` that the first was not given
+    withheld: Counts = field(default_factory=Counts)
+
+    def totals_for(self, warehouse: str) -> Counts:
+        """What a warehouse was given since ``start``."""
+        if warehouse != FIRST_WAREHOUSE:
+            return self.delivered.get(warehouse, Counts())
+        return self.totals if self.withheld == Counts() else self.totals - self.withheld
 
 
 @dataclass(frozen=True)
@@ -261,8 +282,13 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
     window.counts.check(str(covered))
     if sum(f.rows for f in window.files) != window.counts.staged + window.counts.errors:
         raise StateError(f"window {covered}: the files' rows differ from its counts")
+    warehouses = window.files[0].wanted_by if window.files else (FIRST_WAREHOUSE,)
+    others = [name for name in warehouses if name != FIRST_WAREHOUSE]
+    given = {name: state.totals_for(name) + window.counts for name in others}
     return dataclasses.replace(
         state,
+        delivered={**state.delivered, **given} if given else state.delivered,
+        withheld=state.withheld if FIRST_WAREHOUSE in warehouses else state.withheld + window.counts,
         next=window.until,
         leader_epoch=epoch_after(state.leader_epoch, window),
         epoch_until=window.epoch_until or state.epoch_until or window.first,

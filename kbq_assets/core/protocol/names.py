@@ -6,6 +6,7 @@ Names are parsed from the right: a topic may contain dots, a dataset or a table 
     done/….done                                                    see done_files.py
     commits/shop.orders.v1.json, commits/shop.orders.v1@1.json     shards 0 and 1 of a topic's commit
     tables/sales.orders.json                                       a table's load state
+    tables/lake/sales.orders.json                                  in a warehouse besides the first
 
 The base names are Kafka BigQuery Express's (PROTOCOL, Objects).
 """
@@ -31,6 +32,13 @@ COMPLETENESS: Final = "completeness/"
 SCHEMAS: Final = "schemas/"
 TOPIC_REGISTRY: Final = "commits/_topics.json"
 TABLE_REGISTRY: Final = "tables/_tables.json"
+
+#: The warehouse whose state has no folder of its own (PROTOCOL, Several warehouses).
+FIRST_WAREHOUSE: Final = ""
+#: Folders with a part for each other warehouse. A dataset may be called like a warehouse, hence the "@".
+_PER_WAREHOUSE: Final = {TABLES: "", BACKLOG: "", QUARANTINE: "", COMPLETENESS: "@"}
+#: Unlike `<dataset>.<table>` and `<epoch>-<attempt>`, which begin the other paths there.
+_WAREHOUSE: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 #: Partitions a commit object holds (PROTOCOL, Objects).
 PARTITIONS_PER_SHARD: Final = 64
@@ -165,6 +173,37 @@ def schema_path(fingerprint: str) -> str:
 def quarantine_path(staged: str) -> str:
     """Path of the copy of a bad staged file (PROTOCOL L5)."""
     return QUARANTINE + staged.removeprefix(STAGING)
+
+
+def check_warehouse(name: str) -> str:
+    """Return the name of a warehouse besides the first, or raise InvalidName."""
+    if not _WAREHOUSE.fullmatch(name):
+        raise InvalidName(
+            f"{name!r} cannot be the name of a warehouse",
+            next_step="a lowercase letter, then letters, digits and '_'; at most 30",
+        )
+    return name
+
+
+def warehouse_path(path: str, warehouse: str) -> str:
+    """A path of the first warehouse as another one has it. Paths that all warehouses share stay."""
+    folder = path[: path.find("/") + 1]
+    if warehouse == FIRST_WAREHOUSE or folder not in _PER_WAREHOUSE:
+        return path
+    return f"{folder}{_PER_WAREHOUSE[folder]}{warehouse}/{path.removeprefix(folder)}"
+
+
+def own_path(path: str, warehouse: str) -> str | None:
+    """The reverse of `warehouse_path`; None for a path of another warehouse."""
+    folder, rest = path[: path.find("/") + 1], path[path.find("/") + 1 :]
+    if folder not in _PER_WAREHOUSE:
+        return path
+    first, slash, inner = rest.partition("/")
+    mark = _PER_WAREHOUSE[folder]
+    name = first.removeprefix(mark) if slash and first.startswith(mark) else FIRST_WAREHOUSE
+    if not _WAREHOUSE.fullmatch(name):
+        return path if warehouse == FIRST_WAREHOUSE else None
+    return f"{folder}{inner}" if name == warehouse else None
 
 
 def shard_of(partition: int) -> int:

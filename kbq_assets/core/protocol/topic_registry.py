@@ -22,6 +22,8 @@ class TopicRegistry(Stored):
     """`commits/_topics.json`."""
 
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
+    #: warehouses besides the first: active or removed (PROTOCOL W1)
+    warehouses: Mapping[str, str] = field(default_factory=dict)
 
     def announce(self, topic: str, shard: int) -> TopicRegistry:
         """Note that a shard is about to be created."""

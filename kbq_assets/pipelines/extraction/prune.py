@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kbq_assets.core.errors import PreconditionFailed
 from kbq_assets.core.extraction.pruning import expected_done_files, plan_pruning
-from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import TableReference, commit_path, shard_of
+from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -22,8 +20,7 @@ def repair_and_prune(store: ObjectStore) -> None:
     be written now, a later run prunes its commit.
     """
     current = state.read_commits(store, state.topic_registry(store))
-    versioned = state.read_table_states(store, state.table_registry(store))
-    states = {table: v.value for table, v in versioned.items()}
+    states = state.warehouse_states(store)
     existing = frozenset(list_done_files(store))
     expected = [name for c in current for name in expected_done_files(c.value, states)]
     missing = write_done_files(store, [name for name in expected if name not in existing])
@@ -31,9 +28,7 @@ def repair_and_prune(store: ObjectStore) -> None:
     state.parallel(lambda commit: _prune(store, commit, states), [c for c in current if c.path not in kept])
 
 
-def _prune(
-    store: ObjectStore, commit: Versioned[Commit], states: Mapping[TableReference, TableState]
-) -> None:
+def _prune(store: ObjectStore, commit: Versioned[Commit], states: WarehouseStates) -> None:
     planned = plan_pruning(commit.value, states)
     for path, chunk in planned.chunks.items():
         state.create(store, path, chunk)

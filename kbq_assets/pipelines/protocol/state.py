@@ -24,11 +24,13 @@ from kbq_assets.core.errors import (
 )
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
+from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED, WarehouseStates
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     BACKLOG,
     COMMITS,
+    FIRST_WAREHOUSE,
     TABLE_REGISTRY,
     TABLES,
     TOPIC_REGISTRY,
@@ -38,6 +40,7 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.object_store import ObjectStore
 
 T = TypeVar("T")
@@ -232,14 +235,34 @@ def _read_chunks(store: ObjectStore, prefix: str) -> list[Versioned[BacklogChunk
     return [chunk for chunk in chunks if chunk is not None]
 
 
+def areas(store: ObjectStore, registry: TableRegistry | None = None) -> dict[str, WarehouseStore]:
+    """The staging area as each warehouse sees it, removed ones left out; ``registry`` is the first's."""
+    registry = registry or table_registry(WarehouseStore.of(store))
+    others = [name for name, status in sorted(registry.warehouses.items()) if status == ACTIVE]
+    return {name: WarehouseStore.of(store, name) for name in (FIRST_WAREHOUSE, *others)}
+
+
+def warehouse_states(store: ObjectStore) -> WarehouseStates:
+    """The readable table states of every warehouse."""
+    first = table_registry(WarehouseStore.of(store))
+    states = {}
+    for name, area in areas(store, first).items():
+        registry = first if name == FIRST_WAREHOUSE else table_registry(area)
+        found = read_table_states(area, registry)
+        states[name] = {table: versioned.value for table, versioned in found.items()}
+    removed = (name for name, status in first.warehouses.items() if status == REMOVED)
+    return WarehouseStates(states, frozenset(removed))
+
+
 def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> dict[str, StagedFile]:
-    """Files of commits, backlogs and jobs in flight, and those brought back from quarantine, by path. Read ``commits``
-    before this call (E6)."""
+    """Files of commits and, in every warehouse, of backlogs, of jobs in flight, and those brought back from quarantine,
+    by path. Read ``commits`` before this call (E6)."""
     files: list[StagedFile] = [file for commit in commits for file in commit.value.files]
-    files.extend(file for chunk in read_backlogs(store) for file in chunk.value.files)
-    for state in read_table_states(store, table_registry(store)).values():
-        files.extend(state.value.in_flight.files if state.value.in_flight else ())
-        files.extend(bad.file for bad in state.value.retried)
+    for area in areas(store).values():
+        files.extend(file for chunk in read_backlogs(area) for file in chunk.value.files)
+        for state in read_table_states(area, table_registry(area)).values():
+            files.extend(state.value.in_flight.files if state.value.in_flight else ())
+            files.extend(bad.file for bad in state.value.retried)
     return {file.path: file for file in files}
 
 

@@ -9,6 +9,7 @@ import pytest
 from kbq_assets.core.extraction.pruning import plan_pruning
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import Parked, TableState
+from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.pipelines.loading.load import plan
 from kbq_assets.pipelines.operate import commands as operate
@@ -212,7 +213,9 @@ def test_a_file_moved_between_the_loaders_reads_is_loaded_before_its_followers(p
     def move() -> None:
         bench.faults = lambda call: Outcome.OK
         current = state.read(bench.store, type(bench.commit()), f"commits/{TP.topic}.json")
-        planned = plan_pruning(current.value, {A: dataclasses.replace(TableState("u"), parked=_PARKED)})
+        planned = plan_pruning(
+            current.value, WarehouseStates({"": {A: dataclasses.replace(TableState("u"), parked=_PARKED)}})
+        )
         path, chunk = next(iter(planned.chunks.items()))
         state.create(bench.store, path, chunk)
         kept = dataclasses.replace(

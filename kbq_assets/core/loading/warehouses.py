@@ -1,0 +1,56 @@
+"""Which warehouses a staged file is for, and which of them have it (PROTOCOL, Several warehouses)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference
+
+#: What the registries say of a warehouse besides the first.
+ACTIVE: Final = "active"
+REMOVED: Final = "removed"
+
+
+@dataclass(frozen=True)
+class WarehouseStates:
+    """Table states by warehouse. A file waits for a warehouse without a state, unless the warehouse was removed."""
+
+    by_name: Mapping[str, Mapping[TableReference, TableState]]
+    removed: frozenset[str] = frozenset()
+
+    def is_loaded(self, file: StagedFile) -> bool:
+        """Whether every warehouse that the file is for has it (W3)."""
+        return not self.waiting(file)
+
+    def waiting(self, file: StagedFile) -> list[str]:
+        """The warehouses that lack a file."""
+        return [name for name in self._wanting(file) if not self.has(name, file)]
+
+    def is_ahead(self, file: StagedFile) -> bool:
+        """Whether a warehouse has a file, and so must not wait for the others."""
+        return any(self.has(name, file) for name in self._wanting(file))
+
+    def has(self, warehouse: str, file: StagedFile) -> bool:
+        """Whether the marks of one warehouse cover a file."""
+        state = self._state(warehouse, file)
+        return state is not None and state.is_loaded(file)
+
+    def is_parked(self, warehouse: str, file: StagedFile) -> bool:
+        """Whether a file's table is parked in a warehouse."""
+        state = self._state(warehouse, file)
+        return state is not None and state.parked is not None
+
+    def _wanting(self, file: StagedFile) -> list[str]:
+        return [name for name in file.wanted_by if name not in self.removed]
+
+    def _state(self, warehouse: str, file: StagedFile) -> TableState | None:
+        return self.by_name.get(warehouse, {}).get(file.table)
+
+
+def is_done_with(state: TableState, file: StagedFile) -> bool:
+    """Whether a warehouse needs a staged file no more: its marks cover it, and no operator brings it back (W4)."""
+    return state.is_loaded(file) and all(bad.file.path != file.path for bad in state.retried)
