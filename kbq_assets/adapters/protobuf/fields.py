@@ -6,17 +6,25 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from kbq_assets.adapters.protobuf.compiler import compile_types
 
 #: Of all types: types that hold each other several times have fields without bound.
 _MOST_FIELDS: Final = 10_000
+#: What scalars are; all others are numbers.
+_SCALARS: Final = {
+    FieldDescriptor.TYPE_STRING: "text",
+    FieldDescriptor.TYPE_ENUM: "text",
+    FieldDescriptor.TYPE_BYTES: "bytes",
+    FieldDescriptor.TYPE_BOOL: "boolean",
+}
 
 
 def fields_of(schema: str) -> Iterator[tuple[str, str]]:
-    """Fields of all message types, as dotted paths from the type's name, with their types. Raises EncodingError for
-    an invalid schema, ConfigurationError if protoc is not installed."""
+    """Fields of all message types, as dotted paths from the type's name, with the full name of their message
+    type, or text, number, boolean or bytes. Raises EncodingError for an invalid schema, ConfigurationError if protoc is
+    not installed."""
     types = compile_types(schema, {}).file.message_types_by_name
     found = (field for name, message in types.items() for field in _fields(message, name, ()))
     return islice(found, _MOST_FIELDS)
@@ -27,7 +35,7 @@ def _fields(message: Descriptor, where: str, outer: tuple[str, ...]) -> Iterator
     for field in message.fields:
         path, inner = f"{where}.{field.name}", field.message_type
         if inner is None:
-            yield path, "scalar"
+            yield path, _SCALARS.get(field.type, "number")
             continue
         yield path, inner.full_name
         # Google's own types are values: catalogs cannot name their fields.

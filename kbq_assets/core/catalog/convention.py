@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kbq_assets.core.catalog.access import AccessRules, check_access, parse_access
 from kbq_assets.core.catalog.fields import PII_LEVELS, ROOT
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode
+from kbq_assets.core.catalog.profiles import Profiles, parse_profiles
 from kbq_assets.core.catalog.validation import check_fields
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Convention:
     policy_tags: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     access: AccessRules | None = None
+    profiles: Profiles = field(default_factory=Profiles)
 
     def ignores(self, topic: str) -> bool:
         """Whether a topic needs no entry; topics of tools begin with '_'."""
@@ -72,6 +74,7 @@ class Convention:
             yield CatalogProblem(
                 place.path, 1, "", f"unknown environment {place.env!r}", f"one of {', '.join(self.envs)}"
             )
+        yield from self.profiles.check(document)
         for key in self.mandatory:
             node = document.find(key)
             if node is None or node.value in ("", ()):
@@ -93,6 +96,8 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
         problems += _check_expression(root, f"rules.{key}", str(rules.get(key, "")))
     problems += _check_policy_tags(root)
     problems += check_access(root)
+    profiles, found = parse_profiles(root)
+    problems += found
     if problems:
         return Convention(), problems
     blank = Convention()
@@ -108,6 +113,7 @@ def parse_convention(root: DocumentNode) -> tuple[Convention, list[CatalogProble
             policy_tags=document.get("policy_tags", {}),
             ignore=tuple(document.get("ignore", ())),
             access=parse_access(document.get("access")),
+            profiles=profiles,
         ),
         [],
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 from kbq_assets.core.catalog.convention import Convention, parse_convention
-from kbq_assets.core.catalog.fields import ENTRY, PII_LEVELS, options_of
+from kbq_assets.core.catalog.fields import CLEANUP_POLICIES, ENTRY, PII_LEVELS, options_of
 from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, Mistake, inherit, without
+from kbq_assets.core.catalog.profiles import Profiles, spelled_out
+from kbq_assets.core.catalog.schema_rules import check_rules
 from kbq_assets.core.catalog.validation import check_fields
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import check_topic
@@ -130,7 +132,7 @@ def _check_defaults(path: str, document: DocumentNode) -> Iterator[CatalogProble
     if stem == ROOT_FILE and "/" not in path:
         return
     if stem == "defaults" or stem.startswith("defaults."):
-        yield from check_fields(document, ENTRY)
+        yield from check_fields(spelled_out(document), ENTRY)
     else:
         hint = "topic.yaml, defaults.yaml, defaults.<env>.yaml"
         yield CatalogProblem(path, 1, "", "not a file of the catalog", hint)
@@ -154,8 +156,8 @@ def _entry(
     defaults: TopicSettings,
     problems: list[CatalogProblem],
 ) -> CatalogEntry | None:
-    document = inherited(place, documents)
-    wrong = [*check_fields(own, ENTRY), *check_fields(document, ENTRY)]
+    document = inherited(place, documents, convention.profiles)
+    wrong = [*check_fields(spelled_out(own), ENTRY), *check_fields(document, ENTRY)]
     problems += wrong
     # The rest is checked without the wrong keys, so that one reading reports every mistake.
     for problem in wrong:
@@ -163,23 +165,31 @@ def _entry(
     if not isinstance(document.value, Mapping):
         return None
     try:
-        problems += convention.check_entry(place, document)
+        problems += [*convention.check_entry(place, document), *check_rules(document)]
         return _built(place, document, convention, defaults, problems)
     except Mistake as mistake:
         problems.append(mistake.problem)
         return None
 
 
-def inherited(place: EntryPlace, documents: Mapping[str, DocumentNode]) -> DocumentNode:
-    """An entry over its defaults: the nearer folder wins, in one folder the environment's file."""
-    base: DocumentNode | None = None
+def inherited(
+    place: EntryPlace, documents: Mapping[str, DocumentNode], profiles: Profiles | None = None
+) -> DocumentNode:
+    """An entry over its defaults: the nearer folder wins, in one folder the environment's file. The profiles of its
+    typology and throughput come last."""
+    found = [spelled_out(document) for document in (*_defaults(place, documents), documents[place.path])]
+    under = profiles.under(reduce(inherit, found)) if profiles else ()
+    return reduce(inherit, (*under, *found))
+
+
+def _defaults(place: EntryPlace, documents: Mapping[str, DocumentNode]) -> Iterator[DocumentNode]:
     levels = ["", place.company, f"{place.company}/{place.domain}", place.folder]
     for level in levels:
         for stem in ("defaults", f"defaults.{place.env}"):
             for extension in _EXTENSIONS:
                 found = documents.get(f"{level}/{stem}.{extension}".lstrip("/"))
-                base = inherit(base, found) if found is not None else base
-    return inherit(base, documents[place.path])
+                if found is not None:
+                    yield found
 
 
 def _built(
@@ -271,7 +281,9 @@ def _kafka(document: DocumentNode, plain: Mapping[str, Any], problems: list[Cata
         except Mistake as mistake:
             problems.append(mistake.problem)
     if "compaction" in plain:
-        config.setdefault("cleanup.policy", "compact" if plain["compaction"] else "delete")
+        said = plain["compaction"]
+        policy = CLEANUP_POLICIES[said] if isinstance(said, str) else "compact" if said else "delete"
+        config.setdefault("cleanup.policy", policy)
     return KafkaTopic(section.get("partitions"), section.get("replication"), config)
 
 

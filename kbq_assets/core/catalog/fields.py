@@ -17,8 +17,9 @@ from kbq_assets.core.topics.topic_settings import OPTIONS
 
 @dataclass(frozen=True)
 class CatalogField:
-    """A key. ``kind``: string, integer, number, boolean, strings (a list), map (of scalars) or section. A string with
-    ``fields`` may be a section of these instead."""
+    """A key. ``kind``: string, integer, number, boolean, switch (a boolean, or one of ``choices``), strings (a list),
+    map (of scalars), section, or sections (a map from names to sections). A string with ``fields`` may be a section of
+    these instead."""
 
     kind: str
     doc: str
@@ -38,10 +39,17 @@ def _section(doc: str, **fields: CatalogField) -> CatalogField:
     return CatalogField("section", doc, fields=types.MappingProxyType(fields))
 
 
-TYPOLOGIES: Final = ("event", "entity", "command", "log", "reference")
+TYPOLOGIES: Final = ("event", "entity", "command", "job-queue", "log", "reference")
 SCOPES: Final = ("public", "private")
 ENCODINGS: Final = ("avro", "json", "protobuf", "json-schema")
 PII_LEVELS: Final = ("NONE", "LOW", "MEDIUM", "HIGH")
+#: Kafka's cleanup.policy by what an entry may say.
+CLEANUP_POLICIES: Final[Mapping[str, str]] = {
+    "none": "delete",
+    "delete": "delete",
+    "compact": "compact",
+    "compact,delete": "compact,delete",
+}
 
 
 def _options(doc: str, section: str, **more: CatalogField) -> CatalogField:
@@ -51,26 +59,30 @@ def _options(doc: str, section: str, **more: CatalogField) -> CatalogField:
     return _section(doc, **keys, **more)
 
 
+def _short(doc: str, section: str, **more: CatalogField) -> CatalogField:
+    """A section that may be one text, the value of its main key."""
+    return dataclasses.replace(_options(doc, section, **more), kind="string")
+
+
 ENTRY: Final[Mapping[str, CatalogField]] = {
     "description": CatalogField("string", "What the topic holds, in a sentence."),
-    "typology": CatalogField("string", "What a record is.", TYPOLOGIES),
+    "typology": CatalogField(
+        "string", f"What a record is: {', '.join(TYPOLOGIES)}, or one of `catalog.yaml`'s typologies."
+    ),
     "scope": CatalogField("string", "Who may read the topic.", SCOPES),
     "encoding": CatalogField("string", "How values are encoded.", ENCODINGS),
-    "compaction": CatalogField("boolean", "Whether Kafka keeps the last record of each key alone."),
-    "throughput": _section(
-        "What producers expect to send.",
-        records_per_second=CatalogField("number", "on an average day"),
-        peak_records_per_second=CatalogField("number", "at its busiest"),
-        record_bytes=CatalogField("integer", "of an average value"),
+    "compaction": CatalogField(
+        "switch", "Whether Kafka keeps the last record of each key alone.", (*CLEANUP_POLICIES,)
     ),
-    "ownership": _options(
-        "Who is responsible for the data.",
+    "throughput": CatalogField("string", "How much producers send: one of `catalog.yaml`'s throughputs."),
+    "ownership": _short(
+        "Who is responsible for the data: a team, or",
         "ownership",
         email=CatalogField("string", "an address for people"),
         slack=CatalogField("string", "a channel"),
     ),
-    "pii": _options(
-        "Personal data.",
+    "pii": _short(
+        "Personal data: a level, or",
         "pii",
         level=CatalogField("string", "the highest level of any field", PII_LEVELS),
         tags=CatalogField("map", "levels of single fields, by dotted path, if the schema has no tags"),
@@ -107,6 +119,13 @@ ENTRY: Final[Mapping[str, CatalogField]] = {
     ),
     "extraction": _options("How the topic is read.", "extraction"),
     "checks": _options("When a check fails, and which checks block loads.", "checks"),
+    "schema_rules": _section(
+        "Rules for the schemas of entries, mostly in a `defaults.yaml` or a typology.",
+        mandatory=CatalogField(
+            "map", "fields that value schemas must have, each `any`, `text`, `number` or `time`"
+        ),
+        names=CatalogField("string", "regular expression of the names of all fields"),
+    ),
     "columns": CatalogField("map", "Descriptions of columns, by dotted path; they override the schema's."),
     "labels": CatalogField("map", "Labels for people and tools; in BigQuery, labels of the table."),
 }
@@ -132,6 +151,8 @@ ROOT: Final[Mapping[str, CatalogField]] = {
     "ignore": CatalogField(
         "strings", "Topics that need no entry, patterns allowed; topics that begin with '_' never need one."
     ),
+    "typologies": CatalogField("sections", "Defaults of entries by their typology."),
+    "throughputs": CatalogField("sections", "Defaults of entries by their throughput, such as partitions."),
     "access": _section(
         "Who may write and read topics; without this section KBQ leaves ACLs alone.",
         principal=CatalogField("string", "the principal of a producer or consumer, such as User:{name}"),

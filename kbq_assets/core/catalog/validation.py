@@ -32,6 +32,8 @@ def check_fields(
 def _check_value(node: DocumentNode, known: CatalogField, where: str) -> Iterator[CatalogProblem]:
     if known.kind == "section" or (known.fields and isinstance(node.value, Mapping)):
         yield from check_fields(node, known.fields, where)
+    elif known.kind == "switch" and isinstance(node.value, bool):
+        return
     elif not _ACCEPTS[known.kind](node):
         yield _problem(node, where, f"expected {_EXPECTED[known.kind]}, found {_described(node)}")
     elif known.choices and node.value not in known.choices:
@@ -67,7 +69,7 @@ def _property(each: CatalogField) -> dict[str, Any]:
     if each.kind == "map":
         return made | {"type": ["object", "null"], "additionalProperties": {"type": _SCALARS}}
     if each.choices:
-        return made | {"enum": [*each.choices, None]}
+        return made | {"enum": [*each.choices, *((True, False) if each.kind == "switch" else ()), None]}
     # An option such as priority is a word or a number.
     kinds = ["string", "integer"] if each.option and each.kind == "string" else [each.kind]
     if each.fields:
@@ -75,7 +77,7 @@ def _property(each: CatalogField) -> dict[str, Any]:
     return made | {"type": [*kinds, "null"]}
 
 
-_SCALARS: Final = ["string", "number", "boolean"]
+_SCALARS: Final = ["string", "number", "boolean", "null"]
 
 
 def _is_integer(node: DocumentNode) -> bool:
@@ -83,7 +85,7 @@ def _is_integer(node: DocumentNode) -> bool:
 
 
 def _is_scalar(node: DocumentNode) -> bool:
-    return isinstance(node.value, str | int | float | bool)
+    return node.value is None or isinstance(node.value, str | int | float | bool)
 
 
 _ACCEPTS: Final[Mapping[str, Callable[[DocumentNode], bool]]] = {
@@ -95,6 +97,8 @@ _ACCEPTS: Final[Mapping[str, Callable[[DocumentNode], bool]]] = {
         isinstance(node.value, tuple) and all(isinstance(n.value, str) for n in node.value)
     ),
     "map": lambda node: isinstance(node.value, Mapping) and all(map(_is_scalar, node.value.values())),
+    "switch": lambda node: isinstance(node.value, str),
+    "sections": lambda node: isinstance(node.value, Mapping),
 }
 _EXPECTED: Final[Mapping[str, str]] = {
     "string": "text",
@@ -103,6 +107,8 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "boolean": "true or false",
     "strings": "a list of texts",
     "map": "keys with single values",
+    "switch": "true, false or a text",
+    "sections": "names with sections",
 }
 
 

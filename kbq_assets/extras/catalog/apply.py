@@ -78,9 +78,14 @@ class CatalogCommands:
     def protobuf_problems(self) -> tuple[list[CatalogProblem], str]:
         """Mistakes in Protobuf schemas of all environments, and why the schemas were not compiled, if they were not."""
         files, catalog = self.reader.files(), self.reader.catalog()
-        found = (schema for entry in catalog.entries for schema in schema_files(entry, files))
-        texts = {schema.path: schema.text for schema in found if schema.schema_type == "PROTOBUF"}
-        return compiled_problems(texts.items(), self.protobuf_fields, catalog.convention.time_fields)
+        times = catalog.convention.time_fields
+        schemas = {
+            schema.path: schema
+            for entry in catalog.entries
+            for schema in schema_files(entry, files, times)
+            if schema.schema_type == "PROTOBUF"
+        }
+        return compiled_problems(schemas.values(), self.protobuf_fields)
 
     def incompatible_schemas(self, env: str = "") -> list[CatalogProblem]:
         """Schemas that the registry would refuse. Raises Unavailable."""

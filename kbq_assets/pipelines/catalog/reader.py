@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kbq_assets.core.avro.fields import field_paths, fields_in
+from kbq_assets.core.avro.fields import field_paths
 from kbq_assets.core.avro.references import union_records
 from kbq_assets.core.avro.tree import AvroType, Union, parse
 from kbq_assets.core.catalog import Catalog, CatalogEntry, CatalogFiles, CatalogProblem, build_catalog
 from kbq_assets.core.catalog.datasets import dataset_of_entry
 from kbq_assets.core.catalog.mistakes import entry_mistake, meant
+from kbq_assets.core.catalog.schema_rules import parse_rules
 from kbq_assets.core.catalog.starter import EXTENSIONS
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
@@ -22,7 +21,7 @@ from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.declared_json import own_decisions, with_declared
-from kbq_assets.pipelines.catalog.schema_kinds import json_problems
+from kbq_assets.pipelines.catalog.schema_kinds import SchemaFile, avro_problems, json_problems
 from kbq_assets.ports.registry import SubjectRegistry
 
 if TYPE_CHECKING:
@@ -33,17 +32,6 @@ _ANY_KEY = Pseudonyms("any", {"any": bytes(32)})
 #: Mistakes in a message; `kbq catalog validate` shows all.
 _SHOWN = 5
 _SCHEMA_TYPES = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
-
-
-@dataclass(frozen=True)
-class SchemaFile:
-    """A schema of an entry: ``value.avsc`` or ``key.avsc`` in the folder ``schemas`` of its topic or environment."""
-
-    path: str
-    part: str
-    text: str
-    schema_type: str
-    subject: str
 
 
 class CatalogReader:
@@ -75,8 +63,8 @@ def read_catalog(files: CatalogFiles, defaults: TopicSettings | None = None) -> 
         entry, wrong = with_declared(plain, files)
         entries.append(entry)
         problems.update(wrong)
-        for schema in schema_files(entry, files):
-            problems.update(_check_schema(entry, schema, files, built.convention.time_fields))
+        for schema in schema_files(entry, files, built.convention.time_fields):
+            problems.update(_check_schema(entry, schema, files))
     return Catalog(tuple(entries), tuple(sorted(problems)), built.convention)
 
 
@@ -129,16 +117,18 @@ def environment(catalog: Catalog, env: str) -> str:
     )
 
 
-def schema_files(entry: CatalogEntry, files: CatalogFiles) -> list[SchemaFile]:
-    """An entry's schemas; files of its environment override files of its topic."""
+def schema_files(entry: CatalogEntry, files: CatalogFiles, time_fields: str = "") -> list[SchemaFile]:
+    """An entry's schemas; files of its environment override files of its topic. ``time_fields`` is the convention's."""
     extension = EXTENSIONS.get(entry.encoding)
+    rules = parse_rules(entry.document, time_fields)
     found = []
     for part in ("value", "key"):
         for folder in (f"{entry.place.folder}/{entry.place.env}", entry.place.folder):
             path = f"{folder}/schemas/{part}{extension}"
             if extension and path in files.schemas:
                 kind, subject = _SCHEMA_TYPES[entry.encoding], f"{entry.topic}-{part}"
-                found.append(SchemaFile(path, part, files.schemas[path], kind, subject))
+                own = rules if part == "value" else rules.of_keys()
+                found.append(SchemaFile(path, part, files.schemas[path], kind, subject, own))
                 break
     return found
 
@@ -149,11 +139,9 @@ def judged(schema: SchemaFile, registry: SubjectRegistry) -> Iterator[CatalogPro
         yield CatalogProblem(schema.path, 1, "", f"not compatible with subject {schema.subject}: {message}")
 
 
-def _check_schema(
-    entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles, time_fields: str
-) -> Iterator[CatalogProblem]:
+def _check_schema(entry: CatalogEntry, schema: SchemaFile, files: CatalogFiles) -> Iterator[CatalogProblem]:
     if schema.schema_type == "JSON":
-        yield from json_problems(schema.path, schema.text, schema.part, time_fields)
+        yield from json_problems(schema)
     if schema.schema_type != "AVRO":
         return  # Protobuf needs a compiler: not at every run
     try:
@@ -168,8 +156,8 @@ def _check_schema(
         return
     if schema.part == "value":
         yield from _check_value(entry, schema, files, document, root)
-    if time_fields:
-        yield from _untimed(schema, root, re.compile(time_fields))
+    for record in root.branches if isinstance(root, Union) else (root,):
+        yield from avro_problems(schema, record)
 
 
 def _check_value(
@@ -273,24 +261,3 @@ def _check_personal(
         rewriter(document, decisions, _ANY_KEY)
     except EncodingError as error:
         yield entry_mistake(entry, files, "pii.fields", f"{schema.path}: {error.message}", error.next_step)
-
-
-def _untimed(schema: SchemaFile, root: AvroType, pattern: re.Pattern[str]) -> Iterator[CatalogProblem]:
-    """Fields with names of times and other types."""
-    for where, type_ in fields_in(root):
-        if pattern.fullmatch(where.rpartition(".")[2]) and not _is_time(type_):
-            line = _line_of(schema.text, where.rpartition(".")[2])
-            hint = "logicalType timestamp-millis, timestamp-micros or date"
-            yield CatalogProblem(schema.path, line, where, "has the name of a time, but not the type", hint)
-
-
-def _is_time(node: AvroType) -> bool:
-    if isinstance(node, Union):
-        return any(map(_is_time, node.branches))
-    times = ("timestamp-", "local-timestamp-", "date")
-    return any(str(value).startswith(times) for value in node.values_of("logicalType"))
-
-
-def _line_of(text: str, name: str) -> int:
-    found = text.find(json.dumps(name))
-    return text.count("\n", 0, found) + 1 if found >= 0 else 1

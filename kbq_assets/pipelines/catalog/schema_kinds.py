@@ -1,68 +1,111 @@
-"""Checks of the catalog's JSON and Protobuf schemas, without a registry."""
+"""The fields of Avro, JSON and Protobuf schemas, and the catalog's rules for them, without a registry."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from kbq_assets.core.avro.fields import fields_in
+from kbq_assets.core.avro.tree import AvroType, Primitive, Union
 from kbq_assets.core.catalog import CatalogProblem
+from kbq_assets.core.catalog.schema_rules import SchemaField, SchemaRules
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.topics.json.declared import declared
 
 #: The fields of a Protobuf schema as dotted paths with their types. Raises EncodingError for other text,
 #: ConfigurationError if protoc is not installed.
 ProtobufFields = Callable[[str], Iterable[tuple[str, str]]]
-_TIME: Final = "google.protobuf.Timestamp"
-_JSON_TIMES: Final = frozenset({"date-time", "date"})
-_UNTIMED: Final = "has the name of a time, but not the type"
+#: How each kind of schema spells a time.
+_AVRO_TIME: Final = "logicalType timestamp-millis, timestamp-micros or date"
+_JSON_TIME: Final = '"format": "date-time" or "date"'
+_PROTOBUF_TIME: Final = "google.protobuf.Timestamp"
+_AVRO_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("string", "enum"), "text"),
+    **dict.fromkeys(("int", "long", "float", "double"), "number"),
+}
+_JSON_KINDS: Final[Mapping[str, str]] = {"string": "text", "integer": "number", "number": "number"}
 
 
-def json_problems(path: str, text: str, part: str, time_fields: str) -> Iterator[CatalogProblem]:
-    """Mistakes in a JSON Schema: not JSON, values that are not objects, times without a format."""
+@dataclass(frozen=True)
+class SchemaFile:
+    """A schema of an entry: ``value.avsc`` or ``key.avsc`` in the folder ``schemas`` of its topic or environment."""
+
+    path: str
+    part: str
+    text: str
+    schema_type: str
+    subject: str
+    rules: SchemaRules
+
+    def problems(self, fields: Sequence[SchemaField], time: str, root: str = "") -> Iterator[CatalogProblem]:
+        """The rules that these fields break; paths of mandatory ones begin at ``root``."""
+        for where, message, hint in self.rules.broken(fields, time, root):
+            yield CatalogProblem(self.path, self._line_of(where.rpartition(".")[2]), where, message, hint)
+
+    def _line_of(self, name: str) -> int:
+        found = max(self.text.find(json.dumps(name)), self.text.find(f" {name} "))
+        return self.text.count("\n", 0, found) + 1 if found >= 0 else 1
+
+
+def avro_problems(schema: SchemaFile, root: AvroType) -> Iterator[CatalogProblem]:
+    """Rules that an Avro schema breaks."""
+    fields = [SchemaField(path, _avro_kinds(type_)) for path, type_ in fields_in(root)]
+    return schema.problems(fields, _AVRO_TIME)
+
+
+def json_problems(schema: SchemaFile) -> Iterator[CatalogProblem]:
+    """Mistakes in a JSON Schema: not JSON, values that are not objects, rules that it breaks."""
     try:
-        document = json.loads(text)
+        document = json.loads(schema.text)
     except (ValueError, RecursionError) as error:
-        yield CatalogProblem(path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
+        yield CatalogProblem(schema.path, getattr(error, "lineno", 1), "", f"not JSON: {error}")
         return
-    if part == "value" and "RECORD" not in declared(document).kinds:
-        yield CatalogProblem(path, 1, "", "does not describe objects, which rows need", '"type": "object"')
+    if schema.part == "value" and "RECORD" not in declared(document).kinds:
+        yield CatalogProblem(
+            schema.path, 1, "", "does not describe objects, which rows need", '"type": "object"'
+        )
         return
-    if time_fields:
-        pattern = re.compile(time_fields)
-        for where, schema in _properties(document):
-            if pattern.fullmatch(where.rpartition(".")[2]) and not _is_json_time(schema):
-                line = _line_of(text, json.dumps(where.rpartition(".")[2]))
-                yield CatalogProblem(path, line, where, _UNTIMED, '"format": "date-time" or "date"')
-
-
-def protobuf_problems(
-    schemas: Iterable[tuple[str, str]], fields: ProtobufFields, time_fields: str
-) -> Iterator[CatalogProblem]:
-    """Mistakes in Protobuf schemas, by path and text. Raises ConfigurationError without protoc."""
-    for path, text in schemas:
-        try:
-            found = list(fields(text))
-        except EncodingError as error:
-            yield CatalogProblem(
-                path, 1, "", error.message, "see protoc's message; import only Google's own types"
-            )
-            continue
-        for where, kind in found:
-            name = where.rpartition(".")[2]
-            if time_fields and re.fullmatch(time_fields, name) and kind != _TIME:
-                yield CatalogProblem(path, _line_of(text, f" {name} "), where, _UNTIMED, _TIME)
+    fields = [SchemaField(path, _json_kinds(each)) for path, each in _properties(document)]
+    yield from schema.problems(fields, _JSON_TIME)
 
 
 def compiled_problems(
-    schemas: Iterable[tuple[str, str]], fields: ProtobufFields, time_fields: str
+    schemas: Iterable[SchemaFile], fields_of: ProtobufFields
 ) -> tuple[list[CatalogProblem], str]:
     """Mistakes in Protobuf schemas, and why they were not checked if protoc is not installed."""
     try:
-        return list(protobuf_problems(schemas, fields, time_fields)), ""
+        return [problem for schema in schemas for problem in protobuf_problems(schema, fields_of)], ""
     except ConfigurationError as error:
         return [], f"Protobuf schemas were not compiled: {error.message}; {error.next_step}"
+
+
+def protobuf_problems(schema: SchemaFile, fields_of: ProtobufFields) -> Iterator[CatalogProblem]:
+    """Mistakes in a Protobuf schema. Raises ConfigurationError without protoc."""
+    try:
+        found = list(fields_of(schema.text))
+    except EncodingError as error:
+        hint = "see protoc's message; import only Google's own types"
+        yield CatalogProblem(schema.path, 1, "", error.message, hint)
+        return
+    fields = [SchemaField(path, frozenset({_protobuf_kind(kind)})) for path, kind in found]
+    # Paths begin with the message; records are of the first one.
+    root = found[0][0].partition(".")[0] + "." if found else ""
+    yield from schema.problems(fields, _PROTOBUF_TIME, root)
+
+
+def _avro_kinds(node: AvroType) -> frozenset[str]:
+    """What a field may be. A time is no number, though Avro writes it as one."""
+    if isinstance(node, Union):
+        return frozenset().union(*map(_avro_kinds, node.branches))
+    logical = [str(value) for value in node.values_of("logicalType")]
+    if any(value.startswith(("timestamp-", "local-timestamp-", "date")) for value in logical):
+        return frozenset({"time"})
+    if "decimal" in logical:
+        return frozenset({"number"})
+    kind = _AVRO_KINDS.get(node.kind if isinstance(node, Primitive) else type(node).__name__.lower())
+    return frozenset({kind} if kind else ())
 
 
 def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -86,11 +129,17 @@ def _properties(schema: Any, where: str = "") -> Iterator[tuple[str, Mapping[str
             yield from _properties(inner, where)
 
 
-def _is_json_time(schema: Mapping[str, Any]) -> bool:
-    """Whether a property is a text with the format of a time. References and alternatives are not followed."""
-    return schema.get("format") in _JSON_TIMES or not schema.keys() & {"type", "enum", "const"}
+def _json_kinds(schema: Mapping[str, Any]) -> frozenset[str]:
+    """What a property may be: all kinds without a type, since references and alternatives are not followed."""
+    if schema.get("format") in ("date-time", "date"):
+        return frozenset({"text", "time"})
+    if not schema.keys() & {"type", "enum", "const"}:
+        return frozenset({"text", "number", "time"})
+    types = schema.get("type", "string")
+    return frozenset(
+        _JSON_KINDS.get(str(each), "any") for each in (types if isinstance(types, list) else [types])
+    )
 
 
-def _line_of(text: str, word: str) -> int:
-    found = text.find(word)
-    return text.count("\n", 0, found) + 1 if found >= 0 else 1
+def _protobuf_kind(kind: str) -> str:
+    return "time" if kind == _PROTOBUF_TIME else kind

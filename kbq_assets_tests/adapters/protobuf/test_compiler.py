@@ -8,8 +8,9 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kbq_assets.adapters.protobuf import compile_types, fields_of
+from kbq_assets.core.catalog.schema_rules import SchemaRules
 from kbq_assets.core.errors import EncodingError
-from kbq_assets.pipelines.catalog.schema_kinds import protobuf_problems
+from kbq_assets.pipelines.catalog.schema_kinds import SchemaFile, protobuf_problems
 
 ITEM = 'syntax = "proto3"; package shop; message Item { string sku = 1; }'
 MAIN = 'syntax = "proto3"; import "shop/item.proto"; message A { shop.Item item = 1; }'
@@ -41,8 +42,9 @@ def test_a_descriptor_that_kills_protoc_is_refused() -> None:
 
 def test_the_catalog_checks_descriptors_like_texts() -> None:
     text = serialized('syntax = "proto3"; message A { string made_at = 1; string x = 2; }', {})
-    assert dict(fields_of(text)) == {"A.made_at": "scalar", "A.x": "scalar"}
-    [problem] = protobuf_problems([("value.proto", text)], fields_of, ".*_at")
+    assert dict(fields_of(text)) == {"A.made_at": "text", "A.x": "text"}
+    schema = SchemaFile("value.proto", "value", text, "PROTOBUF", "t-value", SchemaRules(times=".*_at"))
+    [problem] = protobuf_problems(schema, fields_of)
     assert problem.where == "A.made_at"
 
 

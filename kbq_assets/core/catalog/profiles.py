@@ -1,0 +1,89 @@
+"""Profiles of `catalog.yaml`: what an entry's typology and throughput stand for; and short forms of keys."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kbq_assets.core.catalog.fields import ENTRY, TYPOLOGIES
+from kbq_assets.core.catalog.nodes import CatalogProblem, DocumentNode, inherit
+from kbq_assets.core.catalog.validation import check_fields
+
+#: Sections that may be one value: the value of this key.
+_SHORT: Final[Mapping[str, str]] = {"ownership": "team", "pii": "level"}
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Partial entries by name. An entry's own values and its defaults prevail over them."""
+
+    typologies: Mapping[str, DocumentNode] = field(default_factory=dict)
+    throughputs: Mapping[str, DocumentNode] = field(default_factory=dict)
+
+    def under(self, document: DocumentNode) -> list[DocumentNode]:
+        """The profiles that a document names, the weakest first."""
+        typology = self.typologies.get(_text(document, "typology"))
+        named = inherit(typology, document)
+        throughput = self.throughputs.get(_text(named, "throughput"))
+        return [profile for profile in (typology, throughput) if profile is not None]
+
+    def check(self, document: DocumentNode) -> Iterator[CatalogProblem]:
+        """Names that are no profile."""
+        known = (*self.typologies, *(name for name in TYPOLOGIES if name not in self.typologies))
+        yield from _check_name(document, "typology", known)
+        yield from _check_name(document, "throughput", (*self.throughputs,))
+
+
+def parse_profiles(root: DocumentNode) -> tuple[Profiles, list[CatalogProblem]]:
+    """The profiles of `catalog.yaml`, and their mistakes."""
+    problems: list[CatalogProblem] = []
+    found: dict[str, dict[str, DocumentNode]] = {}
+    for key in ("typologies", "throughputs"):
+        section = root.find(key)
+        found[key] = {name: spelled_out(node) for name, node in (section.fields if section else {}).items()}
+        for name, node in found[key].items():
+            problems += check_fields(node, ENTRY, f"{key}.{name}")
+            own = node.find(key.replace("ies", "y").rstrip("s"))
+            if own is not None:
+                where = f"{key}.{name}"
+                problems.append(
+                    CatalogProblem(own.path, own.line, where, "a profile cannot name its own kind")
+                )
+    return Profiles(found["typologies"], found["throughputs"]), problems
+
+
+def spelled_out(document: DocumentNode) -> DocumentNode:
+    """A document whose short forms are sections: ``ownership: sales`` is ``ownership: {team: sales}``."""
+    if not isinstance(document.value, Mapping):
+        return document
+    keys = {
+        key: _section(node, _SHORT[key]) if key in _SHORT else node for key, node in document.value.items()
+    }
+    return DocumentNode(keys, document.path, document.line)
+
+
+def _section(node: DocumentNode, key: str) -> DocumentNode:
+    if isinstance(node.value, str):
+        return DocumentNode({key: node}, node.path, node.line)
+    return node
+
+
+def _text(document: DocumentNode, key: str) -> str:
+    node = document.find(key)
+    return node.value if node is not None and isinstance(node.value, str) else ""
+
+
+def _check_name(document: DocumentNode, key: str, known: tuple[str, ...]) -> Iterator[CatalogProblem]:
+    node, name = document.find(key), _text(document, key)
+    if node is None or name in known:
+        return
+    near = difflib.get_close_matches(name, known, 1)
+    plural = {"typology": "typologies", "throughput": "throughputs"}[key]
+    hint = (
+        f"did you mean {near[0]!r}?"
+        if near
+        else f"describe it in catalog.yaml: {plural}: {{{name}: {{kafka: …}}}}"
+    )
+    yield CatalogProblem(node.path, node.line, key, f"{name!r} is not a {key}", hint)
