@@ -178,8 +178,10 @@ def inherited(
     """An entry over its defaults: the nearer folder wins, in one folder the environment's file. The profiles of its
     typology and throughput come last."""
     found = [spelled_out(document) for document in (*_defaults(place, documents), documents[place.path])]
-    under = profiles.under(reduce(inherit, found)) if profiles else ()
-    return reduce(inherit, (*under, *found))
+    merged: DocumentNode = reduce(inherit, found)
+    under = profiles.under(merged) if profiles else []
+    merged = reduce(inherit, [*under, *found])
+    return merged
 
 
 def _defaults(place: EntryPlace, documents: Mapping[str, DocumentNode]) -> Iterator[DocumentNode]:

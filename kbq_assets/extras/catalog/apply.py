@@ -14,14 +14,13 @@ from kbq_assets.core.catalog.starter import DraftFile, KnownSchemas, draft_entri
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.pipelines.catalog.reader import (
     CatalogReader,
-    SchemaFile,
     environment,
     judged,
     refuse_mistakes,
     refuse_problems,
     schema_files,
 )
-from kbq_assets.pipelines.catalog.schema_kinds import ProtobufFields, compiled_problems
+from kbq_assets.pipelines.catalog.schema_kinds import ProtobufFields, SchemaFile, compiled_problems
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.ports.registry import LatestSchema, SubjectRegistry
 from kbq_assets.ports.topics import TopicAdmin

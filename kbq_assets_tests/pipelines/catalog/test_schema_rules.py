@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from kbq_assets.adapters.protobuf import fields_of
 from kbq_assets.core.avro.tree import parse
-from kbq_assets.core.catalog import CatalogFiles
+from kbq_assets.core.catalog import CatalogFiles, CatalogProblem
 from kbq_assets.core.catalog.schema_rules import SchemaRules
 from kbq_assets.pipelines.catalog.reader import read_catalog
 from kbq_assets.pipelines.catalog.schema_kinds import (
@@ -48,7 +49,7 @@ GOOD = {
         message R { string event_id = 1; google.protobuf.Timestamp at = 2; double size = 3; M meta = 4; }
         message M { bytes x = 1; }""",
 }
-CHECKS = {
+CHECKS: dict[str, Callable[[SchemaFile], Iterator[CatalogProblem]]] = {
     "avro": lambda schema: avro_problems(schema, parse(json.loads(schema.text))),
     "json": json_problems,
     "protobuf": lambda schema: protobuf_problems(schema, fields_of),
