@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.ports.kafka import OffsetReader, RecordSource
     from kbq_assets.ports.object_store import ObjectStore
     from kbq_assets.ports.orchestrator import Orchestrator
-    from kbq_assets.ports.registry import SubjectRegistry
+    from kbq_assets.ports.registry import SubjectRegistry, WriterSchemas
     from kbq_assets.ports.topics import TopicAdmin
     from kbq_assets.ports.warehouse import Warehouse
     from kbq_assets.worker.unit import WorkerPorts
@@ -154,6 +154,12 @@ class Adapters:
         from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
 
         return KafkaTopicAdmin(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
+
+    def registry(self) -> WriterSchemas:
+        """The registry's schemas."""
+        from kbq_assets.worker.adapters import open_registry
+
+        return open_registry(self.settings)
 
     def subjects(self) -> SubjectRegistry:
         """The registry's subjects."""
@@ -296,7 +302,12 @@ class Parts:
         from kbq_assets.extras.doctor.cli import Doctor
         from kbq_assets.local.stack.health import local_services
 
-        return Doctor(self.deployment, self.adapters.subjects, local_services(self.adapters.settings))
+        return Doctor(
+            self.deployment,
+            self.adapters.registry,
+            self.adapters.subjects,
+            local_services(self.adapters.settings),
+        )
 
     def with_resources(self, resources: Mapping[str, Any]) -> Parts:
         """The same parts, whose Google clients come from Dagster's resources."""

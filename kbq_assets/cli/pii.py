@@ -74,6 +74,8 @@ def new_key(file: Path, name: str | None) -> None:
     else:
         key_files.create(file, text)
     click.echo(f"{file}: the current key is {name}; workers use it within five minutes")
+    if not before:
+        click.echo(f"next: KBQ_PII_KEYS=file:{file.absolute()}")
 
 
 @pii.command()

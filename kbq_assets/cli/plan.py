@@ -53,6 +53,9 @@ def plan(
         return
     out = console()
     if extraction is not None:
+        if not extractor.deployment.sources.read():
+            place = extractor.deployment.settings.catalog.source_topics
+            click.echo(f"{place} chooses no topic; next: kbq doctor", err=True)
         _print_extraction(extraction, out)
     if batches is not None:
         _print_load(batches, blocked, out)

@@ -35,6 +35,9 @@ class OffsetReader(Protocol):
     def cluster_id(self) -> str:
         """The cluster's id. Raises Unavailable."""
 
+    def brokers(self) -> Collection[tuple[str, int]]:
+        """Host and port of each broker, as the cluster advertises them. Raises Unavailable."""
+
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
         """These topics, by default all that the credentials may see; internal ones never. The cost grows with their
         number. Raises Unavailable."""

@@ -24,6 +24,7 @@ from kbq_assets.wire.records.schema import (
     tombstone_schema,
 )
 from kbq_assets.wire.records.select import Chooser, Value
+from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 
@@ -32,6 +33,7 @@ class Routes:
     """Routes of one topic. A schema that cannot be staged is rejected, which stops the partition (E10).
 
     ``schemas`` are those of all routes so far, by fingerprint. With a ``choice`` each record chooses its table.
+    ``fields`` judges the field that holds the business time where a schema lacks it.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class Routes:
         registry: SchemaRegistry,
         variants: SchemaVariants | None = None,
         choice: Choice | None = None,
+        fields: NamedFields | None = None,
     ) -> None:
+        self._fields = fields
         self.schemas: dict[str, str] = {}
         self._choice = choice
         self._variants = variants
@@ -72,6 +76,8 @@ class Routes:
                 registered.schema, self._metadata, self._choice.fields if self._choice else ()
             )
             columns_of(schema.json)
+            if not schema.event_field and self._fields is not None and (wrong := self._fields.problem()):
+                return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, wrong)
             return self._route(schema)
         except (UnstageableSchema, EncodingError, InvalidName) as error:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {registered.name}: {error.message}")

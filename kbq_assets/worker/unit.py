@@ -38,6 +38,7 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
 from kbq_assets.worker.framing import FramedValues, SchemaNames
 from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
 from kbq_assets.worker.privacy.json import JsonPrivacy, PersonalPayloads
@@ -310,6 +311,7 @@ def _routes(
     choice: Choice | None,
 ) -> tuple[ValueTranslator | None, Routes]:
     """The translator of a topic's values, if it needs one, and its routes."""
+    fields = NamedFields(topic, settings, ports.registry)
     has_prefix = settings.records.framing == "prefix"
     names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
     registry = names or ports.registry
@@ -319,13 +321,13 @@ def _routes(
     if names is not None:
         translator = FramedValues(names, settings, translator)
     if translator is None:
-        return None, Routes(topic, settings, ports.registry, variants, choice)
+        return None, Routes(topic, settings, ports.registry, variants, choice, fields)
     records = dataclasses.replace(settings.records, event_date=translator.business_time)
     translated = dataclasses.replace(settings, records=records)
     if settings.records.format == "json":  # redacted documents are Avro, of one field
         route = "topic" if settings.destination.route == "record_name" else settings.destination.route
         translated = translated.with_options(format="json_columns", route=route)
-    return translator, Routes(topic, translated, translator, variants, choice)
+    return translator, Routes(topic, translated, translator, variants, choice, fields)
 
 
 def _translator(

@@ -143,6 +143,14 @@ def schema_without_columns(world: FakePlatform, run: Shell) -> None:
     bad_value(UNKNOWN_SCHEMA)(world, run)
 
 
+def misspelt_field(world: FakePlatform, run: Shell) -> None:
+    world.registry.schemas[3] = SCHEMAS[1].replace('"x"', '"ordered_at"')
+    world.registry.subjects[f"{TOPIC}-value"] = {1: 1, 2: 3}
+    source("table=orders event_date=orderd_at")(world)
+    world.produce(3)
+    assert "did you mean ordered_at?" in run("extract").output
+
+
 def schema_changed(world: FakePlatform, run: Shell) -> None:
     three_loaded(world, run)
     world.registry.schemas[1] = SCHEMAS[1].replace('"x"', '"y"')
@@ -217,6 +225,11 @@ STOPS = [
         StopReason.UNSTAGEABLE_SCHEMA,
         schema_without_columns,
         ((schema_appears, f"{RESUME} --new-schemas", RESUME), (AS_ERRORS,)),
+    ),
+    State(
+        StopReason.UNSTAGEABLE_SCHEMA,
+        misspelt_field,
+        ((source("table=orders event_date=ordered_at"), RESUME), (AS_ERRORS,)),
     ),
     State(
         StopReason.SCHEMA_CHANGED,

@@ -83,6 +83,7 @@ class FakeKafka:
         self.chunk_records = chunk_records
         self.faults = faults
         self.cluster = cluster
+        self.advertised: list[tuple[str, int]] = []
         self.down = False
         self.leaderless: set[TopicPartition] = set()
         self.notices_recreation = True
@@ -198,6 +199,10 @@ class FakeKafka:
         self._require_up()
         return self.cluster
 
+    def brokers(self) -> Collection[tuple[str, int]]:
+        self._require_up()
+        return self.advertised
+
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
         self._require_up()
         return {
@@ -308,6 +313,10 @@ class KafkaView:
     def cluster_id(self) -> str:
         self._announce("cluster_id", "")
         return self._kafka.cluster_id()
+
+    def brokers(self) -> Collection[tuple[str, int]]:
+        self._announce("brokers", "")
+        return self._kafka.brokers()
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
         self._announce("topics", "")

@@ -97,6 +97,7 @@ class FakePlatform:
             "expected": lambda: self.expected.get,
             "notifiers": lambda: tuple(self.notifiers),
             "topic_admin": lambda: self.topic_admin,
+            "registry": lambda: self.registry,
             "subjects": lambda: self.subjects,
             "examine_staging": lambda role: (),
             "orchestrator": _no_orchestrator,

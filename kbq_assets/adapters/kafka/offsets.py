@@ -64,6 +64,10 @@ class KafkaOffsetReader:
         """The cluster's id. Raises Unavailable."""
         return str(self._metadata().cluster_id or "")
 
+    def brokers(self) -> Collection[tuple[str, int]]:
+        """Host and port of each broker, as the cluster advertises them. Raises Unavailable."""
+        return [(str(each.host), int(each.port)) for each in self._metadata().brokers.values()]
+
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
         """These topics, by default all that the credentials may see; never internal ones, nor names with two leading
         underscores (tools' own topics). Raises Unavailable."""

@@ -8,6 +8,7 @@ not count. wire/records/event_time.py does the same with bytes.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class BusinessTime:
 
     candidates: tuple[str, ...] = ()
     format: str = ""
+    #: whether a topic may lack the field in every schema: several topics share the option
+    is_optional: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def is_automatic(self) -> bool:
@@ -115,7 +118,7 @@ def choose_field(schema: avro.AvroType, business: BusinessTime) -> Chosen | None
     if business.is_automatic:
         return _found(schema)
     for path in business.candidates:
-        type_ = _type_at(schema, path.split("."))
+        type_ = type_at(schema, path.split("."))
         if type_ is not None and (len(business.candidates) == 1 or _tier(type_) is not None):
             return Chosen(path, "named" if len(business.candidates) == 1 else "the first candidate there")
     return None
@@ -215,11 +218,12 @@ def _records(node: avro.AvroType) -> Iterator[avro.RecordType]:
         yield from (branch for branch in node.branches if isinstance(branch, avro.RecordType))
 
 
-def _type_at(node: avro.AvroType, path: Sequence[str]) -> avro.AvroType | None:
+def type_at(node: avro.AvroType, path: Sequence[str]) -> avro.AvroType | None:
+    """The type of the field at a path, through records and unions; None if there is none."""
     if not path:
         return node
     fields = (record.fields[path[0]] for record in _records(node) if path[0] in record.fields)
-    return next((found for field in fields if (found := _type_at(field.type, path[1:]))), None)
+    return next((found for field in fields if (found := type_at(field.type, path[1:]))), None)
 
 
 def _of_number(value: float, format_: str) -> int | None:

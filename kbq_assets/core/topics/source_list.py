@@ -9,6 +9,7 @@ One topic or pattern a line, options after it; the first line that matches a top
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Iterable
@@ -35,6 +36,15 @@ class SourceEntry:
         if topic == self.pattern:
             return True
         return self.is_pattern and fnmatch.fnmatchcase(topic, self.pattern)
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """The options of a topic that the line selects. Not each topic of a pattern has every field that it names."""
+        settings = self.settings.for_topic(topic)
+        business = settings.records.event_date
+        if business is None or not self.is_pattern or topic == self.pattern:
+            return settings
+        shared = dataclasses.replace(business, is_optional=True)
+        return dataclasses.replace(settings, records=dataclasses.replace(settings.records, event_date=shared))
 
     @property
     def is_pattern(self) -> bool:
@@ -72,7 +82,7 @@ def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict
         lines = [line for line in (named.get(topic), matching) if line is not None]
         if lines:
             _, first = min(lines, key=itemgetter(0))
-            chosen[topic] = first.settings.for_topic(topic)
+            chosen[topic] = first.settings_of(topic)
     return chosen
 
 

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.processes.ports import accepts_connections
 from kbq_assets.cli.context import Part
 from kbq_assets.cli.render import echo_json
-from kbq_assets.core.config.locations import Bucket
+from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound
@@ -30,9 +29,10 @@ from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import Decision, fields_of
 from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import OffsetReader
-from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry
+from kbq_assets.ports.registry import LatestSchema, SchemaRegistry, SubjectRegistry, WriterSchemas
 
 # An id that no registry has assigned: a working registry answers NotFound.
 UNUSED_SCHEMA_ID = 2_147_483_647
@@ -42,24 +42,6 @@ CHECKED_PACKAGES = ("pyspark", "dagster", "duckdb", "confluent-kafka", "numba", 
 START = "kbq local up"
 GIB = 1024**3
 ENOUGH_DISK, LITTLE_DISK = 5 * GIB, 1 * GIB
-
-
-class Outcome(StrEnum):
-    """The result of a check. ``warn``: works, but may soon fail."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding: ``found`` describes the situation, ``fix`` what to do about it."""
-
-    name: str
-    outcome: Outcome
-    found: str
-    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +58,7 @@ class Doctor:
     """The configuration that the doctor examines."""
 
     deployment: Deployment
+    open_registry: Callable[[], WriterSchemas]
     open_subjects: Callable[[], SubjectRegistry]
     local: LocalServices
 
@@ -105,8 +88,6 @@ def doctor(patient: Doctor, as_json: bool, gcp: bool) -> None:
 
 def examine(patient: Doctor) -> Iterator[Check]:
     """Every check, dependencies first."""
-    from kbq_assets.worker.adapters import open_registry
-
     deployment, local = patient.deployment, patient.local
     settings = deployment.settings
     yield python_version(sys.version_info[:2])
@@ -114,16 +95,41 @@ def examine(patient: Doctor) -> Iterator[Check]:
         yield package_version(package)
     yield java(settings.home)
     yield from local.checks()
-    yield disk_space(settings.home)
+    yield from disks(settings)
     place = settings.staging
     if isinstance(place, Bucket):
         yield Check("staging", Outcome.OK, f"{settings.staging_url}, see kbq doctor --gcp")
     else:
         yield from folder(place.path)
-    yield broker(settings, local, lambda: deployment.offsets)
-    yield registry(settings, local, open_registry)
-    with contextlib.suppress(KbqError):  # reported above, or by `kbq catalog validate`
-        yield from personal_data(deployment.sources.read(), patient.open_subjects)
+    answers = broker(settings, local, lambda: deployment.offsets)
+    yield answers
+    knows = registry(settings, local, patient.open_registry)
+    yield knows
+    yield from examine_topics(
+        patient, has_broker=answers.outcome is Outcome.OK, has_registry=knows.outcome is Outcome.OK
+    )
+
+
+def examine_topics(patient: Doctor, *, has_broker: bool, has_registry: bool) -> Iterator[Check]:
+    """Everything that the chosen topics need."""
+    from kbq_assets.extras.doctor import topics
+
+    deployment = patient.deployment
+    try:
+        entries = deployment.sources.read()
+        on_broker = sorted(deployment.offsets.topics()) if has_broker else []
+        addresses = deployment.offsets.brokers() if has_broker else ()
+    except KbqError as error:
+        yield Check("topics", Outcome.FAIL, error.message, error.next_step)
+        return
+    yield from topics.brokers(addresses)
+    yield topics.chosen(deployment.settings, entries, on_broker)
+    yield from topics.keys(deployment.settings, entries)
+    yield from topics.protoc(entries)
+    if has_registry:
+        yield from topics.schemas(deployment.sources.select(on_broker), patient.open_registry())
+        with contextlib.suppress(KbqError):  # reported above
+            yield from personal_data(entries, patient.open_subjects)
 
 
 def _examine_google(deployment: Deployment) -> Iterator[Check]:
@@ -168,14 +174,30 @@ def java(home: Path) -> Check:
     return Check("java", Outcome.OK, f"{runtime.version} at {runtime.home} ({runtime.source})")
 
 
-def disk_space(home: Path) -> Check:
-    """Whether the disk has room for the local stack, staged files and the warehouse."""
-    free = shutil.disk_usage(_existing(home)).free
-    found = f"{free / GIB:.1f} GiB free for {home}"
+def disk_space(path: Path, name: str = "disk") -> Check:
+    """Whether the disk of a folder has room for the local stack, staged files and the warehouse."""
+    free = shutil.disk_usage(_existing(path)).free
+    found = f"{free / GIB:.1f} GiB free for {path}"
     if free >= ENOUGH_DISK:
-        return Check("disk", Outcome.OK, found)
+        return Check(name, Outcome.OK, found)
     outcome = Outcome.WARN if free >= LITTLE_DISK else Outcome.FAIL
-    return Check("disk", outcome, found, "make room, or set KBQ_HOME to a folder on a larger disk")
+    variable = {"disk": "KBQ_HOME", "staging space": "KBQ_STAGING"}.get(name, "KBQ_WAREHOUSE")
+    return Check(name, outcome, found, f"make room, or set {variable} to a folder on a larger disk")
+
+
+def disks(settings: Settings) -> Iterator[Check]:
+    """The room on each disk that KBQ writes to."""
+    places = {"disk": settings.home}
+    if isinstance(settings.staging, Folder):
+        places["staging space"] = settings.staging.path
+    if isinstance(settings.warehouse, DuckDbFile):
+        places["warehouse space"] = settings.warehouse.path.parent
+    seen = set()
+    for name, path in places.items():
+        device = _existing(path).stat().st_dev
+        if device not in seen:
+            seen.add(device)
+            yield disk_space(path, name)
 
 
 def folder(path: Path) -> Iterator[Check]:
@@ -221,14 +243,12 @@ def broker(settings: Settings, local: LocalServices, open_offsets: Callable[[], 
     return Check("broker", Outcome.OK, found)
 
 
-def registry(
-    settings: Settings, local: LocalServices, open_registry: Callable[[Settings], SchemaRegistry]
-) -> Check:
+def registry(settings: Settings, local: LocalServices, open_registry: Callable[[], SchemaRegistry]) -> Check:
     """Whether the registry answers these credentials."""
     url = redacted_address(settings.registry.url)
     is_local = settings.registry.url == local.registry_url
     try:
-        open_registry(settings).schema(UNUSED_SCHEMA_ID)
+        open_registry().schema(UNUSED_SCHEMA_ID)
     except NotFound:
         return Check("registry", Outcome.OK, url)
     except KbqError as error:

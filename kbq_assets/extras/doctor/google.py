@@ -31,7 +31,7 @@ from kbq_assets.core.config.google_permissions import (
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Refused
-from kbq_assets.extras.doctor.cli import Check, Outcome
+from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.worker.adapters import open_load_store
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kbq_assets.adapters.processes.ports import can_listen, holder_of
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.extras.doctor.cli import Check, LocalServices, Outcome
+from kbq_assets.extras.doctor.check import Check, Outcome
+from kbq_assets.extras.doctor.cli import LocalServices
 from kbq_assets.local.stack import LocalStack, ServiceState
 from kbq_assets.local.stack.cli import stack_of
 

@@ -106,7 +106,8 @@ def refuse_missing_keys(decisions: Sequence[Decision], pseudonyms: Pseudonyms | 
     """Raise ConfigurationError if pseudonyms are needed and there is no key for them."""
     if pseudonyms is None and any(decision.action == "pseudonym" for decision in decisions):
         raise ConfigurationError(
-            "fields must become pseudonyms, and there is no key", next_step="set KBQ_PII_KEYS on every worker"
+            "fields must become pseudonyms, and there is no key",
+            next_step="kbq pii new-key pseudonyms.json, then KBQ_PII_KEYS=file:PATH on every worker",
         )
 
 

@@ -14,7 +14,7 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.topics.source_list import parse_source_list
 from kbq_assets.extras.doctor import cli as doctor
-from kbq_assets.extras.doctor.cli import Check, Outcome
+from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.local.stack.cli import stack_of
 from kbq_assets.local.stack.health import local_services, ports
 from kbq_assets.worker.adapters import open_registry
@@ -144,7 +144,7 @@ def test_a_registry_works_when_it_knows_what_it_does_not_know(
     registry = FakeRegistry(known)
     registry.down = down
     settings = settings_of(tmp_path)
-    check = doctor.registry(settings, local_services(settings), lambda settings: registry)
+    check = doctor.registry(settings, local_services(settings), lambda: registry)
     assert check.outcome is outcome
     assert (check.fix == "kbq local up") == down
 
@@ -159,8 +159,8 @@ def test_no_check_shows_the_user_of_an_address(tmp_path: Path, address: str, dow
     registry, kafka = FakeRegistry({}), FakeKafka()
     registry.down = kafka.down = down
     checks = [
-        doctor.registry(settings, local_services(settings), lambda settings: registry),
-        doctor.registry(settings, local_services(settings), open_registry),
+        doctor.registry(settings, local_services(settings), lambda: registry),
+        doctor.registry(settings, local_services(settings), lambda: open_registry(settings)),
         doctor.broker(settings, local_services(settings), lambda: kafka),
     ]
     shown = " ".join(map(str, checks))
@@ -172,7 +172,7 @@ def test_the_advice_for_a_registry_elsewhere_is_its_adapters(tmp_path: Path) -> 
     settings = settings_of(tmp_path, {"KBQ_REGISTRY_URL": "http://registry:8081"})
     registry = FakeRegistry({})
     registry.down = True
-    assert doctor.registry(settings, local_services(settings), lambda settings: registry).fix == "start it"
+    assert doctor.registry(settings, local_services(settings), lambda: registry).fix == "start it"
 
 
 @pytest.mark.parametrize(

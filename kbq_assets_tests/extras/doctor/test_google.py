@@ -20,7 +20,7 @@ from kbq_assets.core.config.google_permissions import (
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, Refused, Unavailable
-from kbq_assets.extras.doctor.cli import Check, Outcome
+from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.extras.doctor.google import (
     examine_bucket,
     examine_clock,

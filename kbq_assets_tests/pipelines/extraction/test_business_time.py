@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.business_time import epoch_micros
+from kbq_assets.core.topics.source_list import parse_source_list, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.pipelines.bench import TP, Bench
 from kbq_assets_tests.wire.samples import avro_body, framed
@@ -93,6 +94,34 @@ def test_each_table_of_a_topic_has_the_newest_time_that_its_own_records_have() -
     bench.extract()
     found = {f.table.table: (f.newest_event_ms, f.event_time_fallbacks) for f in bench.commit().files}
     assert found == {"t_fr": (5, 1), "t_de": (0, 2), "t_it": (9, 0)}
+
+
+@pytest.mark.parametrize("subject", [{1: 8, 2: 9}, {1: 8}, None])
+def test_a_field_that_no_version_has_stops_its_topic_and_names_the_one_that_was_meant(
+    subject: dict[int, int] | None,
+) -> None:
+    """A version that lacks the field is no mistake, nor is a topic whose subject has another name."""
+    bench = bench_of("orderd_at", ("id", "long"), ("ordered_at", MILLIS))
+    bench.registry.schemas[9] = json.dumps(_schema((("orderd_at", MILLIS),)))
+    if subject is not None:
+        bench.registry.subjects[f"{TP.topic}-value"] = subject
+    produce(bench, id=1, ordered_at=5)
+    stops = bench.extract().stops
+    if subject == {1: 8}:
+        [stop] = stops
+        expected = (
+            f"no version of {TP.topic}-value has the field orderd_at of event_date; did you mean ordered_at?"
+        )
+        assert expected in stop.message
+    else:
+        assert not stops
+
+
+def test_topics_of_a_pattern_share_options_but_not_their_fields() -> None:
+    [line] = parse_source_list("shop.* dataset=d event_date=ordered_at", "topics")
+    [exact] = parse_source_list("shop.a dataset=d event_date=ordered_at", "topics")
+    chosen = [select_topics([each], ["shop.a"])["shop.a"].records.event_date for each in (line, exact)]
+    assert [each.is_optional for each in chosen if each] == [True, False]
 
 
 def test_a_table_that_is_older_than_the_option_gets_the_column() -> None:
