@@ -276,6 +276,7 @@ class WindowWriter:
             event_hours=file.event_hours,
             newest_event_ms=file.newest_event_ms,
             event_time_fallbacks=file.event_time_fallbacks,
+            warehouses=self._unit.settings.destination.warehouses,
         )
 
     def _until(self, file: EncodedFile) -> int:

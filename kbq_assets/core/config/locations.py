@@ -4,6 +4,7 @@
     gs://bucket/prefix                       Bucket
     duckdb:/data/warehouse.duckdb            DuckDbFile
     bigquery://project?location=EU           BigQueryProject; the default location is US, as in BigQuery
+    bq=bigquery://project, local=duckdb:a    several warehouses, each with a name
 
 Every parser raises ConfigurationError.
 """
@@ -17,7 +18,8 @@ from typing import Final, NoReturn, TypeAlias
 from urllib.parse import parse_qsl
 from urllib.request import url2pathname
 
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, InvalidName
+from kbq_assets.core.protocol.names import check_warehouse
 
 DEFAULT_LOCATION: Final = "US"
 #: Google's rules; a project may begin with its domain: `example.com:project`.
@@ -25,6 +27,10 @@ _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]*[a-z0-9]")
 _LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _STAGING_FORMS: Final = "set KBQ_STAGING to a folder, file:///folder or gs://bucket/prefix"
+#: A name and "=" begin each of several warehouses.
+_NAMED: Final = re.compile(r"[A-Za-z0-9_]+=")
+_BETWEEN: Final = re.compile(r",(?=\s*[A-Za-z0-9_]*=)")
+_SEVERAL: Final = "such as KBQ_WAREHOUSE=bq=bigquery://project,local=duckdb:PATH"
 _WAREHOUSE_FORMS: Final = "set KBQ_WAREHOUSE to duckdb:PATH or bigquery://project?location=EU"
 
 
@@ -58,6 +64,19 @@ class BigQueryProject:
     location: str
 
 
+@dataclass(frozen=True)
+class NamedWarehouse:
+    """One warehouse of `KBQ_WAREHOUSE`; a single one may have no name."""
+
+    name: str
+    url: str
+
+    @property
+    def place(self) -> WarehousePlace:
+        """The place of its URL."""
+        return parse_warehouse(self.url)
+
+
 Staging: TypeAlias = Folder | Bucket
 WarehousePlace: TypeAlias = DuckDbFile | BigQueryProject
 
@@ -87,6 +106,26 @@ def parse_bucket(url: str) -> Bucket:
             "parts between single slashes; no '.', '..', '?', '#', '*' or spaces; no parameters",
         )
     return Bucket(name, prefix)
+
+
+def parse_warehouses(text: str) -> tuple[NamedWarehouse, ...]:
+    """The warehouses of `KBQ_WAREHOUSE`, in order: one URL, or several with names."""
+    parts = _BETWEEN.split(text)
+    if len(parts) == 1 and not _NAMED.match(text):
+        parse_warehouse(text)
+        return (NamedWarehouse("", text),)
+    found = []
+    for part in parts:
+        name, equals, url = part.strip().partition("=")
+        if not equals or not _NAMED.match(part.strip()):
+            _refuse(f"{part.strip()!r} in KBQ_WAREHOUSE has no name", _SEVERAL)
+        try:
+            found.append(NamedWarehouse(check_warehouse(name), url))
+        except InvalidName as error:
+            _refuse(error.message, error.next_step)
+    if len({each.name for each in found}) < len(found) or len({each.place for each in found}) < len(found):
+        _refuse("KBQ_WAREHOUSE has a name or a warehouse twice", _SEVERAL)
+    return tuple(found)
 
 
 def parse_warehouse(url: str) -> WarehousePlace:

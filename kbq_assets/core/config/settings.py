@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from kbq_assets.core.config.locations import (
     BigQueryProject,
+    NamedWarehouse,
     Staging,
     WarehousePlace,
     check_places,
     parse_staging,
     parse_warehouse,
+    parse_warehouses,
 )
 from kbq_assets.core.config.notices import NotifySettings
 from kbq_assets.core.config.parts import (
@@ -35,6 +37,7 @@ from kbq_assets.core.config.parts import (
 from kbq_assets.core.config.service import ServiceSettings
 from kbq_assets.core.config.variables import Variable, declared_in, folder, parse_part, parts_in, variable
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 
 #: Spark tasks do not get these parts, which may hold secrets.
 _DRIVER_ONLY: Final = {"driver_only": True}
@@ -55,11 +58,13 @@ class Settings:
         "place of staged files and state: a folder or gs://bucket/prefix",
         shown_default="KBQ_HOME/staging",
     )
-    warehouse_url: str = variable(
+    warehouse_urls: str = variable(
         "KBQ_WAREHOUSE",
-        "duckdb:PATH or bigquery://project?location=EU",
+        "duckdb:PATH or bigquery://project?location=EU; several with names: bq=bigquery://project,local=duckdb:PATH",
         shown_default="duckdb:KBQ_HOME/warehouse.duckdb",
     )
+    #: the place in ``warehouses`` of the one that is loaded, checked and repaired
+    chosen: int = 0
     catalog: CatalogSettings
     kafka: KafkaSettings
     registry: RegistrySettings
@@ -78,9 +83,48 @@ class Settings:
         return parse_staging(self.staging_url)
 
     @property
+    def warehouses(self) -> tuple[NamedWarehouse, ...]:
+        """All warehouses, the first first."""
+        return parse_warehouses(self.warehouse_urls)
+
+    @property
+    def warehouse_url(self) -> str:
+        """The URL of the chosen warehouse."""
+        return self.warehouses[self.chosen].url
+
+    @property
     def warehouse(self) -> WarehousePlace:
-        """The place of ``warehouse_url``."""
+        """The place of the chosen warehouse."""
         return parse_warehouse(self.warehouse_url)
+
+    @property
+    def warehouse_area(self) -> str:
+        """The name by which stored state knows the chosen warehouse."""
+        return self.warehouses[self.chosen].name if self.chosen else FIRST_WAREHOUSE
+
+    @property
+    def other_warehouses(self) -> tuple[str, ...]:
+        """The names of the warehouses besides the first."""
+        return tuple(each.name for each in self.warehouses[1:])
+
+    def for_warehouse(self, name: str) -> Settings:
+        """The same settings with another warehouse chosen."""
+        return dataclasses.replace(self, chosen=self._index(name))
+
+    def stored_warehouses(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Names of `KBQ_WAREHOUSE` as stored state has them; empty for the first alone (PROTOCOL W2)."""
+        indexes = sorted(map(self._index, names))
+        stored = tuple(self.warehouses[index].name if index else FIRST_WAREHOUSE for index in indexes)
+        return () if stored == (FIRST_WAREHOUSE,) else stored
+
+    def _index(self, name: str) -> int:
+        known = [each.name for each in self.warehouses]
+        if name not in known:
+            raise ConfigurationError(
+                f"KBQ_WAREHOUSE has no warehouse {name}",
+                next_step=f"it names {', '.join(filter(None, known)) or 'none'}",
+            )
+        return known.index(name)
 
     @property
     def demo_log(self) -> Path:
@@ -133,16 +177,21 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
     _refuse_unknown(environ)
     home = Path(environ.get("KBQ_HOME", ".kbq")).absolute()
     local = parse_part(LocalSettings, environ)
-    warehouse_url = environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}")
+    warehouse_urls = environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}")
     staging_url = environ.get("KBQ_STAGING", str(home / "staging"))
-    warehouse = parse_warehouse(warehouse_url)
-    check_places(parse_staging(staging_url), warehouse)
+    warehouses = parse_warehouses(warehouse_urls)
+    if len(warehouses) > 1:
+        raise ConfigurationError(
+            "KBQ_WAREHOUSE: several warehouses are not supported yet", next_step="name one"
+        )
+    for each in warehouses:
+        check_places(parse_staging(staging_url), each.place)
     return parse_part(
         Settings,
         environ,
         home=home,
         staging_url=staging_url,
-        warehouse_url=warehouse_url,
+        warehouse_urls=warehouse_urls,
         catalog=parse_part(CatalogSettings, environ, source_topics=Path("examples/catalog").absolute()),
         kafka=parse_part(
             KafkaSettings,
@@ -155,7 +204,7 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         ),
         spark=parse_part(SparkSettings, environ, options=_spark_options(environ)),
         local=local,
-        run=_run(environ, is_bigquery=isinstance(warehouse, BigQueryProject)),
+        run=_run(environ, is_bigquery=any(isinstance(each.place, BigQueryProject) for each in warehouses)),
     )
 
 

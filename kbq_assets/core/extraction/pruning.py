@@ -35,11 +35,12 @@ class PruningPlan:
     commit: Commit
 
 
-def plan_pruning(commit: Commit, states: WarehouseStates, patience: int = PATIENCE) -> PruningPlan:
+def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None = None) -> PruningPlan:
     """Drop loaded windows; move files that parked tables or slower warehouses lack to their backlogs (E7, W3).
 
-    A warehouse that has a file waits ``patience`` windows of its partition for the others.
+    A warehouse that has a file waits ``patience`` windows of its partition for the others, by default `PATIENCE`.
     """
+    patience = PATIENCE if patience is None else patience
     pruned = commits.prune(commit, states.is_loaded)
     late = {(commit.topic_partition(number), window.first) for number, window in _late(pruned, patience)}
     chunks: dict[str, list[StagedFile]] = defaultdict(list)

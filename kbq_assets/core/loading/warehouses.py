@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
@@ -43,6 +43,11 @@ class WarehouseStates:
         """Whether a file's table is parked in a warehouse."""
         state = self._state(warehouse, file)
         return state is not None and state.parked is not None
+
+    def jobs_in_flight(self, table: TableReference) -> list[JobInFlight]:
+        """The load jobs in flight of one table."""
+        states = (tables[table] for tables in self.by_name.values() if table in tables)
+        return [state.in_flight for state in states if state.in_flight is not None]
 
     def _wanting(self, file: StagedFile) -> list[str]:
         return [name for name in file.wanted_by if name not in self.removed]

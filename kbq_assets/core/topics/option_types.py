@@ -91,6 +91,13 @@ def _clustering(name: str, text: str) -> tuple[str, ...]:
     return columns
 
 
+def _warehouses(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(text.split(",")) if text else ()
+    if len(set(found)) != len(found) or "" in found:
+        raise ConfigurationError(f"{name}={text}", next_step=f"names of KBQ_WAREHOUSE: {name}=bq,lake")
+    return found
+
+
 def _blocking(name: str, text: str) -> frozenset[str]:
     found = frozenset(filter(None, text.split(","))) - {"none"}
     if unknown := sorted(found - set(BLOCKABLE)):
@@ -126,4 +133,5 @@ DECISIONS: Final = OptionType("map", lambda name, text: parse_decisions(text))
 SCHEMA: Final = OptionType("string", _schema)
 TABLES: Final = OptionType("strings", _tables)
 CLUSTERING: Final = OptionType("strings", _clustering)
+WAREHOUSES: Final = OptionType("strings", _warehouses)
 CHECKS: Final = OptionType("strings", _blocking)

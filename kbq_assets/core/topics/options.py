@@ -26,6 +26,7 @@ from kbq_assets.core.topics.option_types import (
     TABLES,
     TEMPLATE,
     TEXT,
+    WAREHOUSES,
     choice,
     whole,
 )
@@ -96,6 +97,14 @@ class DestinationOptions:
         choice(PARK, NEW_TABLE_VERSION, VARIANT_COLUMN),
         "a schema that [contradicts its table](catalog.md#schema-evolution): `park` it, `variant_column` (more "
         "columns, `amount__string`), `new_table_version` (another table, `orders__v2`)",
+    )
+
+    warehouses: tuple[str, ...] = option(
+        "",
+        WAREHOUSES,
+        "warehouses that get the topic's rows from its next window on, by their names in "
+        "`KBQ_WAREHOUSE`: `bq,lake`",
+        shown_default="the first",
     )
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +34,23 @@ class SourceList:
         return reader.CatalogReader(self.open_catalog(folder), self._defaults)
 
     def read(self) -> tuple[SourceEntry, ...]:
-        """The topics to extract, as the list or the catalog names them now."""
+        """The topics to extract, as the list or the catalog names them now; warehouses by their stored names (W2)."""
+        return tuple(map(self._with_stored_warehouses, self._read()))
+
+    def _with_stored_warehouses(self, entry: SourceEntry) -> SourceEntry:
+        destination = entry.settings.destination
+        if not destination.warehouses:
+            return entry
+        try:
+            stored = self.settings.stored_warehouses(destination.warehouses)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{entry.pattern}: {error.message}", next_step=error.next_step
+            ) from error
+        changed = dataclasses.replace(destination, warehouses=stored)
+        return dataclasses.replace(entry, settings=dataclasses.replace(entry.settings, destination=changed))
+
+    def _read(self) -> tuple[SourceEntry, ...]:
         path = self.settings.catalog.source_topics
         if path.is_dir():
             return reader.sources(self.catalog.catalog(), self.settings.catalog.env, str(path))

@@ -115,9 +115,11 @@ def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatu
 
 
 def _finish(run: TableRun, job: JobInFlight) -> None:
-    """Delete loaded files (L4). The sweep deletes those that fail here."""
+    """Delete loaded files (L4) that no other warehouse waits for (W4). The sweep deletes those that remain."""
     run.loaded.append(job)
-    run.ports.store.delete_many([file.path for file in (*job.files, *(q.file for q in job.quarantined))])
+    unneeded = run.without_needed((*job.files, *(bad.file for bad in job.quarantined)))
+    run.finished.extend(unneeded)
+    run.ports.store.delete_many([file.path for file in unneeded])
 
 
 # Jobs that failed -----------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def _end_without_batch(
     """Drop the table's backlog, which is loaded, unless blocks make files wait (L9)."""
     if blocked := blocked_files(current.value, files, view.given_up, view.blocks):
         return run.end("blocked", blocked_by(blocked, view.blocks))
-    for path in view.backlog.get(str(run.table), ()):
+    for path in view.whole_chunks(run.table):
         run.ports.store.delete(path)
     if current.value.restarting is not None:
         run.swap(current, table_state.end_restart(current.value))

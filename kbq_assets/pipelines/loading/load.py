@@ -13,7 +13,7 @@ A crash at any point leaves states from which the next run continues.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 
@@ -23,7 +23,6 @@ from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_re
 from kbq_assets.core.loading import batches
 from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
 from kbq_assets.core.loading.quota import next_job_ms
-from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
@@ -240,14 +239,10 @@ class _Cycle:
 
     def _clean_up(self) -> None:
         """Delete done files of loaded files if a higher one exists (L4, L7). The clean-up retries failures."""
-        loaded = frozenset(file.done for file in self._loaded())
+        finished = (file for loader in self._loaders.values() for file in loader.finished)
+        loaded = frozenset(file.done for file in finished)
         with contextlib.suppress(TransientError):
             names = list(list_done_files(self._ports.store)) if loaded else []
             superseded = superseded_done_files(names, frozenset(names) - loaded)
             failed = self._ports.store.delete_many([name.format() for name in superseded])
             self.deleted_done_files = len(superseded) - len(failed)
-
-    def _loaded(self) -> Iterator[StagedFile]:
-        for job in (job for loader in self._loaders.values() for job in loader.loaded):
-            yield from job.files
-            yield from (quarantined.file for quarantined in job.quarantined)

@@ -16,6 +16,7 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.restarts import parking_restarts
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, Parked, TableState
+from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading import job_recovery, job_start
 from kbq_assets.pipelines.loading.ports import (
@@ -45,6 +46,11 @@ class TableLoader:
     def loaded(self) -> list[JobInFlight]:
         """Jobs that this run recorded as loaded."""
         return self._run.loaded
+
+    @property
+    def finished(self) -> list[StagedFile]:
+        """Their files that no warehouse needs any more."""
+        return self._run.finished
 
     def report(self) -> TableReport:
         """What happened so far."""

@@ -11,6 +11,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.quota import next_job_ms
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.loading.warehouses import is_done_with
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, schema_path, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
@@ -26,6 +27,7 @@ from kbq_assets.pipelines.loading.ports import (
 from kbq_assets.pipelines.loading.view import missing_state
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore, warehouse_of
 from kbq_assets.ports.warehouse import LoadJob
 
 #: Retries per run of a transient job error, and of a permanent one that no bad file explains.
@@ -43,6 +45,8 @@ class TableRun:
         self.table = table
         self.deadline = deadline
         self.loaded: list[JobInFlight] = []
+        #: files that no warehouse needs any more
+        self.finished: list[StagedFile] = []
         self.columns: tuple[Column, ...] = ()
         self.cancelled_job = ""
         self.retries = 0
@@ -96,6 +100,23 @@ class TableRun:
             return state.read(self.ports.store, TableState, table_state_path(self.table))
         except NotFound:
             raise missing_state(self.table) from None
+
+    def without_needed(self, files: Iterable[StagedFile]) -> list[StagedFile]:
+        """Of files that this table has loaded, those that their other warehouses are done with too, by the states as
+        they are now (W4)."""
+        files, own = list(files), warehouse_of(self.ports.store)
+        others = sorted({name for file in files for name in file.wanted_by} - {own})
+        states = {name: self._state_in(name) for name in others}
+        return [f for f in files if all(is_done_with(states[n], f) for n in f.wanted_by if n != own)]
+
+    def _state_in(self, warehouse: str) -> TableState:
+        """The table's state in another warehouse; if it cannot be read now, one that has nothing."""
+        store, path = WarehouseStore.of(self.ports.store, warehouse), table_state_path(self.table)
+        try:
+            found = state.find(store, TableState, path)
+        except KbqError:
+            found = None
+        return found.value if found else TableState("")
 
     def swap(self, current: Versioned[TableState], value: TableState) -> Versioned[TableState] | None:
         """The state after a swap; None if another loader was faster or the outcome is unknown: read it again."""

@@ -9,8 +9,8 @@ below:
    may be older than the commits, but never newer than the state that is swapped.
 3. *Backlogs last.* A file that moved between the two reads is in both or in the second. A file that is only in the
    backlog left its commit before the commit was read, and then all earlier chunks existed too. Or it was published
-   later, and extraction moved it because it saw the table parked, after the state was read: then the swap fails. So
-   the listing need not be a snapshot of one moment.
+   later: then it lies at or above the commit's position, and the view leaves it to the next one (W5). So the listing
+   need not be a snapshot of one moment.
 
 Hence each table plans at most once per view, with the view's own state. After a swap it waits for the next view.
 """
@@ -38,11 +38,13 @@ from kbq_assets.core.protocol.names import (
     commit_path,
     table_state_path,
 )
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.object_store import ObjectEntry
 
 T = TypeVar("T")
@@ -69,6 +71,11 @@ class LoadView:
     commit_objects: Mapping[str, Versioned[Commit] | KbqError] = field(default_factory=dict)
     #: topics whose files wait, and why (L9)
     blocks: Mapping[str, LoadBlock] = field(default_factory=dict)
+
+    @property
+    def warehouse(self) -> str:
+        """The warehouse whose tables these are."""
+        return warehouse_of(self.cache.store)
 
     @cached_property
     def staged(self) -> StagedContents:
@@ -98,9 +105,27 @@ class LoadView:
         return _present(self.cache.read(BacklogChunk, listed, listed), NotFound)
 
     def files(self, table: TableReference) -> list[StagedFile]:
-        """A table's files, from commits and backlog; one may be in both."""
+        """A table's files, from commits and backlog; one may be in both. Files committed since are left out (W5)."""
         waiting = (file for chunk in self.chunks(table) for file in chunk.value.files)
-        return [*self.committed.get(table, ()), *waiting]
+        return [*self.committed.get(table, ()), *filter(self._is_in_commit, waiting)]
+
+    def whole_chunks(self, table: TableReference) -> list[str]:
+        """Paths of a table's backlog chunks whose files `files` returns."""
+        return [c.path for c in self.chunks(table) if all(map(self._is_in_commit, c.value.files))]
+
+    def _is_in_commit(self, file: StagedFile) -> bool:
+        """Whether a file lies below the position of its commit as it was read; so does one of an unreadable commit."""
+        name = file.name
+        epoch, position = self._positions.get(name.topic_partition, (name.epoch, file.until))
+        return name.epoch < epoch or (name.epoch == epoch and file.until <= position)
+
+    @cached_property
+    def _positions(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        return {
+            commit.topic_partition(number): (commit.epoch, partition.next)
+            for commit in self.commits
+            for number, partition in commit.partitions.items()
+        }
 
 
 #: Decides which topics' files wait, and why (L9).
@@ -117,7 +142,7 @@ def read_view(cache: StateCache, blocks: FindBlocks | None = None) -> LoadView:
         registry,
         states,
         commits,
-        state.by_table(commits),
+        state.by_table(commits, warehouse_of(cache.store)),
         frozenset(path for commit in commits for path in commit.given_up),
         _backlog(cache.listing(BACKLOG)),
         topics,

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import StagedFileName, TableReference
+from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.ports.warehouse import KafkaRange
@@ -25,9 +25,13 @@ class PartitionHistory:
     before: Commit | None
     after: Commit
     given_up: frozenset[TableReference] = frozenset()
+    #: whose rows are counted
+    warehouse: str = FIRST_WAREHOUSE
 
     @classmethod
-    def of(cls, before: Commit | None, after: Commit) -> list[PartitionHistory]:
+    def of(
+        cls, before: Commit | None, after: Commit, warehouse: str = FIRST_WAREHOUSE
+    ) -> list[PartitionHistory]:
         """One for each partition of a commit."""
         given_up: dict[TopicPartition, set[TableReference]] = defaultdict(set)
         for name in map(StagedFileName.parse, after.given_up):
@@ -35,7 +39,7 @@ class PartitionHistory:
             if found is not None and name.epoch >= found.since:
                 given_up[name.topic_partition].add(name.table)
         partitions = map(after.topic_partition, after.partitions)
-        return [cls(tp, before, after, frozenset(given_up[tp])) for tp in partitions]
+        return [cls(tp, before, after, frozenset(given_up[tp]), warehouse) for tp in partitions]
 
     @property
     def ranges(self) -> list[KafkaRange]:
@@ -47,6 +51,16 @@ class PartitionHistory:
     def state(self) -> PartitionCommit:
         """The partition as it was after the count."""
         return self.after.partitions[self.topic_partition.partition]
+
+    @property
+    def given(self) -> Counts:
+        """What its warehouse was given since the partition began."""
+        return self.state.totals_for(self.warehouse)
+
+    @property
+    def given_before(self) -> Counts:
+        """The same, before the count."""
+        return self.earlier.totals_for(self.warehouse) if self.earlier else Counts()
 
     @property
     def earlier(self) -> PartitionCommit | None:
@@ -120,7 +134,7 @@ def out_of_balance(
     for label, tables in labels(ledger, books):
         if ledger.given_up & tables:
             continue
-        least, most = _committed(ledger.earlier, label), _committed(ledger.state, label)
+        least, most = _committed(ledger.given_before, label), _committed(ledger.given, label)
         loaded, pending, quarantined = books.sums(tables, ledger.ranges)
         if not least <= loaded + pending + quarantined <= most:
             where = f"{loaded} rows loaded, {pending} to load, {quarantined} quarantined"
@@ -129,12 +143,10 @@ def out_of_balance(
 
 def labels(ledger: PartitionHistory, books: Books) -> list[tuple[str, set[TableReference]]]:
     """A partition's tables, one by one; error tables together, because commits do not count them separately."""
-    named = {TableReference.parse(t) for t in ledger.state.totals.rows} | books.tables[ledger.topic_partition]
+    named = {TableReference.parse(t) for t in ledger.given.rows} | books.tables[ledger.topic_partition]
     errors = {table for table in named if table.table == ERROR_TABLE}
     return [*((str(t), {t}) for t in sorted(named - errors)), (ERROR_TABLE, errors)]
 
 
-def _committed(state: PartitionCommit | None, label: str) -> int:
-    if state is None:
-        return 0
-    return state.totals.errors if label == ERROR_TABLE else state.totals.rows.get(label, 0)
+def _committed(given: Counts, label: str) -> int:
+    return given.errors if label == ERROR_TABLE else given.rows.get(label, 0)

@@ -174,7 +174,7 @@ def _missing_rows(
     known = settled | (waiting.keys() - view.states.keys())
     found: dict[TableReference, list[str]] = defaultdict(list)
     for commit in view.commits:
-        for ledger in PartitionHistory.of(commit, commit):
+        for ledger in PartitionHistory.of(commit, commit, view.warehouse):
             for _, tables, why in out_of_balance(ledger, books):
                 for table in sorted(tables) if known.issuperset(tables) else ():
                     found[table].append(f"{ledger.topic_partition}: {why}")

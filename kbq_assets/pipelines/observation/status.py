@@ -129,7 +129,8 @@ def _partition(
 ) -> PartitionStatus:
     tp, found = commit.topic_partition(partition), commit.partitions[partition]
     lag = max(0, broker[tp].latest - found.next) if tp in broker else 0
-    pending = [f for w in found.windows for f in w.files if not _is_loaded(f, view)]
+    listed = (f for w in found.windows for f in w.files if view.warehouse in f.wanted_by)
+    pending = [file for file in listed if not _is_loaded(file, view)]
     windows = len({f.window for f in pending})
     return PartitionStatus(
         tp, commit.epoch, found.next, lag, found.totals, windows, sum(f.rows for f in pending)

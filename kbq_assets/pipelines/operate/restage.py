@@ -16,7 +16,6 @@ from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.loading.batches import identity
-from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
@@ -25,7 +24,6 @@ from kbq_assets.core.protocol.names import (
     backlog_path,
     commit_path,
     shard_of,
-    table_state_path,
 )
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -80,7 +78,8 @@ class _Restage:
         """The file as commit or backlog lists it. Raises NotFound."""
         path = self._name.format()
         commit = state.read(self._ports.store, Commit, self._commit_path).value
-        chunks = state.read_backlog(self._ports.store, self._name.table)
+        areas = state.areas(self._ports.store).values()
+        chunks = [chunk for area in areas for chunk in state.read_backlog(area, self._name.table)]
         listed = [*commit.files, *(file for chunk in chunks for file in chunk.value.files)]
         file = next((file for file in listed if file.path == path), None)
         if file is None or path in commit.given_up:
@@ -95,22 +94,21 @@ class _Restage:
         return file
 
     def check_table(self, file: StagedFile) -> None:
-        """Raise Refused unless the file is above its table's marks and in no load job in flight."""
-        found = state.find(self._ports.store, TableState, table_state_path(file.table))
-        table = found.value if found else TableState("")
-        if table.is_loaded(file):
+        """Raise Refused unless a warehouse lacks the file, and none has it in its load job in flight."""
+        states = state.warehouse_states(self._ports.store)
+        if states.is_loaded(file):
             raise Refused(
                 f"{file.path} is below the mark of {file.table}: its rows are loaded or in quarantine",
                 next_step=f"kbq quarantine list --table {file.table}",
             )
-        in_flight = table.in_flight
-        if in_flight and identity(file) in {
-            identity(f) for f in (*in_flight.files, *(q.file for q in in_flight.quarantined))
-        }:
-            raise Refused(
-                f"{file.path} is in load job {in_flight.job_id}",
-                next_step="kbq load ends the job first; if the table is parked, resume it before",
-            )
+        for in_flight in states.jobs_in_flight(file.table):
+            if identity(file) in {
+                identity(f) for f in (*in_flight.files, *(q.file for q in in_flight.quarantined))
+            }:
+                raise Refused(
+                    f"{file.path} is in load job {in_flight.job_id}",
+                    next_step="kbq load ends the job first; if the table is parked, resume it before",
+                )
 
     def check_broker(self, file: StagedFile) -> None:
         """Raise Refused unless the broker has the range, of the same log."""
@@ -142,15 +140,7 @@ class _Restage:
         ).value
         # The commit first: a file that moves to the backlog meanwhile is there by now (E7).
         chunk = backlog_path(file.table, self._name.epoch, self._name.topic_partition, file.window)
-        try:
-            waiting = state.change(
-                store,
-                BacklogChunk,
-                chunk,
-                lambda c: dataclasses.replace(c, files=tuple(map(replace, c.files))),
-            ).value.files
-        except NotFound:
-            waiting = ()
+        waiting = [f for area in state.areas(store).values() for f in _replaced_in(area, chunk, replace)]
         if new.path not in {f.path for f in (*changed.files, *waiting)}:
             raise Refused(f"{file.path} is no longer listed", next_step="kbq status; nothing was changed")
         if StagedContents(store, math.inf).unsound([new]):
@@ -178,7 +168,12 @@ class _Restage:
                 next_step=self._give_up,
             )
         return dataclasses.replace(
-            new[0], window=file.window, until=file.until, oldest_ms=file.oldest_ms, restaged=file.restaged + 1
+            new[0],
+            window=file.window,
+            until=file.until,
+            oldest_ms=file.oldest_ms,
+            restaged=file.restaged + 1,
+            warehouses=file.warehouses,
         )
 
     def _extract(self, file: StagedFile, settings: TopicSettings) -> UnitOutcome:
@@ -194,6 +189,20 @@ class _Restage:
         if outcome.stop is None:
             return outcome
         return self._ports.read_again(dataclasses.replace(unit, accept_errors_until=file.until))
+
+
+def _replaced_in(
+    store: ObjectStore, path: str, replace: Callable[[StagedFile], StagedFile]
+) -> tuple[StagedFile, ...]:
+    """The files of a backlog chunk after a replacement; none if there is no such chunk."""
+
+    def change(chunk: BacklogChunk) -> BacklogChunk:
+        return dataclasses.replace(chunk, files=tuple(map(replace, chunk.files)))
+
+    try:
+        return state.change(store, BacklogChunk, path, change).value.files
+    except NotFound:
+        return ()
 
 
 def _replaced(old: StagedFile, new: StagedFile, file: StagedFile) -> StagedFile:

@@ -275,10 +275,12 @@ def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
         return list(pool.map(function, items))
 
 
-def by_table(commits: Iterable[Commit]) -> Mapping[TableReference, list[StagedFile]]:
-    """Pending files of commits per table."""
+def by_table(
+    commits: Iterable[Commit], warehouse: str = FIRST_WAREHOUSE
+) -> Mapping[TableReference, list[StagedFile]]:
+    """Files of commits that are for a warehouse, per table."""
     tables: dict[TableReference, list[StagedFile]] = {}
     for commit in commits:
-        for file in commit.files:
+        for file in filter(lambda file: warehouse in file.wanted_by, commit.files):
             tables.setdefault(file.table, []).append(file)
     return tables

@@ -14,6 +14,11 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, own_path, warehouse_
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 
 
+def warehouse_of(store: ObjectStore) -> str:
+    """The warehouse that a store is a view of, by default the first."""
+    return store.warehouse if isinstance(store, WarehouseStore) else FIRST_WAREHOUSE
+
+
 class WarehouseStore:
     """An ObjectStore over ``shared`` for one warehouse."""
 

@@ -11,11 +11,13 @@ from kbq_assets.core.config.locations import (
     Bucket,
     DuckDbFile,
     Folder,
+    NamedWarehouse,
     Staging,
     WarehousePlace,
     check_places,
     parse_staging,
     parse_warehouse,
+    parse_warehouses,
 )
 from kbq_assets.core.errors import ConfigurationError
 
@@ -49,6 +51,32 @@ def test_staging_is_a_folder_or_a_bucket(url: str, place: Staging) -> None:
 )
 def test_a_warehouse_is_a_file_or_a_project(url: str, place: WarehousePlace) -> None:
     assert parse_warehouse(url) == place
+
+
+def test_several_warehouses_have_names() -> None:
+    assert parse_warehouses("duckdb:a,b.duckdb") == (NamedWarehouse("", "duckdb:a,b.duckdb"),)
+    found = parse_warehouses("bq=bigquery://my-project?location=EU, local=duckdb:a,b.duckdb")
+    assert [(each.name, each.place) for each in found] == [
+        ("bq", BigQueryProject("my-project", "EU")),
+        ("local", DuckDbFile(Path("a,b.duckdb"))),
+    ]
+    assert parse_warehouses("bq=duckdb:a") == (NamedWarehouse("bq", "duckdb:a"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("duckdb:a,local=duckdb:b", "has no name"),
+        ("a=duckdb:a,a=duckdb:b", "twice"),
+        ("a=duckdb:a,b=duckdb:a", "twice"),
+        ("A=duckdb:a,b=duckdb:b", "cannot be the name"),
+        ("a=duckdb:a,b=mysql:b", "is not supported"),
+        ("a=", "is not supported"),
+    ],
+)
+def test_warehouses_that_could_be_confused_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        parse_warehouses(text)
 
 
 @pytest.mark.parametrize(
