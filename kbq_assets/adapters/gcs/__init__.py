@@ -1,7 +1,7 @@
 """The object store in a Google Cloud Storage bucket.
 
-The client library authenticates and connects. This package sends each request of the JSON API itself, because
-the library must never repeat a conditional write: after a lost reply the repetition gets 412 for our own write.
+The client library authenticates and connects. This package sends each request of the JSON API itself, because the
+meaning of a repetition's answer matters: after a lost reply, a conditional write gets 412 for our own write.
 
 The meaning of each answer, and whether a write with that answer was applied:
 
@@ -15,8 +15,10 @@ The meaning of each answer, and whether a write with that answer was applied:
     408, 5xx                                      unknown   UnknownOutcome
     connection lost, timeout, unreadable answer   unknown   UnknownOutcome
 
-Reads, deletions and copies are repeated in the unknown cases too; reads then raise Unavailable. A streamed
-object's upload session reports what it has, so asking the session settles an unknown outcome there.
+Every request is repeated in the unknown cases too; reads then raise Unavailable. If a repeated write gets 412, its
+outcome stays unknown, except for files that nobody else writes with other bytes (staged files, empty done files): their
+checksum decides. A streamed object's upload session reports what it has, so asking it settles an unknown outcome there.
+A swap that is lost pauses before it raises, so that loops of swaps are paced at what one object takes.
 Times are in whole seconds, like those in the headers of a download.
 """
 

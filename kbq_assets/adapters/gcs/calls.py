@@ -15,7 +15,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from kbq_assets.adapters.gcs.errors import NO_ANSWER, Intent, interruption, refusal
-from kbq_assets.core.errors import TransientError, UnknownOutcome
+from kbq_assets.core.errors import PreconditionFailed, TransientError, UnknownOutcome
 
 #: Connections kept open: this many threads may share a store.
 POOL: Final = 64
@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """One request. ``repeatable``: twice has the effect of once. ``accepts``: statuses besides 2xx."""
+    """One request, which may be repeated. ``once``: its precondition lets it happen once, so a repetition that fails it
+    may have met the first request's change. ``accepts``: statuses besides 2xx."""
 
     intent: Intent
     verb: str
@@ -37,7 +38,7 @@ class Call:
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)
-    repeatable: bool = True
+    once: bool = False
     stream: bool = False
     accepts: frozenset[int] = frozenset()
 
@@ -77,9 +78,13 @@ class Calls:
         for pause in (*self.pauses, None):
             try:
                 return read(self.attempt(call))
+            except PreconditionFailed:
+                if call.once and unknown:
+                    raise unknown from None
+                raise
             except TransientError as error:
                 unknown = error if isinstance(error, UnknownOutcome) else unknown
-                if pause is None or (unknown and not call.repeatable):
+                if pause is None:
                     # A refused repetition does not show the fate of the first request.
                     raise unknown or error from None
                 wait(pause)

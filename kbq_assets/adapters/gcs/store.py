@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, BinaryIO, Final, cast
@@ -15,7 +15,7 @@ import google_crc32c
 import requests
 from google.cloud.storage import Client
 
-from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls
+from kbq_assets.adapters.gcs.calls import PAUSES, Call, Calls, wait
 from kbq_assets.adapters.gcs.download import (
     ObjectReader,
     header_ms,
@@ -28,7 +28,14 @@ from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWrit
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
 from kbq_assets.adapters.object_paths import MAX_PATH, check_path
 from kbq_assets.core.config.locations import parse_bucket
-from kbq_assets.core.errors import InvalidName, KbqError, NotFound, PreconditionFailed
+from kbq_assets.core.errors import (
+    InvalidName,
+    KbqError,
+    NotFound,
+    PreconditionFailed,
+    TransientError,
+    UnknownOutcome,
+)
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import crc32c_text
 
@@ -37,6 +44,7 @@ _DELETERS: Final = 16
 _READ_BUFFER: Final = 1 << 20
 _LISTED: Final = "items(name,size,updated,generation),nextPageToken"
 _CHECKSUMS: Final = "items(name,size,crc32c),nextPageToken"
+_WRITTEN: Final = "generation,size,crc32c"
 #: Never one of KBQ's objects: their paths do not start with a dot.
 _NO_OBJECT: Final = ".time"
 
@@ -56,7 +64,8 @@ def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None)
 class GcsObjectStore:
     """Objects below ``prefix`` of a bucket. Threads may share it; each process opens its own.
 
-    ``pauses``: see `Calls`. ``chunk_bytes``: the buffer of a writer; a multiple of 256 KiB.
+    ``pauses``: see `Calls`; a lost swap takes the first, by ``pause``. ``chunk_bytes``: the buffer of a writer; a
+    multiple of 256 KiB.
     """
 
     def __init__(
@@ -67,11 +76,13 @@ class GcsObjectStore:
         *,
         pauses: Sequence[float] = PAUSES,
         chunk_bytes: int = CHUNK_BYTES,
+        pause: Callable[[float], None] = wait,
     ) -> None:
         self._calls = Calls(client, pauses)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._chunk_bytes = chunk_bytes
+        self._pause = pause
         self._writers: WeakSet[UploadWriter] = WeakSet()
 
     # Reading
@@ -122,7 +133,9 @@ class GcsObjectStore:
 
         Raises PreconditionFailed, Unavailable, UnknownOutcome.
         """
-        return int(self._put("create", path, data, 0)["generation"])
+        if data:
+            return int(self._put("create", path, data, 0)["generation"])
+        return int(self._put_new("create", path, data)["generation"])
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
         """Replace an object of exactly this generation; return the new one.
@@ -132,7 +145,12 @@ class GcsObjectStore:
         if generation <= 0:
             # Cloud Storage uses generation 0 for an object that does not exist.
             raise PreconditionFailed(f"{path} has no generation {generation}", next_step="read it again")
-        return int(self._put("swap", path, data, generation)["generation"])
+        try:
+            return int(self._put("swap", path, data, generation)["generation"])
+        except (PreconditionFailed, UnknownOutcome):
+            # Callers read the object and swap again. Cloud Storage takes about one change a second and object.
+            self._pause(next(iter(self._calls.pauses), 0.0))
+            raise
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
@@ -228,8 +246,23 @@ class GcsObjectStore:
         return Call(intent, "GET", f"{self._calls.bucket_url(self._bucket)}/o", parameters)
 
     def _put_file(self, path: str, data: bytes) -> StoredFile:
-        answer = self._put("write", path, data, 0)
+        answer = self._put_new("write", path, data)
         return StoredFile(path, int(answer["size"]), answer["crc32c"])
+
+    def _put_new(self, operation: str, path: str, data: bytes) -> Mapping[str, Any]:
+        """Write an object that nobody else writes with other bytes: if the outcome is unknown, its checksum decides."""
+        try:
+            return self._put(operation, path, data, 0)
+        except UnknownOutcome as unknown:
+            intent = self._intent("check", path, "storage.objects.get")
+            call = Call(intent, "GET", self._url(path), {"fields": _WRITTEN})
+            try:
+                found = self._calls.json(call)
+            except (NotFound, TransientError):
+                raise unknown from None
+            if found.get("crc32c") != crc32c_text(google_crc32c.value(data)):
+                raise
+            return found
 
     def _put(self, operation: str, path: str, data: bytes, generation: int) -> dict[str, Any]:
         """Write an object in one request with its checksum: Cloud Storage refuses damaged bytes."""
@@ -244,11 +277,11 @@ class GcsObjectStore:
             {
                 "uploadType": "multipart",
                 "ifGenerationMatch": generation,
-                "fields": "generation,size,crc32c",
+                "fields": _WRITTEN,
             },
             {"Content-Type": f"multipart/related; boundary={boundary}"},
             _multipart(boundary, metadata, data),
-            repeatable=False,
+            once=True,
         )
         return self._calls.json(call)
 

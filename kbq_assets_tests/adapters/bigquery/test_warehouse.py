@@ -176,7 +176,7 @@ class TestBigQueryWarehouse(SharedWarehouseContract):
     def test_a_table_with_all_options_is_loaded_and_read(
         self, warehouse: Warehouse, stage: Stage, client: bigquery.Client
     ) -> None:
-        options = TableOptions("event_date", ("id",), {"owner": "sales"}, True, 30)
+        options = TableOptions("event_date", ("id",), {"owner": "sales"}, True, 36_500)
         warehouse.create_table(TABLE, columns_of(SCHEMA), options)
         assert self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([5]))))).output_rows == 1
         assert warehouse.positions(TABLE, KafkaRange("t", 0, 0)) == {5: 1}
@@ -185,7 +185,7 @@ class TestBigQueryWarehouse(SharedWarehouseContract):
         assert found.time_partitioning is not None
         assert (found.time_partitioning.field, found.time_partitioning.expiration_ms) == (
             "event_date",
-            2_592_000_000,
+            3_153_600_000_000,
         )
         assert (found.clustering_fields, found.labels) == (["id"], {"owner": "sales"})
         assert found.require_partition_filter
