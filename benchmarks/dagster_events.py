@@ -2,7 +2,7 @@
 
 Nothing is read from Kafka: a run reports that 1,000 and 10,000 partitions changed, through the product's own steps,
 into SQLite and into a Postgres of its own, as automation does (`extract_job`) and as a backfill of all partitions does
-(`staged_files`, which Dagster plans first). Each measurement is a process of its own. Seconds are wall time, CPU
+(of a topic each, which Dagster plans first). Each measurement is a process of its own. Seconds are wall time, CPU
 seconds those of the run's process without the database's; ``load_before`` is the machine's load when it began. Results
 go to ``benchmarks/results/dagster_events.json``.
 """
@@ -78,17 +78,16 @@ def measure(how: str, count: int, home: Path) -> dict[str, float]:
     definitions = _definitions(count, home)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         if how == "backfill":
-            keys = list(instance.get_dynamic_partitions("staged_files"))
-            seconds, cpu = _timed(lambda: _backfill(definitions, instance, keys))
+            seconds, cpu = _timed(lambda: _backfill(definitions, instance))
         else:
             seconds, cpu = _timed(lambda: _run(definitions, "extract_job", instance))
-        assert len(instance.get_materialized_partitions(dg.AssetKey("staged_files"))) == count
+        assert len(_materialized(instance)) == count
     return {"seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1)}
 
 
 def _definitions(count: int, home: Path) -> dg.Definitions:
     sources = home / "topics.txt"
-    sources.write_text("shop.*\n")
+    sources.write_text("\n".join(sorted({_topic_partition(n).topic for n in range(count)})))
     settings = parse_settings({"KBQ_HOME": str(home / "kbq"), "KBQ_SOURCE_TOPICS": str(sources)})
     nothing: Any = None  # no engine is opened
     store = LocalObjectStore(home / "staging")
@@ -101,13 +100,21 @@ def _run(definitions: dg.Definitions, job: str, instance: dg.DagsterInstance) ->
     assert definitions.resolve_job_def(job).execute_in_process(instance=instance).success
 
 
-def _backfill(definitions: dg.Definitions, instance: dg.DagsterInstance, keys: list[str]) -> None:
-    """What a backfill's run does: a range of keys, whose events are planned before it starts."""
+def _materialized(instance: dg.DagsterInstance) -> set[str]:
+    """The partition keys of all topics that have an event."""
+    staged = (key for key in instance.get_asset_keys() if key.path[0] == "staged")
+    return {partition for key in staged for partition in instance.get_materialized_partitions(key)}
+
+
+def _backfill(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    """What a backfill's run does: a range of one topic's keys, whose events are planned before it starts."""
+    topic = _topic_partition(0).topic
+    keys = list(instance.get_dynamic_partitions(f"staged/{topic}"))
     tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
     assets = [a for a in definitions.assets or () if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)]
     resources = dict(definitions.resources or {})
     ran = dg.materialize(
-        assets, selection=["staged_files"], instance=instance, resources=resources, tags=tags
+        assets, selection=[dg.AssetKey(["staged", topic])], instance=instance, resources=resources, tags=tags
     )
     assert ran.success
 

@@ -17,6 +17,7 @@ from kbq_assets.defs.jobs import build_jobs, clean_schedule
 from kbq_assets.defs.loading.completeness import build_completeness_sensor
 from kbq_assets.defs.loading.step import LoadStep
 from kbq_assets.defs.observation.checks import build_check_sensor, build_checks
+from kbq_assets.defs.pages import read_pages
 from kbq_assets.defs.sensors import done_file_sensor_of, extraction_sensor_of
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.spine import Spine
@@ -32,9 +33,10 @@ def build_definitions(
     extraction = ExtractionStep(spine.extractor, spine.observer, translator)
     load = LoadStep(spine.loader, spine.observer, translator)
     jobs = build_jobs(extraction, load, spine.operator)
+    pages = read_pages(spine.deployment, translator)
     history, history_schedule = build_history(settings.dagster.run_days)
     return dg.Definitions(
-        assets=build_assets(extraction, load),
+        assets=build_assets(extraction, load, pages),
         asset_checks=list(build_checks(spine.observer, translator)),
         jobs=[
             jobs.extract_and_load,
@@ -45,10 +47,10 @@ def build_definitions(
             history,
         ],
         sensors=[
-            extraction_sensor_of(spine.extractor, translator, jobs),
-            done_file_sensor_of(spine.loader, translator, jobs),
+            extraction_sensor_of(spine.extractor, pages, jobs),
+            done_file_sensor_of(spine.loader, pages, jobs),
             build_check_sensor(spine.observer, translator),
-            build_completeness_sensor(spine.loader, spine.observer, translator),
+            build_completeness_sensor(spine.loader, spine.observer, pages),
         ],
         schedules=[clean_schedule(jobs, settings.run.clean_minutes), history_schedule],
         resources=default_resources(settings) if resources is None else resources,

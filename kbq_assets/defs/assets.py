@@ -1,86 +1,100 @@
-"""The assets: staged files, warehouse tables and error tables. Materializing one brings it up to date."""
+"""The assets: each topic's staged files, and each table. Materializing one brings it up to date."""
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
-import logging
-import warnings
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import dagster as dg
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.extraction.backfills import whole_choice
 from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.loading.complete_hours import complete_hours_spec
-from kbq_assets.defs.loading.datasets import dataset_specs
+from kbq_assets.defs.loading.datasets import dataset_spec
 from kbq_assets.defs.loading.step import LoadStep
+from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import StepEvents
-from kbq_assets.pipelines.catalog.datasets import Datasets
+from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.ports.engine import ExtractionEngine
 
-Read = TypeVar("Read")
-_LOGGER: Final = logging.getLogger("kbq.dagster")
-
 #: Each pool has one slot (dagster.yaml): one extraction and one load at a time, however they were started.
-EXTRACT_POOL = "kbq_extract"
-LOAD_POOL = "kbq_load"
+EXTRACT_POOL: Final = "kbq_extract"
+LOAD_POOL: Final = "kbq_load"
 
 
-def build_assets(extraction: ExtractionStep, load: LoadStep) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Topics and tables (external), staged files, and the assets that materialize tables.
+def build_assets(
+    extraction: ExtractionStep, load: LoadStep, pages: Pages
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """Topics (external), a materializable asset per topic's staged files and per table, and the pages that show all of
+    them together.
 
-    If the catalog cannot be read, topics and tables have no pages, and every run names what is wrong: Dagster still
-    loads the code location, with its jobs, history and sensors.
+    A run of tables takes any selection. A topic's partitions are its own, so Dagster makes runs per topic; the first
+    run of a backfill does the work of all (`backfills`).
     """
-    translator, deployment = extraction.translator, extraction.extractor.deployment
-    settings = deployment.settings
-    sources: tuple[SourceEntry, ...] = _readable(deployment.sources.read, ())
-    topics = translator.topic_specs(sources)
-    tables = _readable(deployment.sources.datasets, Datasets({})).tables
-    with warnings.catch_warnings():
-        # KBQ needs a single run for any selection; Dagster calls that API beta.
-        warnings.simplefilter("ignore", dg.BetaWarning)
-        return [
-            *topics,
-            *dataset_specs(translator, settings, tables, sources),
-            _staged_files(extraction, translator.staged_spec(settings, topics)),
-            _tables(load, translator.tables_spec(settings)),
-            _tables(load, translator.errors_spec(settings)),
-            complete_hours_spec(translator),
-        ]
+    translator, settings = extraction.translator, extraction.extractor.deployment.settings
+    tables = {key: dataset_spec(settings, pages, table) for key, table in pages.loaded.items()}
+    external = [
+        *translator.topic_specs(pages.sources),
+        translator.staged_files_spec(settings),
+        translator.tables_spec(settings),
+        complete_hours_spec(translator),
+    ]
+    names = _unique_names(pages)
+    own = _shown(translator)
+    return [
+        *map(own, external),
+        *(
+            _staged(extraction, pages, names[topic], own(translator.staged_spec(settings, topic, entry)))
+            for topic, entry in pages.topics.items()
+        ),
+        *([_tables(load, pages, [own(spec) for spec in tables.values()])] if tables else []),
+    ]
 
 
-def _readable(read: Callable[[], Read], otherwise: Read) -> Read:
-    try:
-        return read()
-    except ConfigurationError as error:
-        _LOGGER.warning("the assets of topics and tables are missing: %s", error)
-        return otherwise
+def _shown(translator: AssetTranslator) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
+    """The translator's own version of each spec. Raises ConfigurationError if it has another key."""
+
+    def shown(spec: dg.AssetSpec) -> dg.AssetSpec:
+        found = translator.get_asset_spec(spec)
+        if found.key != spec.key:
+            raise ConfigurationError(
+                f"get_asset_spec changes the key {spec.key.to_user_string()} to {found.key.to_user_string()}",
+                next_step="keep the key, and set the translator's prefix",
+            )
+        return found
+
+    return shown
 
 
-def _staged_files(step: ExtractionStep, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+def _unique_names(pages: Pages) -> Mapping[str, str]:
+    """The name of each topic's step; topics that differ only in punctuation get a number."""
+    names: dict[str, str] = {}
+    seen: Counter[str] = Counter()
+    for key, topic in sorted(pages.staged.items()):
+        name = key.to_python_identifier()
+        seen[name] += 1
+        names[topic] = name if seen[name] == 1 else f"{name}___{seen[name]}"
+    return names
+
+
+def _staged(step: ExtractionStep, pages: Pages, name: str, spec: dg.AssetSpec) -> dg.AssetsDefinition:
     def staged_files(
         context: dg.AssetExecutionContext, extraction_engine: dg.ResourceParam[ExtractionEngine]
     ) -> StepEvents:
-        yield from whole_choice(context, spec.key, lambda keys: step.run(context, extraction_engine, keys))
+        yield from whole_choice(
+            context, pages.staged, lambda keys: step.run(context, extraction_engine, keys)
+        )
 
     return dg.multi_asset(
-        name="staged_files",
-        specs=[spec],
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=EXTRACT_POOL,
+        name=name, specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=EXTRACT_POOL
     )(staged_files)
 
 
-def _tables(step: LoadStep, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+def _tables(step: LoadStep, pages: Pages, specs: list[dg.AssetSpec]) -> dg.AssetsDefinition:
     def tables(context: dg.AssetExecutionContext) -> StepEvents:
-        yield from whole_choice(context, spec.key, lambda keys: step.run(context, keys, spec.key))
+        chosen = sorted(str(pages.loaded[key]) for key in context.selected_asset_keys)
+        yield from step.run(context, chosen)
 
-    return dg.multi_asset(
-        name=spec.key.to_python_identifier(),
-        specs=[spec],
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=LOAD_POOL,
-    )(tables)
+    return dg.multi_asset(name="tables", specs=specs, can_subset=True, pool=LOAD_POOL)(tables)

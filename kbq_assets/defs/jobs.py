@@ -7,7 +7,7 @@ worker takes its work with it, instead of leaving an orphan beside the next run.
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
 import fnmatch
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import dagster as dg
@@ -19,6 +19,7 @@ from kbq_assets.defs.extraction.step import ExtractionStep
 from kbq_assets.defs.loading.step import LoadStep
 from kbq_assets.defs.runs import StepEvent
 from kbq_assets.pipelines.operate.operator import Operator
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.engine import ExtractionEngine
 
 #: Run tags; `dagster.yaml` allows one run of each.
@@ -114,7 +115,7 @@ class TableKeys(dg.Config):
 
     keys: list[str] = Field(
         [],
-        description="Partition keys to bring up to date, patterns allowed: nyc.flights, or nyc.*. None means all.",
+        description="Tables to bring up to date, patterns allowed: nyc.flights, or nyc.*. None means all.",
     )
 
 
@@ -125,35 +126,41 @@ def _extract_op(step: ExtractionStep) -> dg.OpDefinition:
         config: StagedKeys,
         extraction_engine: dg.ResourceParam[ExtractionEngine],
     ) -> OpEvents:
-        keys = chosen_keys(context, config.keys, step.translator.staged_partitions)
+        keys = chosen_keys(config.keys, lambda: _staged_keys(context, step))
         yield from step.run(context, extraction_engine, keys)
         yield dg.Output(None)
 
     return extract
 
 
+def _staged_keys(context: dg.OpExecutionContext, step: ExtractionStep) -> Iterator[str]:
+    """The partition keys of all topics that were ever extracted."""
+    for topic in sorted(state.topic_registry(step.extractor.deployment.store).topics):
+        yield from context.instance.get_dynamic_partitions(
+            step.translator.staged_partitions(topic).name or ""
+        )
+
+
 def _load_op(step: LoadStep) -> dg.OpDefinition:
-    translator = step.translator
+    def tables() -> Iterator[str]:
+        return map(str, state.table_registry(step.loader.deployment.load_store).tables)
 
     @dg.op(ins={"extracted": dg.In(dg.Nothing)}, pool=LOAD_POOL, out=dg.Out(dg.Nothing))
     def load(context: dg.OpExecutionContext, config: TableKeys) -> OpEvents:
-        keys = chosen_keys(context, config.keys, translator.table_partitions, translator.error_partitions)
-        yield from step.run(context, keys)
+        yield from step.run(context, chosen_keys(config.keys, tables))
         yield dg.Output(None)
 
     return load
 
 
-def chosen_keys(
-    context: dg.OpExecutionContext, patterns: list[str], *definitions: dg.DynamicPartitionsDefinition
-) -> list[str] | None:
+def chosen_keys(patterns: list[str], read_known: Callable[[], Iterable[str]]) -> list[str] | None:
     """The known keys that match the patterns, None for no pattern. Raises dagster.Failure for a pattern without one."""
     if not patterns:
         return None
-    known = [key for d in definitions for key in context.instance.get_dynamic_partitions(d.name or "")]
+    known = list(read_known())
     found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
     if unknown := [pattern for pattern, keys in found.items() if not keys]:
-        raise dg.Failure(f"no partition is called {', '.join(unknown)}", allow_retries=False)
+        raise dg.Failure(f"nothing is called {', '.join(unknown)}", allow_retries=False)
     return sorted({key for keys in found.values() for key in keys})
 
 

@@ -25,7 +25,7 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
     """Metadata of one table's materialization. ``now_ms`` is the time at which its rows were visible."""
     metadata: Metadata = {"rows": report.rows, "files": report.files, "bytes": report.bytes}
     if status is not None:
-        metadata["dagster/partition_row_count"] = status.loaded_rows
+        metadata["dagster/row_count"] = status.loaded_rows
         metadata["rows_in_table"] = status.loaded_rows  # Dagster plots none of its own
         metadata["pending_rows"] = status.pending_rows
         metadata["late_rows"] = status.late_rows

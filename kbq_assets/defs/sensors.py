@@ -14,7 +14,7 @@ from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation import check_events
-from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.pending import PendingLoads, find_done_files, has_work
@@ -36,14 +36,12 @@ _IN_PROGRESS = (
 )
 
 
-def extraction_sensor_of(
-    extractor: Extractor, translator: AssetTranslator, jobs: Jobs
-) -> dg.SensorDefinition:
+def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
     """Requests extractions; runs by default."""
-    deployment, key = extractor.deployment, translator.staged_files
+    deployment, key = extractor.deployment, pages.translator.staged_files
 
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        if busy := find_run(context.instance, EXTRACT_TAG, key):
+        if busy := find_run(context.instance, EXTRACT_TAG, pages.staged):
             return _skip(context, f"an extraction is under way: {busy}")
         shown, _, start = (context.cursor or "").partition(" ")
         asked_ms = deployment.clock.now_ms()
@@ -73,14 +71,14 @@ def extraction_sensor_of(
     )
 
 
-def done_file_sensor_of(loader: Loader, translator: AssetTranslator, jobs: Jobs) -> dg.SensorDefinition:
+def done_file_sensor_of(loader: Loader, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
     """Requests loads; runs by default."""
-    deployment, key = loader.deployment, translator.warehouse_tables
+    deployment = loader.deployment
     cadence = int(deployment.settings.run.load_seconds)
 
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
-        if busy := find_run(instance, LOAD_TAG, key):
+        if busy := find_run(instance, LOAD_TAG, pages.loaded):
             return _skip(context, f"a load is under way: {busy}")
         seen, _, start = (context.cursor or "").partition(" ")
         try:
@@ -149,10 +147,10 @@ def idle_reason(stops: Collection[PartitionStop], complete: bool = True) -> str:
     return f"everything is read up to the broker's end{stopped}"
 
 
-def find_run(instance: dg.DagsterInstance, tag: str, asset: dg.AssetKey) -> str:
-    """Text about a queued or running run that has the tag or materializes the asset; "" if there is none."""
+def find_run(instance: dg.DagsterInstance, tag: str, assets: Collection[dg.AssetKey]) -> str:
+    """Text about a queued or running run that has the tag or materializes one of the assets; "" if there is none."""
     for run in instance.get_runs(dg.RunsFilter(statuses=list(_IN_PROGRESS))):
-        if tag in run.tags or asset in (run.asset_selection or ()):
+        if tag in run.tags or any(key in assets for key in run.asset_selection or ()):
             return f"run {run.run_id[:8]} is {run.status.value.lower()}"
     return ""
 

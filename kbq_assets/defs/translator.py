@@ -1,14 +1,15 @@
 """Names and descriptions of KBQ's assets in Dagster: keys, groups, kinds, owners.
 
-Partition keys are stable, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
-KBQ_PARTITION_KEYS a topic and a table, `nyc.flights.v1/nyc.flights`), or a table alone (`nyc.flights`). Subclass
-`AssetTranslator` to change names, and pass it to `build_definitions`.
+A topic's staged files are an asset (`staged/nyc.flights.v1`), and so is a table (`nyc/flights`). Partition keys of
+staged files are stable, never files: a topic, its partition and a table (`nyc.flights.v1/0/nyc.flights`; by
+KBQ_PARTITION_KEYS a topic and a table, `nyc.flights.v1/nyc.flights`). Subclass `AssetTranslator` to change names, and
+pass it to `build_definitions`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,13 +17,11 @@ import dagster as dg
 
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.loading.tables import Column, columns_of
+from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference, check_topic
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE
-from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.source_list import SourceEntry, select_entries
 from kbq_assets.defs.links import staging_links, warehouse_links
-from kbq_assets.wire.files.error_rows import error_schema_json
 
 #: Dagster reads `...` in a partition key as a range. A topic may contain it; '%' is in no topic name.
 _RANGE_MARK: Final = "..."
@@ -33,13 +32,17 @@ _ESCAPED: Final = "..%2E"
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 #: Partition number of a key that stands for the whole topic.
 _WHOLE_TOPIC: Final = -1
-#: First part of topics' asset keys.
+#: First parts of the asset keys of topics and of their staged files.
 _TOPICS: Final = "kafka"
+_STAGED: Final = "staged"
+#: First words of the pages that show all topics and all tables together.
+_ALL_TOPICS: Final = "All topics together: the checks over all of them, and the summary of each extraction. "
+_ALL_TABLES: Final = "All tables together: the checks over all of them, and the summary of each load. "
 
 
 @dataclass(frozen=True, order=True)
 class StagedKey:
-    """A partition of `staged_files`. Kafka partition -1 stands for the whole topic."""
+    """A partition of a topic's staged files. Kafka partition -1 stands for the whole topic."""
 
     topic_partition: TopicPartition
     table: TableReference
@@ -75,67 +78,61 @@ class StagedKey:
 
 @dataclass(frozen=True)
 class AssetTranslator:
-    """Names and descriptions of the assets."""
+    """Names and descriptions of the assets. ``prefix`` goes before every asset key."""
 
     owners: tuple[str, ...] = ("team:data-platform",)
+    prefix: tuple[str, ...] = ()
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """The key of one of KBQ's assets."""
+        return dg.AssetKey([*self.prefix, *parts])
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """The spec as Dagster shows it. Override it to change owners, tags, groups or automation conditions; its key is
+        that of the events, so change keys by ``prefix``."""
+        return spec
 
     @property
     def staged_files(self) -> dg.AssetKey:
-        """The asset of staged Avro files."""
-        return dg.AssetKey("staged_files")
+        """The page of all topics' staged files together."""
+        return self.key("staged_files")
 
     @property
     def warehouse_tables(self) -> dg.AssetKey:
-        """The asset of warehouse tables."""
-        return dg.AssetKey("warehouse_tables")
+        """The page of all tables together."""
+        return self.key("warehouse_tables")
 
     @property
-    def error_tables(self) -> dg.AssetKey:
-        """The asset of tables of bad records."""
-        return dg.AssetKey("error_tables")
+    def complete_hours(self) -> dg.AssetKey:
+        """The asset of complete hours."""
+        return self.key("complete_hours")
 
-    def asset_of(self, table: TableReference) -> dg.AssetKey:
-        """The asset that a table is a partition of."""
-        return self.error_tables if table.table == ERROR_TABLE else self.warehouse_tables
+    def staged_key(self, topic: str) -> dg.AssetKey:
+        """The asset of a topic's staged files."""
+        return self.key(_STAGED, topic)
 
     def dataset_key(self, table: TableReference) -> dg.AssetKey:
-        """Key of a table's own page: `sales/orders`. A dataset named kafka gets a prefix, as topics have that name."""
-        above = ["warehouse"] if table.dataset == _TOPICS else []
-        return dg.AssetKey([*above, table.dataset, table.table])
+        """The asset of a table: `sales/orders`. A dataset named as topics or staged files are gets a prefix."""
+        above = ["warehouse"] if table.dataset in (_TOPICS, _STAGED) else []
+        return self.key(*above, table.dataset, table.table)
 
-    @property
-    def staged_partitions(self) -> dg.DynamicPartitionsDefinition:
-        """A key per topic, partition and table, or per topic and table."""
-        return dg.DynamicPartitionsDefinition(name="staged_files")
+    def staged_partitions(self, topic: str) -> dg.DynamicPartitionsDefinition:
+        """A key per Kafka partition of the topic and table, or per table."""
+        return dg.DynamicPartitionsDefinition(name="/".join((*self.prefix, _STAGED, topic)))
 
     @property
     def table_partitions(self) -> dg.DynamicPartitionsDefinition:
-        """A key per table."""
-        return dg.DynamicPartitionsDefinition(name="warehouse_tables")
-
-    @property
-    def error_partitions(self) -> dg.DynamicPartitionsDefinition:
-        """A key per table of bad records."""
-        return dg.DynamicPartitionsDefinition(name="error_tables")
-
-    def partitions_of(self, asset: dg.AssetKey) -> dg.DynamicPartitionsDefinition:
-        """The keys of an asset."""
-        definitions = {
-            self.staged_files: self.staged_partitions,
-            self.warehouse_tables: self.table_partitions,
-            self.error_tables: self.error_partitions,
-        }
-        return definitions[asset]
+        """A key per table, of complete hours."""
+        return dg.DynamicPartitionsDefinition(name="/".join((*self.prefix, "warehouse_tables")))
 
     def topic_key(self, pattern: str) -> dg.AssetKey:
         """The external asset of a line of the source list: `kafka/audit-any` of `audit-*`."""
-        return dg.AssetKey([_TOPICS, re.sub(r"[^A-Za-z0-9._-]", "_", pattern.replace("*", "any"))])
+        return self.key(_TOPICS, re.sub(r"[^A-Za-z0-9._-]", "_", pattern.replace("*", "any")))
 
     def topic_assets(self, entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, dg.AssetKey]:
         """The external asset of each topic: that of the first line that matches it."""
-        entries = tuple(entries)
-        found = {topic: next((e for e in entries if e.matches(topic)), None) for topic in topics}
-        return {topic: self.topic_key(entry.pattern) for topic, entry in found.items() if entry is not None}
+        found = select_entries(entries, topics)
+        return {topic: self.topic_key(entry.pattern) for topic, entry in found.items()}
 
     def topic_specs(self, entries: Iterable[SourceEntry]) -> list[dg.AssetSpec]:
         """An external asset per line of the source list."""
@@ -145,17 +142,13 @@ class AssetTranslator:
     def _topic_spec(self, entry: SourceEntry) -> dg.AssetSpec:
         settings = entry.settings
         target = f"`{settings.destination.target(entry.pattern)}`"
-        owner, cost_center = (
-            dagster_owner(settings.destination.owner),
-            tag_value(settings.destination.cost_center),
-        )
         return dg.AssetSpec(
             self.topic_key(entry.pattern),
             description=f"Kafka topic `{entry.pattern}` ({settings.records.format}), extracted to {target}.",
             group_name="kafka",
             kinds={"kafka", settings.records.format},
-            owners=[owner] if owner else list(self.owners),
-            tags={"kbq/cost_center": cost_center} if cost_center else {},
+            owners=self._owners(entry),
+            tags=_cost_tags(entry),
             metadata={
                 "topic": entry.pattern,
                 "format": settings.records.format,
@@ -166,59 +159,61 @@ class AssetTranslator:
             },
         )
 
-    def staged_spec(self, settings: Settings, topics: Sequence[dg.AssetSpec]) -> dg.AssetSpec:
-        """The asset of staged Avro files, downstream of the topics."""
+    def _owners(self, entry: SourceEntry) -> list[str]:
+        owner = dagster_owner(entry.settings.destination.owner)
+        return [owner] if owner else list(self.owners)
+
+    def staged_spec(self, settings: Settings, topic: str, entry: SourceEntry) -> dg.AssetSpec:
+        """The asset of a topic's staged files, downstream of the topic. ``entry`` is the line that selects it."""
+        return dg.AssetSpec(
+            self.staged_key(topic),
+            deps=[self.topic_key(entry.pattern)],
+            description=(
+                f"Records of the Kafka topic `{topic}`, with `_kafka_*` columns, as committed Avro files per table.\n\n"
+                "`extraction_sensor` materializes it automatically. To materialize partitions by hand is to bring the "
+                "topic up to date: each record is read once, and nothing happens if there is nothing new. Partitions "
+                "appear with the first extraction. The checks name what is stopped, why, and how to resume it."
+            ),
+            group_name="staging",
+            kinds={"kafka", "spark", "avro"},
+            owners=self._owners(entry),
+            tags=_cost_tags(entry),
+            metadata={
+                "topic": topic,
+                "materialized_by": "extraction_sensor",
+                "staging": settings.staging_url,
+                **staging_links(settings),
+            },
+            partitions_def=self.staged_partitions(topic),
+            skippable=True,
+        )
+
+    def staged_files_spec(self, settings: Settings) -> dg.AssetSpec:
+        """The page of all topics' staged files."""
         return dg.AssetSpec(
             self.staged_files,
-            deps=[spec.key for spec in topics],
-            description=(
-                "Records of a topic-partition, with `_kafka_*` columns, as committed Avro files per table. "
-                "Materializing partitions brings their topics up to date; whatever the selection, each "
-                "record is read once, and nothing happens to topics that are up to date. `extraction_sensor` does so "
-                "automatically; partitions appear with the first extraction (job `extract_and_load`)."
-            ),
+            description=_ALL_TOPICS + "A topic's own page is `staged/<topic>`.",
             group_name="staging",
             kinds={"kafka", "spark", "avro"},
             owners=list(self.owners),
             metadata={"staging": settings.staging_url, **staging_links(settings)},
-            partitions_def=self.staged_partitions,
-            skippable=True,
         )
 
     def tables_spec(self, settings: Settings) -> dg.AssetSpec:
-        """The asset of warehouse tables, downstream of the staged files."""
-        return self._warehouse_spec(
-            settings,
-            self.warehouse_tables,
-            "Tables of the warehouse, one partition each. Materializing partitions loads the committed files "
-            "that are not loaded yet, every row exactly once. `done_file_sensor` does so automatically; partitions "
-            "appear with the first load (job `extract_and_load`).",
-        )
-
-    def errors_spec(self, settings: Settings) -> dg.AssetSpec:
-        """The asset of tables of bad records, downstream of the staged files."""
-        spec = self._warehouse_spec(
-            settings,
-            self.error_tables,
-            f"Records that could not be staged, with the reason and their bytes: `{ERROR_TABLE}` of each dataset, one "
-            "partition each. Loaded with the other tables; `kbq errors list` shows them.",
-        )
-        columns = column_schema(columns_of(error_schema_json()))
-        return spec.merge_attributes(metadata={"dagster/column_schema": columns})
-
-    def _warehouse_spec(self, settings: Settings, key: dg.AssetKey, description: str) -> dg.AssetSpec:
+        """The page of all tables."""
         return dg.AssetSpec(
-            key,
-            # Without a mapping Dagster matches keys by name, finds none, and refuses backfills.
-            deps=[dg.AssetDep(self.staged_files, partition_mapping=dg.AllPartitionMapping())],
-            description=description,
+            self.warehouse_tables,
+            description=_ALL_TABLES + "A table's own page is `<dataset>/<table>`.",
             group_name="warehouse",
             kinds={settings.warehouse_url.partition(":")[0]},
             owners=list(self.owners),
             metadata={"warehouse": settings.warehouse_url, **warehouse_links(settings)},
-            partitions_def=self.partitions_of(key),
-            skippable=True,
         )
+
+
+def _cost_tags(entry: SourceEntry) -> dict[str, str]:
+    cost_center = tag_value(entry.settings.destination.cost_center)
+    return {"kbq/cost_center": cost_center} if cost_center else {}
 
 
 def dagster_owner(owner: str) -> str:

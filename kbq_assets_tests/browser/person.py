@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 900.0
 GLANCE_MS = 20_000
 #: A picture is taken when this long nothing moved, or after so many looks: some pages count seconds.
 STILL_MS, STILL_LOOKS = 1_500, 4
-STAGED, TABLES = "staged_files", "warehouse_tables"
+ALL_STAGED, ALL_TABLES = "staged_files", "warehouse_tables"
 
 expect.set_options(timeout=LOOK_MS)
 
@@ -115,9 +115,16 @@ class Person:
         self.page.keyboard.press("Escape")
         expect(dialog.get_by_text(f"{len(keys)} partition")).to_be_visible()
 
+    def materialise(self, asset: str) -> None:
+        """Materialise an asset without partitions, and look at its run."""
+        self.open_asset(asset)
+        self._launch(self.page.get_by_role("button", name="Materialize").first)
+
     def launch(self) -> None:
         """Launch what was chosen, and look at it."""
-        button = self.page.get_by_role("dialog").get_by_role("button", name=re.compile("^Launch"))
+        self._launch(self.page.get_by_role("dialog").get_by_role("button", name=re.compile("^Launch")))
+
+    def _launch(self, button: Locator) -> None:
         with self.page.expect_response(_is_launch) as answer:
             button.click()
         try:

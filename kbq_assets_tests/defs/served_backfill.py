@@ -1,4 +1,4 @@
-"""What the test of backfills serves: twenty topics with records to read, state in a folder, an engine that counts."""
+"""What the test of backfills serves: topics with records to read, state in a folder, an engine that counts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.defs.world import PlatformWorld
 from kbq_assets_tests.fakes.engine import InProcessEngine
 
-TOPICS: Final = [f"other.t{number:02}" for number in range(20)]
-KEYS: Final = [f"{topic}/0/nyc.Flight" for topic in TOPICS]
+TOPICS: Final = ["other.a", "other.b"]
+PARTITIONS: Final = 10
+KEYS: Final = [f"{topic}/{partition}/nyc.Flight" for topic in TOPICS for partition in range(PARTITIONS)]
 RECORDS: Final = 3
 
 
@@ -31,11 +32,14 @@ def definitions(home: Path) -> dg.Definitions:
     folder = home / "world"
     folder.mkdir(exist_ok=True)
     world = PlatformWorld(folder)
+    with world.sources() as sources:
+        sources.writelines(f"{topic} dataset=nyc route=record_name\n" for topic in TOPICS)
     store = LocalObjectStore(home / "staging")
     world.store = store  # type: ignore[assignment]  # shared by the processes of all runs
     for topic in TOPICS:
-        world.kafka.create_topic(topic)
-        world.produce(RECORDS, topic=topic)
+        world.kafka.create_topic(topic, PARTITIONS)
+        for partition in range(PARTITIONS):
+            world.produce(RECORDS, partition, topic)
 
     def started() -> ExtractionEngine:
         with (home / "engine-starts").open("a") as log:

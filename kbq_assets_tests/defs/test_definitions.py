@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from dagster._daemon.monitoring.run_monitoring import check_run_timeout
 
 import kbq_assets.defs
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.defs import pages
+from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets_tests.defs.world import TOPIC, PlatformWorld
+from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 
 MAX_RUNTIME = "dagster/max_runtime"
@@ -125,7 +129,8 @@ def test_a_missing_catalog_fails_runs_with_its_name_and_leaves_the_code_location
     (tmp_path / "topics.txt").unlink()
     world = world.reopened()
     definitions = world.definitions
-    assert definitions.resolve_asset_graph().get(dg.AssetKey("staged_files")).parent_keys == set()
+    overview = {dg.AssetKey(name) for name in ("staged_files", "warehouse_tables", "complete_hours")}
+    assert definitions.resolve_asset_graph().get_all_asset_keys() == overview
     dg.Definitions.validate_loadable(definitions)
     with pytest.raises(ConfigurationError, match=r"topics\.txt cannot be read.*\n?.*KBQ_SOURCE_TOPICS"):
         definitions.resolve_job_def("extract_job").execute_in_process(instance=instance)
@@ -146,24 +151,62 @@ def test_jobs_carry_the_tags_that_are_limited(world: PlatformWorld) -> None:
     }
 
 
-def test_the_lineage_goes_from_topics_over_files_to_tables(world: PlatformWorld) -> None:
+def test_the_lineage_goes_from_each_topic_over_its_files_to_its_tables(world: PlatformWorld) -> None:
     graph = world.definitions.resolve_asset_graph()
-    staged, tables = dg.AssetKey("staged_files"), dg.AssetKey("warehouse_tables")
-    topics = {dg.AssetKey(["kafka", TOPIC]), dg.AssetKey(["kafka", "other.any"])}
-    assert graph.get(staged).parent_keys == topics
-    assert graph.get(tables).parent_keys == {staged}
-    pages = {dg.AssetKey(["nyc", "flights"]), dg.AssetKey(["nyc", "kbq_errors"])}
-    assert graph.external_asset_keys == topics | pages | {dg.AssetKey("complete_hours")}
+    topic, staged = dg.AssetKey(["kafka", TOPIC]), dg.AssetKey(["staged", TOPIC])
+    assert graph.get(staged).parent_keys == {topic}
+    tables = {dg.AssetKey(["nyc", name]) for name in ("flights", "kbq_errors")}
+    assert {table: graph.get(table).parent_keys for table in tables} == {key: {staged} for key in tables}
+    assert graph.materializable_asset_keys == {staged, *tables}
 
 
-def test_a_table_depends_on_every_staged_partition(world: PlatformWorld) -> None:
-    """Otherwise a backfill of tables would be refused for staged partitions of the tables' names."""
-    graph = world.definitions.resolve_asset_graph()
-    mapping = graph.get_partition_mapping(dg.AssetKey("warehouse_tables"), dg.AssetKey("staged_files"))
-    assert isinstance(mapping, dg.AllPartitionMapping)
+def test_topics_and_tables_that_were_found_have_pages_after_a_reload(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(1, topic="other.a")
+    world.run("extract_and_load", instance)
+    graph = world.reopened().definitions.resolve_asset_graph()
+    table, staged = dg.AssetKey(["nyc", "Flight"]), dg.AssetKey(["staged", "other.a"])
+    assert graph.get(staged).parent_keys == {dg.AssetKey(["kafka", "other.any"])}
+    assert graph.get(table).parent_keys == {staged}
 
 
-def test_any_selection_is_asked_for_as_one_run(world: PlatformWorld) -> None:
-    graph = world.definitions.resolve_asset_graph()
-    for name in ("staged_files", "warehouse_tables"):
-        assert graph.get(dg.AssetKey(name)).backfill_policy == dg.BackfillPolicy.single_run()
+def test_a_store_that_does_not_answer_costs_found_pages_and_no_named_one(
+    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(1, topic="other.a")
+    world.run("extract_and_load", instance)
+    monkeypatch.setattr(pages, "_STORE_SECONDS", 0.0)
+    answer = threading.Event()
+    world.store.faults = lambda call: Outcome.OK if answer.wait() else Outcome.UNAVAILABLE
+    world.store = world.store.view("kbq")  # type: ignore[assignment]
+    keys = world.reopened().definitions.resolve_asset_graph().materializable_asset_keys
+    answer.set()
+    assert keys == {
+        dg.AssetKey(path) for path in (["staged", TOPIC], ["nyc", "flights"], ["nyc", "kbq_errors"])
+    }
+
+
+def test_topics_that_differ_in_punctuation_have_steps_of_their_own(tmp_path: Path) -> None:
+    world = PlatformWorld(tmp_path)
+    (tmp_path / "topics.txt").write_text("a-b\na_b\na.b-\n")
+    dg.Definitions.validate_loadable(world.reopened().definitions)
+
+
+def test_any_partitions_of_a_topic_are_asked_for_as_one_run(world: PlatformWorld) -> None:
+    staged = world.definitions.resolve_asset_graph().get(dg.AssetKey(["staged", TOPIC]))
+    assert staged.backfill_policy == dg.BackfillPolicy.single_run()
+
+
+class Renaming(AssetTranslator):
+    """A translator that gives assets other keys than their events."""
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(key=dg.AssetKey(["mine", *spec.key.path]))
+
+
+def test_a_translator_of_ones_own_changes_specs_but_not_keys(world: PlatformWorld) -> None:
+    with pytest.raises(ConfigurationError, match=r"mine/.*\n?.*prefix"):
+        world.parts.definitions(Renaming())

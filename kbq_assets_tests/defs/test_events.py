@@ -11,7 +11,7 @@ from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 from kbq_assets_tests.defs.test_definitions import python
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
 
-STAGED = dg.AssetKey("staged_files")
+STAGED = dg.AssetKey(["staged", TOPIC])
 
 
 @pytest.mark.parametrize("size", ["0", "1", "3", "500"])

@@ -161,14 +161,14 @@ def test_extraction_has_a_gcs_resource_of_its_own_if_its_credentials_differ() ->
 def test_definitions_on_google_cloud_load_and_keep_secrets_out(tmp_path: Path) -> None:
     definitions = PlatformWorld(tmp_path, 2, 500, **GOOGLE).definitions
     dg.Definitions.validate_loadable(definitions)
-    tables = definitions.resolve_asset_graph().get(dg.AssetKey("warehouse_tables"))
-    assert tables.kinds == {"bigquery"}
+    table = definitions.resolve_asset_graph().get(dg.AssetKey(["nyc", "flights"]))
+    assert table.kinds == {"bigquery", "table"}
 
 
 def links_of(environ: Mapping[str, str]) -> list[str]:
     """Where the assets, and the materialisation of a table, lead to."""
     settings = parse_settings(environ)
-    specs = (AssetTranslator().staged_spec(settings, []), AssetTranslator().tables_spec(settings))
+    specs = (AssetTranslator().staged_files_spec(settings), AssetTranslator().tables_spec(settings))
     found = [spec.metadata.get("console") for spec in specs]
     found.append(table_links(settings, TableReference("shop", "orders")).get("console"))
     return [link.value for link in found if isinstance(link, dg.UrlMetadataValue) and link.value]

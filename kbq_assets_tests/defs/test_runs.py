@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,11 +29,13 @@ FLIGHTS = TableReference.parse(TABLE)
 
 
 def materialised(result: dg.ExecuteInProcessResult) -> dict[str | None, dict[str, Any]]:
-    """Metadata of each materialised partition; tables' own pages (test_datasets.py) have none."""
+    """Metadata of each materialised partition and table."""
     events = [
         e.step_materialization_data.materialization for e in result.all_events if e.is_step_materialization
     ]
-    return {e.partition: {k: v.value for k, v in e.metadata.items()} for e in events if e.partition}
+    return {
+        e.partition or ".".join(e.asset_key.path): {k: v.value for k, v in e.metadata.items()} for e in events
+    }
 
 
 def check_of(result: dg.ExecuteInProcessResult, name: str) -> dg.AssetCheckEvaluation:
@@ -114,20 +117,36 @@ def test_an_extraction_shows_what_each_topic_cost(world: PlatformWorld, instance
 def materialise(
     world: PlatformWorld,
     instance: dg.DagsterInstance,
-    asset: str,
     first: str,
     last: str,
-    *,
-    raise_on_error: bool = True,
+    **tags: str,
 ) -> dg.ExecuteInProcessResult:
-    """Materialise a range of partitions as the UI and backfills do: in one run."""
+    """Materialise a range of a topic's partitions as the UI and backfills do: in one run."""
+    ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    return materialise_assets(
+        world, instance, dg.AssetKey(["staged", first.split("/", maxsplit=1)[0]]), **ends, **tags
+    )
+
+
+def materialise_tables(
+    world: PlatformWorld, instance: dg.DagsterInstance, *tables: str
+) -> dg.ExecuteInProcessResult:
+    """Materialise tables in one run."""
+    return materialise_assets(world, instance, *(dg.AssetKey(table.split(".")) for table in tables))
+
+
+def materialise_assets(
+    world: PlatformWorld, instance: dg.DagsterInstance, *assets: dg.AssetKey, **tags: str
+) -> dg.ExecuteInProcessResult:
+    """Materialise what the code location has, after a reload."""
+    definitions = world.reopened().definitions
     return dg.materialize(
-        [a for a in world.definitions.assets or () if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)],
-        selection=[asset],
+        [a for a in definitions.assets or () if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)],
+        selection=list(assets),
         instance=instance,
-        resources=dict(world.definitions.resources or {}),
-        tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
-        raise_on_error=raise_on_error,
+        resources=dict(definitions.resources or {}),
+        tags=tags,
+        raise_on_error=False,
     )
 
 
@@ -138,7 +157,7 @@ def test_chosen_partitions_are_one_run_and_all_reported(
     world.produce(3, partition=1)
     world.run("extract_job", instance)
     world.produce(2)
-    result = materialise(world, instance, "staged_files", f"{TOPIC}/0/{TABLE}", f"{TOPIC}/1/{TABLE}")
+    result = materialise(world, instance, f"{TOPIC}/0/{TABLE}", f"{TOPIC}/1/{TABLE}")
     rows = {key: entries["rows"] for key, entries in materialised(result).items()}
     assert rows == {f"{TOPIC}/0/{TABLE}": 2, f"{TOPIC}/1/{TABLE}": 0}
 
@@ -151,7 +170,7 @@ def test_a_selection_narrows_to_its_topics(world: PlatformWorld, instance: dg.Da
     world.produce(1)
     world.produce(1, topic="other.a")
     key = "other.a/0/nyc.Flight"
-    result = materialise(world, instance, "staged_files", key, key)
+    result = materialise(world, instance, key, key)
     assert set(materialised(result)) == {key}
     assert [unit.range.topic_partition.topic for unit in world.parts.extractor.plan().units] == [TOPIC]
 
@@ -164,44 +183,55 @@ def test_chosen_tables_are_loaded_and_no_other(world: PlatformWorld, instance: d
     world.produce(2)
     world.produce(2, topic="other.a")
     world.run("extract_job", instance)
-    result = materialise(world, instance, "warehouse_tables", TABLE, TABLE)
+    result = materialise_tables(world, instance, TABLE)
     assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 2}
     assert [str(batch.table) for batch in world.parts.loader.plan()] == ["nyc.Flight"]
 
 
 NO_KEYS = ["nyc.flights", "nyc.flights.v1/x/nyc.flights", f"nyc.flights.v1/{'9' * 5000}/nyc.flights"]
+OF_TOPIC = f"staged/{TOPIC}"
 
 
-@pytest.mark.parametrize("asset", ["staged_files", "warehouse_tables"])
-def test_keys_that_people_made_up_stop_no_run(
-    world: PlatformWorld, instance: dg.DagsterInstance, asset: str
-) -> None:
-    instance.add_dynamic_partitions(asset, ["neither"])
+def test_keys_that_people_made_up_stop_no_run(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions(OF_TOPIC, ["neither"])
     for _ in range(2):
         world.produce(2)
         assert world.run("extract_and_load", instance).success
     assert len(world.warehouse.rows(FLIGHTS)) == 4
-    assert "neither" in instance.get_dynamic_partitions(asset)
+    assert "neither" in instance.get_dynamic_partitions(OF_TOPIC)
 
 
 def test_chosen_keys_that_are_none_are_left_out(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
     world.produce(2)
     key = f"{TOPIC}/0/{TABLE}"
-    instance.add_dynamic_partitions("staged_files", [key, *NO_KEYS])
-    result = materialise(world, instance, "staged_files", key, NO_KEYS[-1])
+    instance.add_dynamic_partitions(OF_TOPIC, [key, *NO_KEYS])
+    result = materialise(world, instance, key, NO_KEYS[-1])
     assert {key: entries["rows"] for key, entries in materialised(result).items()} == {key: 2}
-    instance.add_dynamic_partitions("warehouse_tables", [TABLE, "neither"])
-    result = materialise(world, instance, "warehouse_tables", TABLE, "neither")
-    assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 2}
 
 
-@pytest.mark.parametrize("asset", ["staged_files", "warehouse_tables"])
 def test_a_choice_of_no_partition_fails_and_says_how_one_is_written(
-    world: PlatformWorld, instance: dg.DagsterInstance, asset: str
+    world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
-    instance.add_dynamic_partitions(asset, ["neither"])
-    with pytest.raises(dg.Failure, match=r"'neither' is not a .*\n.*dataset\.table"):
-        materialise(world, instance, asset, "neither", "neither")
+    instance.add_dynamic_partitions(OF_TOPIC, ["neither"])
+    tags = {f"dagster/asset_partition_range_{end}": "neither" for end in ("start", "end")}
+    result = materialise_assets(world, instance, dg.AssetKey(["staged", TOPIC]), **tags)
+    [failure] = [e.step_failure_data for e in result.all_events if e.is_step_failure]
+    assert re.search(r"'neither' is not a .*\n.*dataset\.table", failure.error_display_string)
+
+
+def test_any_tables_are_one_run(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(1)
+    world.produce(2, topic="other.a")
+    world.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison")
+    world.run("extract_and_load", instance)
+    world.produce(3)
+    world.produce(4, topic="other.a")
+    world.run("extract_job", instance)
+    result = materialise_tables(world, instance, TABLE, "nyc.Flight", "nyc.kbq_errors")
+    rows = {key: entries["rows"] for key, entries in materialised(result).items()}
+    assert rows == {TABLE: 3, "nyc.Flight": 4, "nyc.kbq_errors": 0}
+    assert len([e for e in result.all_events if e.is_step_start]) == 1
 
 
 def _refused(world: PlatformWorld) -> None:
@@ -231,20 +261,9 @@ def test_a_chosen_table_that_was_not_brought_up_to_date_is_not_materialised(
     world.produce(2)
     world.run("extract_job", instance)
     trouble(world)
-    result = materialise(world, instance, "warehouse_tables", TABLE, TABLE, raise_on_error=False)
+    result = materialise_tables(world, instance, TABLE)
     assert (result.success, materialised(result)) == (succeeds, {})
     assert len(world.warehouse.rows(FLIGHTS)) == 2
-
-
-def test_a_chosen_table_of_the_other_asset_is_not_materialised(
-    world: PlatformWorld, instance: dg.DagsterInstance
-) -> None:
-    world.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison")
-    world.run("extract_and_load", instance)
-    instance.add_dynamic_partitions("warehouse_tables", ["nyc.kbq_errors"])
-    result = materialise(world, instance, "warehouse_tables", "nyc.kbq_errors", "nyc.kbq_errors")
-    keys = [e.asset_key for e in result.get_asset_materialization_events()]
-    assert TABLES not in keys
 
 
 def test_a_stopped_partition_fails_its_check_with_the_commands_that_go_on(

@@ -111,7 +111,7 @@ def test_a_materialisation_started_by_hand_counts_as_under_way(
     world.produce(1)
     run = dg.DagsterRun(
         job_name="__ASSET_JOB",
-        asset_selection=frozenset({dg.AssetKey("staged_files")}),
+        asset_selection=frozenset({dg.AssetKey(["staged", TOPIC])}),
         status=dg.DagsterRunStatus.QUEUED,
         remote_job_origin=origin("__ASSET_JOB"),
     )

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
@@ -109,12 +108,13 @@ def test_a_topic_is_shown_at_the_line_that_decides_about_it() -> None:
     }
 
 
-def test_error_tables_are_apart_and_their_columns_known() -> None:
-    translator = AssetTranslator()
-    assert translator.asset_of(TableReference("d", "kbq_errors")) == translator.error_tables
-    assert translator.asset_of(TableReference("d", "t")) == translator.warehouse_tables
-    schema = translator.errors_spec(parse_settings({})).metadata["dagster/column_schema"]
-    assert {"reason", "_kafka_offset"} <= {column.name for column in schema.columns}
+@pytest.mark.parametrize("dataset", ["kafka", "staged", "sales"])
+def test_topics_staged_files_and_tables_never_share_a_key(dataset: str) -> None:
+    translator = AssetTranslator(prefix=("kbq",))
+    table = translator.dataset_key(TableReference(dataset, "orders"))
+    others = {translator.staged_key("orders"), translator.topic_key("orders")}
+    assert table not in others
+    assert {key.path[0] for key in (table, *others)} == {"kbq"}
 
 
 def test_fields_of_records_are_columns_by_their_path() -> None:

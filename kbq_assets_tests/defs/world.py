@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import dagster as dg
 
@@ -37,6 +37,7 @@ class PlatformWorld:
 
     def __init__(self, folder: Path, partitions: int = 2, chunk_records: int = 500, **environ: str) -> None:
         (folder / "topics.txt").write_text(SOURCES)
+        (folder / "staging").mkdir(exist_ok=True)  # only then do definitions look for stored names
         self._home = {"KBQ_HOME": str(folder), "KBQ_SOURCE_TOPICS": str(folder / "topics.txt")}
         self.kafka = FakeKafka(chunk_records=chunk_records)
         self.kafka.create_topic(TOPIC, partitions)
@@ -45,6 +46,7 @@ class PlatformWorld:
         self.registry = FakeRegistry({1: SCHEMA})
         self.clock = FakeClock()
         self.engine = InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
+        self._environ: Mapping[str, str] = environ
         self._open(environ)
 
     def _open(self, environ: Mapping[str, str]) -> None:
@@ -65,10 +67,15 @@ class PlatformWorld:
         self.definitions = self.parts.definitions(resources={ENGINE: engine})
 
     def reopened(self, **environ: str) -> PlatformWorld:
-        """The same world under other settings."""
+        """The same world, loaded anew, with these settings changed."""
         other = copy.copy(self)
-        other._open(environ)
+        other._environ = {**self._environ, **environ}
+        other._open(other._environ)
         return other
+
+    def sources(self) -> TextIO:
+        """The source list, to append lines to."""
+        return Path(self._home["KBQ_SOURCE_TOPICS"]).open("a")
 
     def produce(self, count: int, partition: int = 0, topic: str = TOPIC) -> None:
         """Append good records."""

@@ -66,23 +66,26 @@ def parse_source_list(
 
 
 def select_topics(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, TopicSettings]:
-    """The settings of each topic that a line names or matches; the first line decides.
+    """The settings of each topic that a line names or matches; the first line decides."""
+    chosen = select_entries(entries, topics)
+    return {topic: entry.settings_of(topic) for topic, entry in chosen.items()}
 
-    Lines that name a topic are found by name, so only patterns are tried.
-    """
+
+def select_entries(entries: Iterable[SourceEntry], topics: Iterable[str]) -> dict[str, SourceEntry]:
+    """The first line that names or matches each topic. Lines that name a topic are found by name: only patterns are
+    tried."""
     named: dict[str, tuple[int, SourceEntry]] = {}
     patterns: list[tuple[int, SourceEntry]] = []
     for number, entry in enumerate(entries):
         named.setdefault(entry.pattern, (number, entry))
         if entry.is_pattern:
             patterns.append((number, entry))
-    chosen: dict[str, TopicSettings] = {}
+    chosen: dict[str, SourceEntry] = {}
     for topic in sorted(topics):
         matching = next((line for line in patterns if line[1].matches(topic)), None)
         lines = [line for line in (named.get(topic), matching) if line is not None]
         if lines:
-            _, first = min(lines, key=itemgetter(0))
-            chosen[topic] = first.settings_of(topic)
+            _, chosen[topic] = min(lines, key=itemgetter(0))
     return chosen
 
 

@@ -1,18 +1,19 @@
 """One run does the work of a whole backfill.
 
-Dagster's daemon makes a run of each contiguous range of keys, in the order of their registration: a scattered choice
-becomes many runs. The first one brings all partitions of the backfill up to date and removes the runs queued behind it.
-A run that the daemon submits later finds the work done, removes the runs behind it in turn, and ends at once.
+Dagster's daemon makes a run of each topic and contiguous range of keys, in the order of their registration: a scattered
+choice becomes many runs. The first one brings all partitions of all the backfill's topics up to date and removes the
+runs queued behind it. A run that the daemon submits later finds the work done, removes the runs behind it in turn, and
+ends at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 import dagster as dg
 
-#: Tag of the run that did a backfill's work; its value is the asset.
+#: Tag of the run that did a backfill's extraction.
 WHOLE_TAG = "kbq/whole_backfill"
 _BACKFILL_TAG = "dagster/backfill"
 
@@ -20,49 +21,51 @@ Event = TypeVar("Event")
 
 
 def whole_choice(
-    context: dg.AssetExecutionContext, asset: dg.AssetKey, work: Callable[[list[str]], Iterator[Event]]
+    context: dg.AssetExecutionContext,
+    assets: Collection[dg.AssetKey],
+    work: Callable[[list[str]], Iterator[Event]],
 ) -> Iterator[Event]:
-    """Do ``work`` for this run's partitions, or for all partitions of its backfill if no run of it has done them."""
+    """Do ``work`` for this run's partitions, or for all of ``assets`` in its backfill if no run of it has done them."""
     backfill = context.run.tags.get(_BACKFILL_TAG, "")
     if not backfill:
         yield from work(list(context.partition_keys))
         return
     # A person who re-executes a run wants it done.
-    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill, asset)):
+    if context.run.parent_run_id is None and (done_by := _done_by(context.instance, backfill)):
         context.log.info(f"run {done_by} brought all partitions of this backfill up to date")
-        _remove_queued(context, backfill, asset)
+        _remove_queued(context, backfill, assets)
         return
-    wanted = _wanted(context.instance, backfill, asset)
+    wanted = _wanted(context.instance, backfill, assets)
     try:
         yield from work(list(dict.fromkeys((*context.partition_keys, *wanted))))
-        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: asset.to_user_string()})
+        context.instance.add_run_tags(context.run.run_id, {WHOLE_TAG: "1"})
     finally:
         # Also after a failure: one run has reported the error, and the backfill shows the missing partitions.
-        _remove_queued(context, backfill, asset)
+        _remove_queued(context, backfill, assets)
 
 
-def _wanted(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey) -> Sequence[str]:
-    """The backfill's keys; () if Dagster does not know them."""
+def _wanted(instance: dg.DagsterInstance, backfill: str, assets: Collection[dg.AssetKey]) -> Sequence[str]:
+    """The backfill's keys of all ``assets``; () if Dagster does not know them."""
     found = instance.get_backfill(backfill)
     data = found.asset_backfill_data if found else None
-    if data is None or asset not in data.target_subset.partitions_subsets_by_asset_key:
-        return ()
-    return sorted(data.target_subset.partitions_subsets_by_asset_key[asset].get_partition_keys())
+    subsets = data.target_subset.partitions_subsets_by_asset_key if data is not None else {}
+    return sorted(
+        key for asset, subset in subsets.items() if asset in assets for key in subset.get_partition_keys()
+    )
 
 
-def _done_by(instance: dg.DagsterInstance, backfill: str, asset: dg.AssetKey) -> str:
-    tags = {_BACKFILL_TAG: backfill, WHOLE_TAG: asset.to_user_string()}
-    runs = instance.get_runs(dg.RunsFilter(tags=tags), limit=1)
+def _done_by(instance: dg.DagsterInstance, backfill: str) -> str:
+    runs = instance.get_runs(dg.RunsFilter(tags={_BACKFILL_TAG: backfill, WHOLE_TAG: "1"}), limit=1)
     return runs[0].run_id if runs else ""
 
 
-def _remove_queued(context: dg.AssetExecutionContext, backfill: str, asset: dg.AssetKey) -> None:
+def _remove_queued(context: dg.AssetExecutionContext, backfill: str, assets: Collection[dg.AssetKey]) -> None:
     """Remove the runs that wait for this run's slot in the pool: they cannot start meanwhile."""
     instance = context.instance
     queued = instance.get_runs(
         dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=[dg.DagsterRunStatus.QUEUED])
     )
-    siblings = [run for run in queued if run.asset_selection == {asset}]
+    siblings = [run for run in queued if run.asset_selection and set(run.asset_selection) <= set(assets)]
     for run in siblings:
         instance.report_run_canceled(run)  # a daemon that has just seen it in the queue does not start it
         instance.delete_run(run.run_id)

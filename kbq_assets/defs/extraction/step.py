@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -14,6 +14,7 @@ from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.extraction import metadata
+from kbq_assets.defs.extraction.metadata import StagedSlice
 from kbq_assets.defs.observation import check_events
 from kbq_assets.defs.runs import StepContext, StepEvents, or_else, parsed, register, state_checks
 from kbq_assets.defs.translator import AssetTranslator, StagedKey
@@ -59,7 +60,7 @@ class ExtractionStep:
     def run(
         self, context: StepContext, engine: ExtractionEngine, chosen: Collection[str] | None = None
     ) -> StepEvents:
-        """Bring topics up to date. ``chosen`` are partition keys of `staged_files`; None means everything.
+        """Bring topics up to date. ``chosen`` are partition keys of topics' staged files; None means everything.
 
         Raises dagster.Failure if nothing could be read because of transient errors, or no chosen key is a partition.
         """
@@ -75,23 +76,15 @@ class ExtractionStep:
             )
 
     def _extraction_events(
-        self, context: StepContext, report: ExtractionReport, chosen: Collection[str] | None
+        self, context: StepContext, report: ExtractionReport, chosen: Mapping[str, StagedKey] | None
     ) -> StepEvents:
         key, now_ms = self.translator.staged_files, self.extractor.deployment.clock.now_ms()
         slices = metadata.staged_slices(report, coarse=self._has_coarse_keys)
-        self._register_staged(context, slices)
+        self._register_staged(context, slices.values())
         if chosen:  # a person may choose keys from before the setting was changed
             others = metadata.staged_slices(report, coarse=not self._has_coarse_keys)
             slices |= {k: others[k] for k in chosen if k in others}
-        changed = {k: metadata.staged_metadata(s, now_ms) for k, s in slices.items()}
-        idle = metadata.idle_partitions(report, (k for k in chosen or () if k not in changed))
-        yield from in_batches(
-            context,
-            (
-                dg.AssetMaterialization(key, partition=partition, metadata=entries)
-                for partition, entries in itertools.chain(changed.items(), idle)
-            ),
-        )
+        yield from in_batches(context, self._partition_events(report, slices, chosen or {}, now_ms))
         yield from self._topic_events(context, report, now_ms)
         yield dg.AssetObservation(key, metadata=metadata.extraction_metadata(report, now_ms))
         if chosen is None:
@@ -101,17 +94,37 @@ class ExtractionStep:
             yield from state_checks(context, self.observer, self.translator, Role.EXTRACT, PARTITIONS_RUN)
         context.log.info(metadata.extraction_headline(report))
 
+    def _partition_events(
+        self,
+        report: ExtractionReport,
+        slices: Mapping[str, StagedSlice],
+        chosen: Mapping[str, StagedKey],
+        now_ms: int,
+    ) -> Iterator[dg.AssetMaterialization]:
+        """One event for each changed partition, and for each chosen one that was up to date."""
+        changed = {k: (s.key, metadata.staged_metadata(s, now_ms)) for k, s in slices.items()}
+        others = metadata.idle_partitions(report, (k for k in chosen if k not in changed))
+        idle = {k: (chosen[k], entries) for k, entries in others}
+        for partition, (key, entries) in (changed | idle).items():
+            asset = self.translator.staged_key(key.topic_partition.topic)
+            yield dg.AssetMaterialization(asset, partition=partition, metadata=entries)
+
     @property
     def _has_coarse_keys(self) -> bool:
         return self.extractor.deployment.settings.run.partition_keys == "topic_table"
 
-    def _register_staged(self, context: StepContext, keys: Iterable[str]) -> None:
-        """Register keys, and forget keys of the other form: after KBQ_PARTITION_KEYS changes nothing updates them."""
-        definition, coarse = self.translator.staged_partitions, self._has_coarse_keys
-        register(context, definition, keys)
-        for key in context.instance.get_dynamic_partitions(definition.name or ""):
-            if _is_of_topic(key) not in (None, coarse):
-                context.instance.delete_dynamic_partition(definition.name or "", key)
+    def _register_staged(self, context: StepContext, slices: Iterable[StagedSlice]) -> None:
+        """Register new keys, and forget keys of the other form: KBQ_PARTITION_KEYS was changed."""
+        by_topic: dict[str, set[str]] = defaultdict(set)
+        for piece in slices:
+            by_topic[piece.key.topic_partition.topic].add(piece.key.format())
+        for topic, keys in by_topic.items():
+            definition, coarse = self.translator.staged_partitions(topic), self._has_coarse_keys
+            known = context.instance.get_dynamic_partitions(definition.name or "")
+            register(context, definition, keys.difference(known))
+            for key in known:
+                if _is_of_topic(key) not in (None, coarse):
+                    context.instance.delete_dynamic_partition(definition.name or "", key)
 
     def _topic_events(
         self, context: StepContext, report: ExtractionReport, now_ms: int

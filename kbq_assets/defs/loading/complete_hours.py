@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import dagster as dg
 
 from kbq_assets.defs.translator import AssetTranslator
-
-COMPLETE_HOURS: Final = dg.AssetKey("complete_hours")
 
 
 def complete_hours_spec(translator: AssetTranslator) -> dg.AssetSpec:
     """An external asset with a partition per table."""
     return dg.AssetSpec(
-        COMPLETE_HOURS,
+        translator.complete_hours,
         deps=[translator.warehouse_tables],
         description=(
             "Materialised for a table when hours of it have become complete by business time: all partitions are past "

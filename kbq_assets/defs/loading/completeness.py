@@ -17,9 +17,8 @@ from kbq_assets.core.loading.completeness import HOUR_MS, TableHours
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.defs.jobs import LOAD_TAG
-from kbq_assets.defs.loading.complete_hours import COMPLETE_HOURS
+from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.sensors import find_run
-from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.loading.loader import Loader
 from kbq_assets.pipelines.observation.observer import Observer
 
@@ -33,15 +32,14 @@ _EVERY_SECONDS: Final = 60
 _ALL: Final = "*"
 
 
-def build_completeness_sensor(
-    loader: Loader, observer: Observer, translator: AssetTranslator
-) -> dg.SensorDefinition:
+def build_completeness_sensor(loader: Loader, observer: Observer, pages: Pages) -> dg.SensorDefinition:
     """The sensor that materializes `complete_hours`."""
+    translator, loaded = pages.translator, pages.loaded
     partitions = translator.table_partitions
 
     def completeness_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            if not find_run(context.instance, LOAD_TAG, translator.warehouse_tables):
+            if not find_run(context.instance, LOAD_TAG, loaded):
                 loader.advance_hours()  # idle tables have no loads that do so
             hours = _of_data_tables(observer.known_hours())
         except TransientError as error:
@@ -52,7 +50,10 @@ def build_completeness_sensor(
         new = sorted(moved.keys() - set(known))
         return dg.SensorResult(
             skip_reason=None if moved else "no hour has become complete",
-            asset_events=[_materialization(t, reported.get(t, 0), h) for t, h in sorted(moved.items())],
+            asset_events=[
+                _materialization(translator.complete_hours, t, reported.get(t, 0), h)
+                for t, h in sorted(moved.items())
+            ],
             dynamic_partitions_requests=[partitions.build_add_request(new)] if new else [],
             cursor=_format({**reported, **{table: h.until for table, h in moved.items()}}),
         )
@@ -66,12 +67,14 @@ def build_completeness_sensor(
     )
 
 
-def _materialization(table: str, reported: int, hours: TableHours) -> dg.AssetMaterialization:
+def _materialization(
+    key: dg.AssetKey, table: str, reported: int, hours: TableHours
+) -> dg.AssetMaterialization:
     """One event for all new hours; for the last hour alone if there was no event before."""
     first = reported or hours.until - 1
     new = range(first, hours.until)
     return dg.AssetMaterialization(
-        COMPLETE_HOURS,
+        key,
         partition=table,
         metadata={
             "first_hour": _timestamp(first),

@@ -1,60 +1,45 @@
-"""A page for each table in Dagster's catalog: description, owners, columns, a first query.
-
-External assets: Dagster materializes nothing through them. A load reports its rows to them, once per changed table and
-run. To start or inspect loads, use `warehouse_tables`, which has a partition per table.
-"""
+"""A table's asset in Dagster's catalog: description, owners, columns, a first query, and what each load did."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from typing import Final
 
 import dagster as dg
 
 from kbq_assets.core.catalog.datasets import Dataset, DatasetColumn, sample_query
 from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.options import ERROR_TABLE
-from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.links import table_links
-from kbq_assets.defs.metadata import Metadata
-from kbq_assets.defs.translator import AssetTranslator, column_schema, dagster_owner, tag_value
+from kbq_assets.defs.metadata import Metadata, table_metadata
+from kbq_assets.defs.pages import Pages
+from kbq_assets.defs.translator import column_schema, dagster_owner, tag_value
 from kbq_assets.pipelines.loading.load import TableReport
 from kbq_assets.pipelines.observation.status import TableStatus
 from kbq_assets.wire.files.error_rows import error_schema_json
 
-
-def dataset_specs(
-    translator: AssetTranslator,
-    settings: Settings,
-    datasets: Mapping[TableReference, Dataset],
-    sources: Iterable[SourceEntry],
-) -> list[dg.AssetSpec]:
-    """An external asset per table whose name is known before there are records."""
-    sources = tuple(sources)
-    return [_spec(translator, settings, dataset, table, sources) for table, dataset in datasets.items()]
+_AUTOMATION: Final = (
+    "`done_file_sensor` materializes it automatically. To materialize it by hand is to load the committed files that "
+    "are not loaded yet, every row exactly once."
+)
 
 
-def _spec(
-    translator: AssetTranslator,
-    settings: Settings,
-    dataset: Dataset,
-    table: TableReference,
-    sources: tuple[SourceEntry, ...],
-) -> dg.AssetSpec:
-    topics = set(translator.topic_assets(sources, dataset.topics).values())
+def dataset_spec(settings: Settings, pages: Pages, table: TableReference) -> dg.AssetSpec:
+    """The asset of a table, downstream of its topics' staged files."""
+    translator, dataset = pages.translator, pages.tables[table]
     return dg.AssetSpec(
         translator.dataset_key(table),
-        deps=[*sorted(topics), translator.asset_of(table)],
-        description=_description(translator, settings, dataset, table),
+        deps=[translator.staged_key(topic) for topic in pages.feeding(table)],
+        description=_description(settings, dataset, table),
         group_name=re.sub(r"[^A-Za-z0-9_]", "_", dataset.classification.domain or table.dataset),
         kinds={settings.warehouse_url.partition(":")[0], "table"},
         owners=_owners(dataset) or list(translator.owners),
         tags=_tags(dataset),
         metadata=_metadata(settings, dataset, table),
+        skippable=True,
     )
 
 
@@ -62,15 +47,9 @@ def loaded_metadata(
     settings: Settings, report: TableReport, status: TableStatus | None, dataset: Dataset | None, now_ms: int
 ) -> Metadata:
     """Metadata of a load for the table's page. ``now_ms`` is the time at which its rows were visible."""
-    metadata: Metadata = {
-        "dagster/last_updated_timestamp": dg.MetadataValue.timestamp(now_ms / 1000),
-        "loaded_rows": report.rows,
-    }
-    if status is not None:
-        metadata["dagster/row_count"] = status.loaded_rows
-        metadata["pending_rows"] = status.pending_rows
-        if status.complete_until:
-            metadata["complete_until"] = dg.MetadataValue.timestamp(status.complete_until * HOUR_MS / 1000)
+    metadata = table_metadata(report, status, now_ms)
+    if report.rows:
+        metadata["dagster/last_updated_timestamp"] = dg.MetadataValue.timestamp(now_ms / 1000)
     if report.columns:
         levels = {column.name: column.pii for column in dataset.columns} if dataset else {}
         metadata["dagster/column_schema"] = column_schema(report.columns, levels)
@@ -79,9 +58,7 @@ def loaded_metadata(
     return {**metadata, **table_links(settings, report.table)}
 
 
-def _description(
-    translator: AssetTranslator, settings: Settings, dataset: Dataset, table: TableReference
-) -> str:
+def _description(settings: Settings, dataset: Dataset, table: TableReference) -> str:
     from_topics = ", ".join(f"`{topic}`" for topic in dataset.topics)
     typology, asked = dataset.classification.typology, (*dataset.contacts.emails, *dataset.contacts.slack)
     facts = [
@@ -90,18 +67,13 @@ def _description(
         f"personal data: **{dataset.pii}**" if dataset.pii else "",
         f"questions: {', '.join(asked)}" if asked else "",
     ]
-    loads = translator.asset_of(table).to_user_string()
-    return "\n\n".join(
-        filter(
-            None,
-            (
-                dataset.description,
-                " · ".join(filter(None, facts)),
-                _fenced(sample_query(table, settings.warehouse)),
-                f"Loads, their jobs and what waits: partition `{table}` of `{loads}`.",
-            ),
-        )
+    said = (
+        dataset.description,
+        " · ".join(filter(None, facts)),
+        _fenced(sample_query(table, settings.warehouse)),
+        _AUTOMATION,
     )
+    return "\n\n".join(filter(None, said))
 
 
 def _owners(dataset: Dataset) -> list[str]:
@@ -123,7 +95,11 @@ def _tags(dataset: Dataset) -> dict[str, str]:
 def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Metadata:
     place = settings.warehouse
     name = f"{place.project}.{table}" if isinstance(place, BigQueryProject) else str(table)
-    metadata: Metadata = {"dagster/table_name": name, "sample_query": _query(settings, table)}
+    metadata: Metadata = {
+        "dagster/table_name": name,
+        "materialized_by": "done_file_sensor",
+        "sample_query": _query(settings, table),
+    }
     if columns := _columns(dataset, table):
         metadata["dagster/column_schema"] = columns
     if dataset.topics:

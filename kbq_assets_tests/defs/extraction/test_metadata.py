@@ -11,10 +11,10 @@ import pytest
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.extraction.metadata import SHOWN_TOPICS
-from kbq_assets_tests.defs.test_runs import materialise, materialised
+from kbq_assets_tests.defs.test_runs import materialise, materialise_tables, materialised
 from kbq_assets_tests.defs.world import RECORD, TABLE, TOPIC, PlatformWorld
 
-STAGED, TABLES, ERRORS = (dg.AssetKey(name) for name in ("staged_files", "warehouse_tables", "error_tables"))
+STAGED = dg.AssetKey("staged_files")
 
 
 def observed(instance: dg.DagsterInstance, asset: dg.AssetKey) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def test_a_partition_that_was_chosen_and_is_stopped_is_not_called_up_to_date(
     world.run("extract_job", instance)
     world.produce(3)
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 5)
-    result = materialise(world, instance, "staged_files", f"{TOPIC}/0/{TABLE}", f"{TOPIC}/1/{TABLE}")
+    result = materialise(world, instance, f"{TOPIC}/0/{TABLE}", f"{TOPIC}/1/{TABLE}")
     assert set(materialised(result)) == {f"{TOPIC}/1/{TABLE}"}
 
 
@@ -80,7 +80,7 @@ def test_a_table_shows_its_columns_its_age_and_its_row_count(
     entries = materialised(world.run("extract_and_load", instance))[TABLE]
     columns = {column.name: column.type for column in entries["dagster/column_schema"].columns}
     assert columns["x"] == "INT64"
-    assert (entries["dagster/partition_row_count"], entries["log_to_table_seconds"]) == (1, 45)
+    assert (entries["dagster/row_count"], entries["log_to_table_seconds"]) == (1, 45)
     assert entries["bytes"] > 0
 
 
@@ -90,23 +90,11 @@ def test_times_that_producers_chose_are_no_delays(world: PlatformWorld, instance
     assert not any("log_to_" in name for entries in changed.values() for name in entries)
 
 
-def test_a_table_that_nothing_is_known_of_any_more_is_up_to_date(
+def test_a_table_that_nothing_was_staged_for_is_up_to_date(
     world: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
-    instance.add_dynamic_partitions("warehouse_tables", ["gone.table"])
-    result = materialise(world, instance, "warehouse_tables", "gone.table", "gone.table")
-    assert {key: entries["rows"] for key, entries in materialised(result).items()} == {"gone.table": 0}
-
-
-def test_bad_records_are_rows_of_an_asset_of_their_own(
-    world: PlatformWorld, instance: dg.DagsterInstance
-) -> None:
-    world.produce(2)
-    world.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison")
-    world.run("extract_and_load", instance)
-    assert instance.get_materialized_partitions(ERRORS) == {"nyc.kbq_errors"}
-    assert instance.get_materialized_partitions(TABLES) == {TABLE}
-    assert instance.get_dynamic_partitions("error_tables") == ["nyc.kbq_errors"]
+    result = materialise_tables(world, instance, TABLE)
+    assert {key: entries["rows"] for key, entries in materialised(result).items()} == {TABLE: 0}
 
 
 def test_an_error_table_is_brought_up_to_date_alone(
@@ -117,7 +105,7 @@ def test_an_error_table_is_brought_up_to_date_alone(
     world.kafka.produce(TopicPartition(TOPIC, 0), b"\x01poison")
     world.produce(1)
     world.run("extract_job", instance)
-    result = materialise(world, instance, "error_tables", "nyc.kbq_errors", "nyc.kbq_errors")
+    result = materialise_tables(world, instance, "nyc.kbq_errors")
     assert {key: entries["rows"] for key, entries in materialised(result).items()} == {"nyc.kbq_errors": 1}
     assert len(world.warehouse.rows(TableReference.parse(TABLE))) == 0
 
@@ -194,9 +182,9 @@ def test_keys_change_their_form_and_nothing_else(tmp_path: Path, instance: dg.Da
     world.produce(4, partition=1)
     old, new = f"{TOPIC}/0/{TABLE}", f"{TOPIC}/{TABLE}"
     world.produce(2)
-    chosen = materialised(materialise(coarse, instance, "staged_files", old, old))
+    chosen = materialised(materialise(coarse, instance, old, old))
     assert {key: entries["rows"] for key, entries in chosen.items()} == {old: 2, new: 6}
-    assert instance.get_dynamic_partitions("staged_files") == [new]
+    assert instance.get_dynamic_partitions(f"staged/{TOPIC}") == [new]
     world.run("load_job", instance)
     assert len(world.warehouse.rows(TableReference.parse(TABLE))) == 9
 

@@ -13,13 +13,13 @@ from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference, table_state_path
-from kbq_assets.defs.loading.complete_hours import COMPLETE_HOURS
 from kbq_assets.defs.loading.completeness import MOST_RUNS, hours_complete_sensor
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.defs.test_sensors import evaluate
 from kbq_assets_tests.defs.world import TABLE, PlatformWorld
 
 HOUR = 480_000
+COMPLETE_HOURS = dg.AssetKey("complete_hours")
 
 
 @dg.job
@@ -178,7 +178,8 @@ def test_a_load_shows_until_when_its_tables_are_complete(
     _complete(loaded, HOUR)
     loaded.produce(1)
     result = loaded.run("extract_and_load", instance)
-    [event] = [e for e in result.get_asset_materialization_events() if e.partition == TABLE]
+    key = dg.AssetKey(TABLE.split("."))
+    [event] = [e for e in result.get_asset_materialization_events() if e.asset_key == key]
     metadata = event.materialization.metadata
     assert metadata["complete_until"].value == HOUR * 3600
     assert metadata["late_rows"].value == 1

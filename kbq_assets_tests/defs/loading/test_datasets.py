@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import dagster as dg
 
-from kbq_assets.core.catalog.datasets import by_table, dataset_of_entry, error_datasets
-from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.core.topics.source_list import parse_source_list
-from kbq_assets.defs.loading.datasets import dataset_specs
+from kbq_assets.core.catalog.datasets import Dataset, by_table, dataset_of_entry, error_datasets
+from kbq_assets.core.config.settings import Settings, parse_settings
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.source_list import SourceEntry, parse_source_list, select_entries
+from kbq_assets.defs.loading.datasets import dataset_spec
+from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets_tests.core.catalog.documents import ENTRY, catalog_of
-from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
+from kbq_assets_tests.defs.world import PlatformWorld
 
-TABLES, ERRORS = dg.AssetKey("warehouse_tables"), dg.AssetKey("error_tables")
 FLIGHTS = dg.AssetKey(["nyc", "flights"])
 TEXT = """
 description: Orders of the shop.
@@ -37,8 +39,19 @@ SCHEMA = json.dumps(
 def spec_of(text: str, **environ: str) -> dg.AssetSpec:
     (entry,) = catalog_of({ENTRY: text}).entries
     datasets = by_table([dataset_of_entry(entry, SCHEMA)])
-    (spec,) = dataset_specs(AssetTranslator(), parse_settings(environ), datasets, [entry.source])
-    return spec
+    return spec_in(parse_settings(environ), datasets, (entry.source,), "orders")
+
+
+def spec_in(
+    settings: Settings,
+    datasets: Mapping[TableReference, Dataset],
+    sources: tuple[SourceEntry, ...],
+    *topics: str,
+) -> dg.AssetSpec:
+    """The asset of the only table."""
+    (table,) = datasets
+    pages = Pages(AssetTranslator(), sources, select_entries(sources, topics), datasets)
+    return dataset_spec(settings, pages, table)
 
 
 def test_a_page_says_whose_and_what_a_table_is() -> None:
@@ -58,7 +71,7 @@ def test_a_page_says_whose_and_what_a_table_is() -> None:
         '```sql\nSELECT *\nFROM "sales"."orders"',
     ):
         assert words in (spec.description or "")
-    assert {dep.asset_key for dep in spec.deps} == {dg.AssetKey(["kafka", "orders"]), TABLES}
+    assert {dep.asset_key for dep in spec.deps} == {dg.AssetKey(["staged", "orders"])}
 
 
 def test_words_that_dagster_refuses_cost_no_page() -> None:
@@ -91,8 +104,9 @@ def test_no_table_s_page_is_a_topic_s() -> None:
 
 def test_tables_of_bad_records_have_pages_with_their_columns() -> None:
     sources = parse_source_list("orders dataset=sales", "topics")
-    (spec,) = dataset_specs(AssetTranslator(), parse_settings({}), error_datasets(sources), sources)
-    assert (spec.key.path, [dep.asset_key for dep in spec.deps]) == (["sales", "kbq_errors"], [ERRORS])
+    spec = spec_in(parse_settings({}), error_datasets(sources), sources, "orders")
+    staged = dg.AssetKey(["staged", "orders"])
+    assert (spec.key.path, [dep.asset_key for dep in spec.deps]) == (["sales", "kbq_errors"], [staged])
     assert "reason" in {column.name for column in spec.metadata["dagster/column_schema"].columns}
 
 
@@ -104,7 +118,7 @@ def test_what_landed_is_reported_once_to_the_page_of_its_table(
     world.run("extract_and_load", instance)
     (event,) = instance.fetch_materializations(FLIGHTS, limit=10).records
     metadata = event.asset_materialization.metadata  # type: ignore[union-attr]
-    assert (metadata["loaded_rows"].value, metadata["dagster/row_count"].value) == (3, 3)
+    assert (metadata["rows"].value, metadata["dagster/row_count"].value) == (3, 3)
     assert metadata["dagster/last_updated_timestamp"].value == world.clock.now_ms() / 1000
     columns = {column.name: column.description for column in metadata["dagster/column_schema"].schema.columns}  # type: ignore[union-attr]
     assert columns["_kafka_topic"] == "The Kafka topic of the record."
@@ -119,10 +133,10 @@ def test_tables_that_only_records_name_have_a_page_once_they_are_loaded(
     page = dg.AssetKey(["nyc", "Flight"])
     assert page in instance.get_asset_keys()
     assert page not in world.definitions.resolve_asset_graph().get_all_asset_keys()
+    assert page in world.reopened().definitions.resolve_asset_graph().materializable_asset_keys
 
 
-def test_pages_hang_on_their_topics_and_on_the_asset_that_is_materialised(world: PlatformWorld) -> None:
+def test_a_page_names_what_materializes_it(world: PlatformWorld) -> None:
     node = world.definitions.resolve_asset_graph().get(FLIGHTS)
-    assert node.parent_keys == {dg.AssetKey(["kafka", TOPIC]), TABLES}
-    assert not node.is_materializable
-    assert f"partition `{TABLE}` of `warehouse_tables`" in str(node.description)
+    assert "`done_file_sensor` materializes it" in str(node.description)
+    assert node.metadata["materialized_by"] == "done_file_sensor"
