@@ -283,16 +283,23 @@ class Parts:
     @cached_property
     def notices(self) -> NoticePorts:
         """What notices are made from, and their notifiers."""
-        from kbq_assets.extras.notices.observe import Observed
+        from kbq_assets.extras.notices.observe import Observed, teams_of
         from kbq_assets.extras.notices.send import NoticePorts
         from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 
         store, sources = self.deployment.load_store, self.deployment.sources
+
+        def teams(subjects: Iterable[str]) -> Mapping[str, frozenset[str]]:
+            feeds = self.observer.feeds()
+            selected = sources.select(frozenset(subjects).union(*feeds.values()))
+            return teams_of({topic: each.destination.owner for topic, each in selected.items()}, feeds)
+
         observed = Observed(
             self.observer.checks,
             self.observer.tables,
             sources.uncatalogued,
             lambda: read_evolutions(store, (entry.settings for entry in sources.read())),
+            teams,
         )
         return NoticePorts(store, observed, self.adapters.notifiers())
 

@@ -9,15 +9,16 @@ from kbq_assets.extras.notices.model import Message, Notifier
 
 @dataclass
 class FakeNotifier:
-    """``port`` is the notifier. ``error`` is raised instead of taking a message."""
+    """``port`` is the notifier. ``error`` is raised instead of taking a message. ``team`` is whom it is for."""
 
     name: str = "fake-1"
     error: BaseException | None = None
     taken: list[Message] = field(default_factory=list)
+    team: str = ""
 
     @property
     def port(self) -> Notifier:
-        return Notifier(self.name, f"fake:{self.name}", self.send)
+        return Notifier(self.name, f"fake:{self.name}", self.send, self.team)
 
     def send(self, message: Message) -> None:
         if self.error is not None:

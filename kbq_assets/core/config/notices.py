@@ -16,24 +16,32 @@ SECURITY: Final = ("starttls", "tls", "none")
 _REFERENCE = re.compile(r"(env|file|gsm|plugin):.+")
 _ADDRESS = re.compile(r"[^@\s<>,\"]+@[^@\s<>,\"]+")
 _KINDS: Final = ("slack", "email", "webhook", "apprise")
+_TEAM = re.compile(r"([\w .-]+)=")
 _URL = re.compile(r"https?://\S+")
 
 
 @dataclass(frozen=True)
 class NotifierSpec:
-    """One word of `KBQ_NOTIFY`, ``kind:target``. A target may hold a secret: no repr, log or message shows it."""
+    """One word of `KBQ_NOTIFY`, ``kind:target`` or ``team=kind:target``. A target may hold a secret: no repr, log or
+    message shows it. A notifier with a ``team`` gets what concerns that team's topics alone."""
 
     kind: str
     target: str = field(repr=False)
+    team: str = ""
 
     @property
     def name(self) -> str:
-        """A name without secrets, under which its ledger is kept: another target has another name."""
-        return f"{self.kind}-{hashlib.sha256(self.target.encode()).hexdigest()[:8]}"
+        """A name without secrets, under which its ledger is kept: another target or team has another name."""
+        key = f"{self.team}={self.target}" if self.team else self.target
+        return f"{self.kind}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
     @property
     def shown(self) -> str:
         """Text without secrets: references and e-mail addresses as they are; only the host of a URL."""
+        return f"{self.team}={self._shown}" if self.team else self._shown
+
+    @property
+    def _shown(self) -> str:
         if _URL.fullmatch(self.target):
             parts = urlsplit(self.target)
             return f"{self.kind}:{parts.scheme}://{parts.hostname}/***"
@@ -85,7 +93,8 @@ class NotifySettings:
 
     notifiers: tuple[NotifierSpec, ...] = variable(
         "KBQ_NOTIFY",
-        "failure notification targets: slack:env:NAME, email:ADDRESS, webhook:URL, apprise:env:NAME, with commas",
+        "failure notification targets: slack:env:NAME, email:ADDRESS, webhook:URL, apprise:env:NAME, with commas; "
+        "team=slack:env:NAME gets what concerns the topics of that team",
         (),
         lambda _, value: parse_notifiers(value),
         shown_default="nobody",
@@ -123,6 +132,8 @@ class NotifySettings:
 
 
 def _spec(word: str, number: int) -> NotifierSpec:
+    team = _TEAM.match(word)
+    word = word[team.end() :] if team else word
     kind, colon, target = word.partition(":")
     if not (colon and target and kind in _KINDS):
         raise ConfigurationError(
@@ -130,7 +141,7 @@ def _spec(word: str, number: int) -> NotifierSpec:
             next_step=f"write kind:target, such as email:a@b.org; the kinds are {', '.join(_KINDS)}",
         )
     _check_target(kind, target, number)
-    return NotifierSpec(kind, target)
+    return NotifierSpec(kind, target, team[1].strip() if team else "")
 
 
 def _check_target(kind: str, target: str, number: int) -> None:

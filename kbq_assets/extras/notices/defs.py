@@ -109,7 +109,8 @@ def _on_failure(ui_url: str, ports: OpenPorts) -> Callable[[dg.RunFailureSensorC
         failed = failed_run(run, _error(context), ui_url)
         if failed.subject in reported and not _succeeded_before(context.instance, run):
             return dg.SkipReason(f"{failed.subject} is reported already")
-        shown = _shown(send_now(opened.notifiers, Message((failed,), time.time_ns() // 1_000_000)))
+        for_all = [notifier for notifier in opened.notifiers if not notifier.team]
+        shown = _shown(send_now(for_all, Message((failed,), time.time_ns() // 1_000_000)))
         reported.add(failed.subject)
         return dg.SkipReason(shown)
 

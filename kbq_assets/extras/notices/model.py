@@ -8,7 +8,7 @@ grouping and silence are Alertmanager's task (docs/notifications.md).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,8 @@ QUARANTINED, FAILED_RUN = "quarantined_files", "failed_run"
 UNREACHABLE, BROKEN_STATE = "unreachable", "broken_state"
 NEW_TABLE, NEW_COLUMNS, NEW_TOPIC = "new_table", "new_columns", "new_topic"
 CONTRADICTION = "contradicting_schema"
+#: Conditions of the installation: they are no team's.
+OF_NO_TOPIC: Final = frozenset({UNREACHABLE, BROKEN_STATE, NEW_TOPIC})
 #: Phases of a condition in a message.
 NEW, RESOLVED, TEST = "new", "resolved", "test"
 #: Everything, as kinds that could not be observed.
@@ -99,12 +101,18 @@ class Message:
 class Notifier:
     """A receiver of messages. ``name`` is its ledger's, ``shown`` its name for people; neither holds a secret.
 
-    ``send`` returns when the receiver has the message. It raises KbqError, without a secret.
+    ``send`` returns when the receiver has the message. It raises KbqError, without a secret. With a ``team`` it gets
+    conditions of that team's topics and tables alone.
     """
 
     name: str
     shown: str
     send: Callable[[Message], None]
+    team: str = ""
+
+    def concerned(self, found: Iterable[Condition], teams: Mapping[str, Collection[str]]) -> list[Condition]:
+        """The conditions that it gets. ``teams``: whose a subject is."""
+        return [c for c in found if not self.team or self.team in teams.get(c.subject, ())]
 
 
 @dataclass(frozen=True)

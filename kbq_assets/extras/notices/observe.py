@@ -3,7 +3,7 @@ without a catalog entry, variants of contradicting schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading.schema_changes import NEWS_MS
 from kbq_assets.core.observation.check_names import DATA_FRESH, LAG_SHORT, PARTITIONS_RUN, ROWS_MATCH, WARN
 from kbq_assets.core.observation.checks import CheckResult
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.extras.notices import model
 from kbq_assets.extras.notices.model import INFO, Condition
@@ -21,12 +22,13 @@ from kbq_assets.pipelines.observation.status import TableStatus
 @dataclass(frozen=True)
 class Observed:
     """What a poll reads. ``uncatalogued``: those of the broker's other topics that the catalog lacks, each with the
-    command that adds it."""
+    command that adds it. ``teams``: whose the named topics are, and tables by the topics that feed them."""
 
     checks: Callable[[], CheckReport]
     tables: Callable[[], tuple[TableStatus, ...]]
     uncatalogued: Callable[[Iterable[str]], Iterable[tuple[str, str]]]
     evolutions: Callable[[], Iterable[Evolution]]
+    teams: Callable[[Iterable[str]], Mapping[str, frozenset[str]]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Observation:
 
     def __add__(self, other: Observation) -> Observation:
         return Observation(self.conditions + other.conditions, self.unseen | other.unseen)
+
+
+def teams_of(
+    owners: Mapping[str, str], feeds: Mapping[TableReference, Collection[str]]
+) -> Mapping[str, frozenset[str]]:
+    """The teams of topics and tables, by name. ``owners``: the team of a topic, "" if it has none; ``feeds``: the topics
+    of a table."""
+    tables = {
+        str(table): frozenset(owners.get(topic, "") for topic in topics) for table, topics in feeds.items()
+    }
+    return {topic: frozenset({team}) for topic, team in owners.items()} | tables
 
 
 #: A variant whose state cannot be read at the moment is no news when it can.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.protocol.names import NOTICES
-from kbq_assets.extras.notices.model import INFO, TEST, Condition, Ledger, Message, Notifier
+from kbq_assets.extras.notices.model import INFO, OF_NO_TOPIC, TEST, Condition, Ledger, Message, Notifier
 from kbq_assets.extras.notices.observe import Observation, Observed, observe
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
@@ -47,7 +47,14 @@ def send_changes(ports: NoticePorts, more: Observation = _NO_COUNTS) -> tuple[De
         return ()
     now_ms = ports.store.now_ms()
     found = observe(ports.observed, now_ms) + more
-    return _to_each(ports.notifiers, lambda notifier: _send_changes(ports.store, notifier, found, now_ms))
+    of_topics = {each.subject for each in found.conditions if each.kind not in OF_NO_TOPIC}
+    teams = ports.observed.teams(of_topics) if any(notifier.team for notifier in ports.notifiers) else {}
+
+    def send(notifier: Notifier) -> Delivery:
+        own = replace(found, conditions=tuple(notifier.concerned(found.conditions, teams)))
+        return _send_changes(ports.store, notifier, own, now_ms)
+
+    return _to_each(ports.notifiers, send)
 
 
 def send_now(notifiers: Sequence[Notifier], message: Message) -> tuple[Delivery, ...]:

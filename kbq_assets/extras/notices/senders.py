@@ -34,7 +34,9 @@ def open_notifiers(settings: NotifySettings, clock: Clock) -> tuple[Notifier, ..
     """The notifiers of `KBQ_NOTIFY`, in its order."""
     senders = {"webhook": _post}
     return tuple(
-        Notifier(spec.name, spec.shown, partial(senders.get(spec.kind, _notify), spec, settings, clock))
+        Notifier(
+            spec.name, spec.shown, partial(senders.get(spec.kind, _notify), spec, settings, clock), spec.team
+        )
         for spec in settings.notifiers
     )
 

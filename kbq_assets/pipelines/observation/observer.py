@@ -36,6 +36,11 @@ class Observer:
         deployment = self.deployment
         return standing.read_tables(deployment.load_cache, deployment.sources.restarts, deployment.blocks)
 
+    def feeds(self) -> Mapping[TableReference, frozenset[str]]:
+        """The topics of each table: of its loaded rows, and of files that wait."""
+        deployment = self.deployment
+        return standing.feeds_of(read_view(deployment.load_cache, deployment.blocks))
+
     def checks(self, *, queries: bool = False) -> CheckReport:
         """All checks that cost no query; with ``queries`` those that do, too."""
         report = run_checks(self._ports(Role.LOAD))

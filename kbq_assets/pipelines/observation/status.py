@@ -120,6 +120,19 @@ def read_tables(
     return _tables(read_view(cache, blocks or LoadBlocks()), restarts)
 
 
+def feeds_of(view: LoadView) -> dict[TableReference, frozenset[str]]:
+    """The topics of each table: of its loaded rows, and of files that wait. None if its state is unreadable."""
+    return {table: _topics(view, table) for table in view.tables}
+
+
+def _topics(view: LoadView, table: TableReference) -> frozenset[str]:
+    try:
+        loaded = {key.partition("/")[0] for key in view.state_of(table).rows}
+        return topics_of(view.files(table)) | loaded
+    except StateError:
+        return frozenset()
+
+
 def _tables(view: LoadView, restarts: MayRestart) -> tuple[TableStatus, ...]:
     return tuple(_table(view, table, restarts) for table in view.tables)
 

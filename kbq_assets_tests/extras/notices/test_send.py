@@ -88,6 +88,22 @@ def test_a_stop_is_sent_once_with_its_commands_and_its_end_once(world: NotifiedW
     assert world.reported() == []
 
 
+def test_a_team_gets_what_concerns_its_topics_and_their_tables(world: NotifiedWorld) -> None:
+    teams = [FakeNotifier("ads", team="ads"), FakeNotifier("sales", team="sales")]
+    world.notifiers = [world.notifier.port, *(each.port for each in teams)]
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders owner=ads")
+    world.stop()
+    world.produce(partition=1)
+    world.parts.extractor.extract()
+    world.warehouse.bad_paths.update(e.path for e in world.store.list("staging/") if ".orders." in e.path)
+    world.parts.loader.load()
+    everything = world.reported()
+    assert {STOPPED, "warn: quarantined_files: shop.orders"} <= set(everything)
+    assert [each.titles for each in teams] == [everything, []]
+    world.kafka.down = True
+    assert (world.reported(), teams[0].titles) == ([AWAY], [])
+
+
 def test_another_partition_that_stops_is_reported_too(world: NotifiedWorld) -> None:
     world.stop()
     assert world.reported() == [STOPPED]

@@ -262,6 +262,12 @@ def test_a_password_does_not_go_in_clear() -> None:
         parse_settings({"KBQ_SMTP_SECURITY": "none", "KBQ_SMTP_PASSWORD": "env:P"})
 
 
+def test_a_notifier_of_a_team_says_so_and_has_a_ledger_of_its_own() -> None:
+    ours, all_ = opened("web shop=webhook:http://h/a?b=c"), opened("webhook:http://h/a?b=c")
+    assert (ours.team, ours.shown, all_.team) == ("web shop", "web shop=webhook:http://h/***", "")
+    assert ours.name != all_.name
+
+
 def test_another_target_has_another_ledger_and_the_same_target_its_own() -> None:
     first, again, other = (opened(f"webhook:http://h/{n}").name for n in ("a", "a", "b"))
     assert first == again != other
