@@ -45,8 +45,10 @@ class Observation:
 def teams_of(
     owners: Mapping[str, str], feeds: Mapping[TableReference, Collection[str]]
 ) -> Mapping[str, frozenset[str]]:
-    """The teams of topics and tables, by name. ``owners``: the team of a topic, "" if it has none; ``feeds``: the topics
-    of a table."""
+    """The teams of topics and tables, by name.
+
+    ``owners``: the team of a topic, "" if it has none; ``feeds``: the topics of a table.
+    """
     tables = {
         str(table): frozenset(owners.get(topic, "") for topic in topics) for table, topics in feeds.items()
     }
