@@ -192,6 +192,10 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     return encode_long(len(headers)) + b"".join(items) + b"\x00"
 
 
+UNREADABLE_HEADERS = encode_headers([(UNREADABLE, None)])
+"""Replaces headers with a name that is not UTF-8: such a record must not stop its partition."""
+
+
 def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
     """The inverse of :func:`encode_headers`, for showing one record."""
     count, position = decode_long(encoded, 0)

@@ -205,58 +205,6 @@ def _copy_bytes(typing_context: Any, target: Any, to: Any, source: Any, start: A
     return types.void(target, types.int64, source, types.int64, types.int64), generate
 
 
-@_primitive
-def _read_long(typing_context: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), generate
-
-
-@_primitive
-def _read_int(typing_context: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        return builder.sext(builder.load(pointer), ir.IntType(64))
-
-    return types.int64(types.int64), generate
-
-
-@_primitive
-def _read_byte(typing_context: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        return builder.zext(builder.load(pointer), ir.IntType(64))
-
-    return types.int64(types.int64), generate
-
-
-@_primitive
-def _copy_memory(typing_context: Any, target: Any, to: Any, address: Any, size: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, to, address, size = arguments
-        byte, word = ir.IntType(8), ir.IntType(64)
-        destination = _pointer(context, builder, signature.args[0], (target, to), byte)
-        pointer = byte.as_pointer()
-        origin = builder.inttoptr(address, pointer)
-        memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, word])
-        builder.call(memcpy, [destination, origin, size, ir.Constant(ir.IntType(1), 0)])
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, types.int64, types.int64), generate
-
-
-@_primitive
-def _call_native(typing_context: Any, function: Any, arguments: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        word, count = ir.IntType(64), signature.args[1].count
-        function_type = ir.FunctionType(word, [word] * count)
-        callee = builder.inttoptr(given[0], function_type.as_pointer())
-        return builder.call(callee, [builder.extract_value(given[1], i) for i in range(count)])
-
-    return types.int64(types.int64, arguments), generate
-
-
 int64: Any = np.int64
 """The conversion inside kernels; to the type checker its result is a plain number."""
 
@@ -277,19 +225,3 @@ store_word: Callable[[Any, int, Any], None] = _store_word
 
 copy_bytes: Callable[[Any, int, Any, int, int], None] = _copy_bytes
 """Copy between arrays that do not overlap: ``(target, to, source, start, size)``."""
-
-read_long: Callable[[int], int] = _read_long
-"""The int64 at an address of another library's memory."""
-
-read_int: Callable[[int], int] = _read_int
-"""The int32 at an address of another library's memory."""
-
-read_byte: Callable[[int], int] = _read_byte
-"""The byte at an address of another library's memory."""
-
-copy_memory: Callable[[Any, int, int, int], None] = _copy_memory
-"""Copy another library's memory into an array: ``(target, to, address, size)``."""
-
-call_native: Callable[[int, tuple[int, ...]], int] = _call_native
-"""Call the C function at an address: ``(function, (argument, …))``. Addresses are arguments, not constants, so that
-kernels can be kept on disk. All arguments are 64 bits wide; of a narrower result the upper bits are noise."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kbq_assets.adapters.kafka import native
 from kbq_assets.adapters.kafka.fetch import kernels
 from kbq_assets.wire import warm
 
@@ -10,7 +9,6 @@ from kbq_assets.wire import warm
 def warm_up() -> None:
     """Compile all kernels (about 10 s), or load them from the disk cache (0.3 s)."""
     warm.warm_up()
-    native.warm_up()
     kernels.warm_up()
 
 

@@ -1,7 +1,7 @@
-"""Reads the records of one range through librdkafka: by its C interface, or by Python message objects.
+"""Reads the records of one range through librdkafka: the fallback for what KBQ's own client cannot read.
 
-The C interface (`adapters.kafka.native`) needs a tenth of the objects' processor time. Both readers keep the same
-promises and pass the same tests. The objects are the fallback if the C interface is unavailable.
+It understands every option of librdkafka's, and all brokers and message formats. Each record is a Python object, so it
+needs about four times the processor time of `adapters.kafka.fetch` (ADR 11).
 
 Each range has its own consumer. It takes 10 to 20 ms per range, against 60 to 500 ms for one consumer of many
 ranges, where a fetch that waits at the end of one partition delays the next. And librdkafka compares the leader
@@ -20,14 +20,13 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as ClientMessage
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kbq_assets.adapters.kafka import native
 from kbq_assets.adapters.kafka.errors import (
     UNKNOWN,
     gone,
@@ -40,9 +39,7 @@ from kbq_assets.adapters.kafka.options import LOGGER, check_options, client_opti
 from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
-from kbq_assets.wire.chunk import NO_HEADERS, Chunk, Spans, encode_headers
-
-Reader: TypeAlias = Literal["librdkafka", "objects"]
+from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE_HEADERS, Chunk, Spans, encode_headers
 
 #: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -54,8 +51,6 @@ GATHER_SECONDS: Final = 0.02
 #: Seconds for which the log may end before the range does: a new leader learns within seconds how far
 #: its followers are. After that the log counts as truncated, and the next plan reports it.
 END_SECONDS: Final = 10.0
-#: Replaces headers that the client cannot return.
-UNREADABLE_HEADERS: Final = native.UNREADABLE_HEADERS
 #: Seconds between polls of a silent broker.
 IDLE_SECONDS: Final = 1.0
 
@@ -92,9 +87,8 @@ _OURS: Final[Mapping[str, str | int | bool]] = {
 class KafkaSource:
     """The `Source` port over librdkafka.
 
-    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. ``reader`` is
-    ``librdkafka`` or ``objects``; by default the first, if available. Threads may share an instance. Raises
-    ConfigurationError for options that are not allowed.
+    After ``no_progress_seconds`` without progress in a range, it raises Unavailable. Threads may share an instance.
+    Raises ConfigurationError for options that are not allowed.
     """
 
     def __init__(
@@ -104,13 +98,11 @@ class KafkaSource:
         *,
         no_progress_seconds: float = 60.0,
         chunk_records: int = CHUNK_RECORDS,
-        reader: Reader | None = None,
     ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._options = dict(options or {})
         self._no_progress_seconds = no_progress_seconds
         self._chunk_records = chunk_records
-        self._reader: Reader = reader or ("objects" if native.library() is None else "librdkafka")
         check_options(self._options)
 
     def __repr__(self) -> str:
@@ -132,15 +124,16 @@ class KafkaSource:
             return
         client = client_options(self._bootstrap_servers, self._options)
         errors: deque[KafkaError] = deque(maxlen=10)
-        kind = _NativeReading if self._reader == "librdkafka" else _Reading
         wait_until = time.monotonic() + wait_seconds
-        reading = kind(range_, self._bootstrap_servers, self._no_progress_seconds, wait_until, client, errors)
+        reading = _Reading(
+            range_, self._bootstrap_servers, self._no_progress_seconds, wait_until, client, errors
+        )
         yield from reading.batches(leader_epoch, self._chunk_records, keys, headers)
 
 
 @dataclass
 class _Reading:
-    """The reading of one range, by message objects."""
+    """The reading of one range."""
 
     range: OffsetRange
     bootstrap_servers: str
@@ -265,70 +258,6 @@ class _Reading:
         return without_secrets(error.str(), self.client)
 
 
-class _NativeReading(_Reading):
-    """The reading of one range, by librdkafka's C interface."""
-
-    def batches(
-        self, leader_epoch: int, chunk_records: int, keys: bool, headers: bool
-    ) -> Iterator[RecordBatch]:
-        """Batches until the range is read, as in `_Reading`."""
-        configuration = {**_DEFAULTS, **self.client, **_OURS}
-        try:
-            consumer = native.NativeConsumer(configuration, self.errors.append, LOGGER)
-        except ValueError as raised:
-            raise _refused(str(raised), self.client) from None
-        try:
-            consumer.assign(self.range.topic_partition, self.range.from_offset, leader_epoch)
-            yield from self._gathered(consumer, chunk_records, keys, headers)
-        finally:
-            consumer.close()
-
-    def _gathered(
-        self, consumer: native.NativeConsumer, chunk_records: int, keys: bool, headers: bool
-    ) -> Iterator[RecordBatch]:
-        until, size = self.range.until_offset, min(1_000, chunk_records)
-        while self.position < until:
-            before = self.position
-            arrived = consumer.gather(
-                min(size, until - before),
-                CHUNK_BYTES,
-                until,
-                keys=keys,
-                headers=headers,
-                first_seconds=IDLE_SECONDS,
-                more_seconds=GATHER_SECONDS,
-            )
-            self._settle(arrived)
-            chunk = arrived.chunk
-            if not len(chunk) and self.position == before:
-                self._wait_without(consumer)
-                continue
-            self.errors.clear()
-            yield RecordBatch(chunk, self.position, arrived.leader_epoch)
-            # The caller's time with the batch does not count as a stall of the broker.
-            self.last_progress = time.monotonic()
-            if len(chunk):
-                size = min(chunk_records, max(1, CHUNK_BYTES * len(chunk) // max(1, len(chunk.buffer))))
-
-    def _settle(self, arrived: native.Arrived) -> None:
-        """Move ``position`` past all settled positions; raises errors, as in `_Reading`."""
-        for error in arrived.errors:
-            if not is_about_groups(error):
-                raise self._error(error)
-            LOGGER.debug("ignored: %s", error.str())
-        if len(arrived.chunk) or arrived.is_at_end:
-            self.is_at_end = arrived.is_at_end
-        self.position = min(self.range.until_offset, max(self.position, arrived.end, arrived.position))
-
-    def _wait_without(self, consumer: native.NativeConsumer) -> None:
-        """Like `_wait`. A separate client asks whether the partition exists, since this is rare."""
-        asker = _open(self.client, deque(maxlen=10))
-        try:
-            self._wait(asker)
-        finally:
-            asker.close()
-
-
 def _open(client: Mapping[str, str], errors: deque[KafkaError]) -> Consumer:
     configuration: dict[str, Any] = {**_DEFAULTS, **client, **_OURS, "error_cb": errors.append}
     try:
@@ -336,12 +265,7 @@ def _open(client: Mapping[str, str], errors: deque[KafkaError]) -> Consumer:
     except KafkaException as raised:
         message = str(raised.args[0])
     # Not chained: the client's own message may quote a value.
-    raise _refused(message, client)
-
-
-def _refused(message: str, client: Mapping[str, str]) -> ConfigurationError:
-    """The error for a configuration that librdkafka refuses."""
-    return ConfigurationError(
+    raise ConfigurationError(
         f"Kafka client: {without_secrets(message, client)}", next_step="check the KBQ_KAFKA_… options"
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.local.stack import LocalStack
 from kbq_assets_tests.adapters.kafka.brokers import FakeBroker, RealBroker, real_broker
 from kbq_assets_tests.contracts.source import BrokerContract
@@ -30,14 +29,3 @@ class TestKafka(BrokerContract):
     @pytest.fixture
     def broker(self, local_stack: LocalStack) -> Iterator[RealBroker]:
         yield from real_broker(local_stack.bootstrap_servers)
-
-
-@pytest.mark.kafka
-class TestKafkaByObjects(BrokerContract):
-    """The reader that is left where librdkafka's C interface cannot be had."""
-
-    @pytest.fixture
-    def broker(self, local_stack: LocalStack) -> Iterator[RealBroker]:
-        for broker in real_broker(local_stack.bootstrap_servers):
-            broker.source = KafkaSource(local_stack.bootstrap_servers, chunk_records=1_000, reader="objects")
-            yield broker

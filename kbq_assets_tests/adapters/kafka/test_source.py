@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import cast
@@ -16,9 +16,17 @@ from confluent_kafka import Message as ClientMessage
 from kbq_assets.adapters.kafka.errors import read_error
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.source import KafkaSource, _headers
-from kbq_assets.core.errors import KbqError, NotFound, OffsetOutOfRange, StateError, Unavailable
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    KbqError,
+    NotFound,
+    OffsetOutOfRange,
+    StateError,
+    Unavailable,
+)
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.local.stack import LocalStack
+from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import RawRecord, decode_headers
 from kbq_assets_tests.adapters.kafka.brokers import RealBroker, real_broker
 from kbq_assets_tests.contracts.pace import goes_within
@@ -86,6 +94,12 @@ def test_headers_that_the_client_cannot_give_do_not_stop_a_reading(error: Except
 
     encoded = _headers(cast(ClientMessage, WithHeaderNameOfAnyBytes()))
     assert decode_headers(encoded) == [("kbq_unreadable_headers", None)]
+
+
+def test_what_librdkafka_refuses_is_a_configuration_error() -> None:
+    source = KafkaSource("127.0.0.1:1", {"security.protocol": "sideways"})
+    with pytest.raises(ConfigurationError, match=r"Kafka client: .*security\.protocol"):
+        list(source.read(OffsetRange(TopicPartition("t", 0), 0, 1)))
 
 
 class TestPartialAnswers:
@@ -170,6 +184,15 @@ class TestAtTheBroker:
         read(broker.source, tp, 0, 10)
         groups = broker.admin.list_consumer_groups().result(120).valid
         assert "kbq" not in [group.group_id for group in groups]
+
+    def test_a_reading_given_up_half_way_leaves_nothing_open(self, broker: RealBroker) -> None:
+        tp = TopicPartition(broker.create_topic(), 0)
+        broker.produce(tp, [RawRecord(bytes(100), i, 1) for i in range(5_000)])
+        for _ in range(5):
+            reading = broker.source.read(OffsetRange(tp, 0, 5_000))
+            next(reading)
+            cast(Generator[RecordBatch, None, None], reading).close()
+        assert len(read(broker.source, tp, 0, 5_000)) > 0
 
     def test_refused_credentials_fail_soon_and_are_not_shown(self, broker: RealBroker) -> None:
         sasl = {

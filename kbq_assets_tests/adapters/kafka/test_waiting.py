@@ -27,8 +27,7 @@ FOREVER = 600.0
 
 READERS: dict[str, Callable[[], RecordSource]] = {
     "fetch": lambda: FetchSource(NOBODY, no_progress_seconds=FOREVER),
-    "librdkafka": lambda: KafkaSource(NOBODY, no_progress_seconds=FOREVER, reader="librdkafka"),
-    "objects": lambda: KafkaSource(NOBODY, no_progress_seconds=FOREVER, reader="objects"),
+    "librdkafka": lambda: KafkaSource(NOBODY, no_progress_seconds=FOREVER),
     "auto": lambda: open_reader(NOBODY),
 }
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from kbq_assets.adapters.kafka.fetch import codecs, kernels
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, NotSpoken
-from kbq_assets.adapters.kafka.native import UNREADABLE_HEADERS
-from kbq_assets.wire.chunk import NO_HEADERS, PADDING, Bytes, Chunk, Longs, Spans
+from kbq_assets.wire.chunk import NO_HEADERS, PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Longs, Spans
 
 #: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024

@@ -72,6 +72,8 @@ def test_servers_that_are_none_are_refused(servers: str) -> None:
         ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "SCRAM-SHA-512"}, ""),
         ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.method"),
         ({**OIDC}, ""),
+        # Google's local token server, by the options of its documentation.
+        ({**OIDC, "sasl.oauthbearer.token.endpoint.url": "http://localhost:14293"}, ""),
         ({**OIDC, "sasl.oauthbearer.method": "env:METHOD"}, ""),
         ({**OIDC, "sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, GRANT_TYPE),
         ({**OIDC, "sasl.oauthbearer.extensions": "1=2"}, "sasl.oauthbearer.extensions"),

@@ -30,7 +30,7 @@ from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.options import LOGGER
-from kbq_assets.adapters.kafka.source import KafkaSource, Reader
+from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import CreateTopic
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
@@ -281,16 +281,15 @@ def token_options(endpoint: TokenEndpointServer) -> dict[str, str]:
 
 
 class TestLibrdkafka:
-    """The same broker through librdkafka: both readers, and what the planner asks."""
+    """The same broker through librdkafka: the fallback reader, and what the planner asks."""
 
-    @pytest.mark.parametrize("reader", ["librdkafka", "objects"])
     @pytest.mark.parametrize(
         ("kind", "mechanism"),
         [("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-512"), ("SSL", "")],
     )
-    def test_records_are_read(self, secured: Secured, kind: str, mechanism: str, reader: Reader) -> None:
+    def test_records_are_read(self, secured: Secured, kind: str, mechanism: str) -> None:
         options = secured.sasl(kind, mechanism) if mechanism else secured.own_certificate()
-        assert values(KafkaSource(secured.address(kind), options, reader=reader)) == EXPECTED
+        assert values(KafkaSource(secured.address(kind), options)) == EXPECTED
 
     @pytest.mark.parametrize("kind", ["SASL_SSL", "SSL"])
     def test_offsets_are_asked_for(self, secured: Secured, kind: str) -> None:
@@ -298,13 +297,10 @@ class TestLibrdkafka:
         tp = TopicPartition(TOPIC, 0)
         assert KafkaOffsetReader(secured.address(kind), options).offsets([tp])[tp].latest == len(EXPECTED)
 
-    @pytest.mark.parametrize("reader", ["librdkafka", "objects"])
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-    def test_a_wrong_password_is_refused_and_never_told(
-        self, secured: Secured, mechanism: str, reader: Reader
-    ) -> None:
+    def test_a_wrong_password_is_refused_and_never_told(self, secured: Secured, mechanism: str) -> None:
         options = secured.sasl("SASL_SSL", mechanism, "guessed-wrong")
-        source = KafkaSource(secured.address("SASL_SSL"), options, reader=reader)
+        source = KafkaSource(secured.address("SASL_SSL"), options)
         with pytest.raises(KbqError, match="uthentication failed") as caught:
             values(source)
         assert "guessed-wrong" not in str(caught.value)
