@@ -24,12 +24,11 @@ from kbq_assets.adapters.gcs.download import (
     require_checksum,
 )
 from kbq_assets.adapters.gcs.errors import Intent
+from kbq_assets.adapters.gcs.listing import BucketFolder
 from kbq_assets.adapters.gcs.upload import CHUNK_BYTES, UploadTarget, UploadWriter, chunk_size
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials
-from kbq_assets.adapters.object_paths import MAX_PATH, check_path
 from kbq_assets.core.config.locations import parse_bucket
 from kbq_assets.core.errors import (
-    InvalidName,
     KbqError,
     NotFound,
     PreconditionFailed,
@@ -79,8 +78,7 @@ class GcsObjectStore:
         pause: Callable[[float], None] = wait,
     ) -> None:
         self._calls = Calls(client, pauses)
-        self._bucket = bucket
-        self._prefix = f"{prefix}/" if prefix else ""
+        self._folder = BucketFolder(bucket, f"{prefix}/" if prefix else "")
         self._chunk_bytes = chunk_bytes
         self._pause = pause
         self._writers: WeakSet[UploadWriter] = WeakSet()
@@ -107,21 +105,23 @@ class GcsObjectStore:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         """Objects with this path prefix, in path order, beginning after ``start_after``."""
-        return (_entry(path, item) for path, item in self._items(prefix, start_after, _LISTED))
+        return (
+            _entry(path, item) for path, item in self._folder.items(self._calls, prefix, start_after, _LISTED)
+        )
 
     def checksums(self, prefix: str) -> Iterator[StoredFile]:
         """Size and CRC32C of the objects with this path prefix, by Cloud Storage's own account: one listing."""
-        items = self._items(prefix, "", _CHECKSUMS)
+        items = self._folder.items(self._calls, prefix, "", _CHECKSUMS)
         return (StoredFile(path, int(item["size"]), item.get("crc32c", "")) for path, item in items)
 
     def uri(self, path: str) -> str:
         """The object's ``gs://`` address; a folder's if ``path`` ends with '/'."""
-        return f"gs://{self._bucket}/{self._name(path.removesuffix('/'))}"
+        return self._folder.uri(path)
 
     def now_ms(self) -> int:
         """Cloud Storage's time, in ms since 1970. Each call asks the service: the local clock plays no part."""
-        intent = Intent("ask the time of", f"gs://{self._bucket}", "storage.objects.get")
-        url = self._calls.object_url(self._bucket, self._prefix + _NO_OBJECT)
+        intent = Intent("ask the time of", f"gs://{self._folder.bucket}", "storage.objects.get")
+        url = self._calls.object_url(self._folder.bucket, self._folder.prefix + _NO_OBJECT)
         # Every answer has the time, even a 404.
         call = Call(intent, "GET", url, {"fields": "name"}, accepts=frozenset({401, 403, 404}))
         return self._calls.send(call, lambda response: header_ms(intent, response, "date"))
@@ -155,7 +155,9 @@ class GcsObjectStore:
     def copy(self, source: str, target: str) -> None:
         """Copy an object; an existing target stays (copies have equal content). Raises NotFound."""
         intent = self._intent("copy", source, "storage.objects.get and storage.objects.create", changes=True)
-        to = self._calls.object_url(self._bucket, self._name(target)).removeprefix(self._calls.endpoint)
+        to = self._calls.object_url(self._folder.bucket, self._folder.name(target)).removeprefix(
+            self._calls.endpoint
+        )
         url = f"{self._url(source)}/rewriteTo{to.removeprefix('/storage/v1')}"
         parameters: dict[str, str | int] = {"ifGenerationMatch": 0, "fields": "done,rewriteToken"}
         try:
@@ -167,7 +169,9 @@ class GcsObjectStore:
     def open_write(self, path: str) -> ObjectWriter:
         """Stream a new object; its path must not exist when the writer closes."""
         intent = self._intent("write", path, "storage.objects.create", changes=True)
-        target = UploadTarget(path, self._name(path), intent, self._calls.bucket_url(self._bucket, "/upload"))
+        target = UploadTarget(
+            path, self._folder.name(path), intent, self._calls.bucket_url(self._folder.bucket, "/upload")
+        )
         writer = UploadWriter(self._calls, target, self._put_file, self._chunk_size)
         self._writers.add(writer)
         return writer
@@ -205,45 +209,11 @@ class GcsObjectStore:
 
     # Below the port
 
-    def _name(self, path: str) -> str:
-        name = self._prefix + check_path(path)
-        if len(name.encode()) > MAX_PATH:
-            raise InvalidName(
-                f"{name!r} has more than {MAX_PATH} bytes", next_step="choose a shorter prefix of the bucket"
-            )
-        return name
-
     def _url(self, path: str) -> str:
-        return self._calls.object_url(self._bucket, self._name(path))
+        return self._calls.object_url(self._folder.bucket, self._folder.name(path))
 
     def _intent(self, operation: str, path: str, permission: str, *, changes: bool = False) -> Intent:
         return Intent(operation, self.uri(path), permission, changes)
-
-    def _items(self, prefix: str, start_after: str, fields: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Paths and metadata of listed objects."""
-        if folder := prefix.rpartition("/")[0]:
-            check_path(folder)
-        token = ""
-        while True:
-            page = self._calls.json(self._page(prefix, start_after, token, fields))
-            for item in page.get("items", ()):
-                path = item["name"].removeprefix(self._prefix)
-                # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
-                if path > start_after and not path.endswith("/"):
-                    yield path, item
-            token = page.get("nextPageToken", "")
-            if not token:
-                return
-
-    def _page(self, prefix: str, start_after: str, token: str, fields: str) -> Call:
-        intent = Intent("list", f"gs://{self._bucket}/{self._prefix}{prefix}", "storage.objects.list")
-        # The default page size is the service's largest, 1,000.
-        parameters = {"prefix": self._prefix + prefix, "fields": fields}
-        if start_after:
-            parameters["startOffset"] = self._prefix + start_after
-        if token:
-            parameters["pageToken"] = token
-        return Call(intent, "GET", f"{self._calls.bucket_url(self._bucket)}/o", parameters)
 
     def _put_file(self, path: str, data: bytes) -> StoredFile:
         answer = self._put_new("write", path, data)
@@ -268,12 +238,12 @@ class GcsObjectStore:
         """Write an object in one request with its checksum: Cloud Storage refuses damaged bytes."""
         permission = "storage.objects.create" + (" and storage.objects.delete" if generation else "")
         intent = self._intent(operation, path, permission, changes=True)
-        metadata = {"name": self._name(path), "crc32c": crc32c_text(google_crc32c.value(data))}
+        metadata = {"name": self._folder.name(path), "crc32c": crc32c_text(google_crc32c.value(data))}
         boundary = secrets.token_hex(16)
         call = Call(
             intent,
             "POST",
-            f"{self._calls.bucket_url(self._bucket, '/upload')}/o",
+            f"{self._calls.bucket_url(self._folder.bucket, '/upload')}/o",
             {
                 "uploadType": "multipart",
                 "ifGenerationMatch": generation,

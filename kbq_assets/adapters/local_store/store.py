@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -17,11 +17,12 @@ import google_crc32c
 
 from kbq_assets.adapters.local_store.errors import reading, writing
 from kbq_assets.adapters.local_store.file_system import check_file_system, check_place
+from kbq_assets.adapters.local_store.folders import Folders
 from kbq_assets.adapters.local_store.listing import list_objects
 from kbq_assets.adapters.local_store.locks import PathLocks
 from kbq_assets.adapters.local_store.temporary import Temporary, sweep
 from kbq_assets.adapters.object_paths import check_path
-from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, KbqError, NotFound, PreconditionFailed
 from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import ChecksumReader, crc32c_text
 
@@ -41,7 +42,7 @@ class LocalObjectStore:
     def __init__(self, root: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
         self._root = root.expanduser().resolve()
         self._prefix = f"{self._root}/"
-        self._durable = durable
+        self._folders = Folders(str(self._root), durable)
         self._lock_seconds = lock_seconds
         with writing("open", str(root)):
             check_place(self._root)
@@ -130,11 +131,11 @@ class LocalObjectStore:
             successor = max(time.time_ns(), generation + 1)
             with Temporary(self._temporary) as temporary:
                 temporary.write(data)
-                temporary.seal(successor, durable=self._durable)
+                temporary.seal(successor, durable=self._folders.durable)
                 with self._locks.holding(path):
                     _require_generation(path, file, generation)
                     os.rename(temporary.path, file)
-            self._sync_folder("swap", path, os.path.dirname(file))
+            self._folders.sync("swap", path, os.path.dirname(file))
         return successor
 
     def copy(self, source: str, target: str) -> None:
@@ -174,9 +175,8 @@ class LocalObjectStore:
                 failures[path] = error
             else:
                 folders[os.path.dirname(path)].append(path)
-        # One sync makes all deletions of a folder durable.
         for folder, deleted in folders.items():
-            failures |= self._finish_deletions(folder, deleted)
+            failures |= self._folders.finish_deletions(folder, deleted)
         return failures
 
     def sweep_temporary(self) -> int:
@@ -191,11 +191,11 @@ class LocalObjectStore:
 
     def _link(self, temporary: Temporary, path: str, file: str) -> int:
         generation = time.time_ns()
-        temporary.seal(generation, durable=self._durable)
+        temporary.seal(generation, durable=self._folders.durable)
         folder = os.path.dirname(file)
         while True:
             try:
-                self._make_folder(folder)
+                self._folders.make(folder)
                 os.link(temporary.path, file)
                 break
             except FileExistsError as error:
@@ -203,18 +203,8 @@ class LocalObjectStore:
             except FileNotFoundError:
                 os.stat(temporary.path)
                 # A deletion has just removed the empty folder: create it again.
-        self._sync_folder("create", path, folder)
+        self._folders.sync("create", path, folder)
         return generation
-
-    def _make_folder(self, folder: str) -> None:
-        if os.path.isdir(folder):
-            return
-        parent = os.path.dirname(folder)
-        self._make_folder(parent)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
-        if self._durable:
-            _sync(parent)
 
     def _unlink(self, path: str) -> None:
         file = self._file(path)
@@ -223,36 +213,6 @@ class LocalObjectStore:
                 os.unlink(file)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return
-
-    def _finish_deletions(self, folder: str, deleted: Sequence[str]) -> dict[str, Exception]:
-        try:
-            self._sync_folder("delete", folder, self._prefix + folder)
-        except UnknownOutcome as error:
-            return dict.fromkeys(deleted, error)
-        self._remove_empty(folder)
-        return {}
-
-    def _remove_empty(self, folder: str) -> None:
-        """Remove empty folders, except the top-level ones, which people know."""
-        while "/" in folder:
-            try:
-                os.rmdir(self._prefix + folder)
-            except OSError:
-                return
-            folder = os.path.dirname(folder)
-
-    def _sync_folder(self, operation: str, path: str, folder: str) -> None:
-        """Make a new or removed name durable. Raises UnknownOutcome: it is visible, but may not survive."""
-        try:
-            if self._durable:
-                _sync(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return  # the folder itself is gone
-        except OSError as error:
-            raise UnknownOutcome(
-                f"{operation} {path}: it may not be on the disk: {error.strerror}",
-                next_step="check the disk",
-            ) from error
 
 
 class _FileWriter:
@@ -298,12 +258,3 @@ def _taken(path: str, file: str) -> OSError | PreconditionFailed:
     if os.path.isdir(file) or not os.path.lexists(file):
         return IsADirectoryError(errno.EISDIR, f"a folder stands in the way of {path}")
     return PreconditionFailed(f"{path} exists", next_step=_READ_AGAIN)
-
-
-def _sync(folder: str) -> None:
-    """Write a folder's names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""Where a store's objects are in its bucket, and their listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.adapters.gcs.calls import Call, Calls
+from kbq_assets.adapters.gcs.errors import Intent
+from kbq_assets.adapters.object_paths import MAX_PATH, check_path
+from kbq_assets.core.errors import InvalidName
+
+
+@dataclass(frozen=True)
+class BucketFolder:
+    """A folder of a bucket; ``prefix`` is "" or ends with '/'."""
+
+    bucket: str
+    prefix: str
+
+    def name(self, path: str) -> str:
+        """The object's name in the bucket. Raises InvalidName."""
+        name = self.prefix + check_path(path)
+        if len(name.encode()) > MAX_PATH:
+            raise InvalidName(
+                f"{name!r} has more than {MAX_PATH} bytes", next_step="choose a shorter prefix of the bucket"
+            )
+        return name
+
+    def uri(self, path: str) -> str:
+        """The object's ``gs://`` address; a folder's if ``path`` ends with '/'."""
+        return f"gs://{self.bucket}/{self.name(path.removesuffix('/'))}"
+
+    def items(
+        self, calls: Calls, prefix: str, start_after: str, fields: str
+    ) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Paths and metadata of the objects with this path prefix, in path order, beginning after ``start_after``."""
+        if folder := prefix.rpartition("/")[0]:
+            check_path(folder)
+        token = ""
+        while True:
+            page = calls.json(self._page(calls, prefix, start_after, token, fields))
+            for item in page.get("items", ()):
+                path = item["name"].removeprefix(self.prefix)
+                # The listing includes the offset itself. The console represents a folder by a name that ends with '/'.
+                if path > start_after and not path.endswith("/"):
+                    yield path, item
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+    def _page(self, calls: Calls, prefix: str, start_after: str, token: str, fields: str) -> Call:
+        intent = Intent("list", f"gs://{self.bucket}/{self.prefix}{prefix}", "storage.objects.list")
+        # The default page size is the service's largest, 1,000.
+        parameters = {"prefix": self.prefix + prefix, "fields": fields}
+        if start_after:
+            parameters["startOffset"] = self.prefix + start_after
+        if token:
+            parameters["pageToken"] = token
+        return Call(intent, "GET", f"{calls.bucket_url(self.bucket)}/o", parameters)

@@ -1,0 +1,69 @@
+"""Folders of the local store: made on demand, synced to the disk, removed when they are empty."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import UnknownOutcome
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders below ``root``. ``durable=False`` syncs nothing."""
+
+    root: str
+    durable: bool
+
+    def make(self, folder: str) -> None:
+        """Create a folder and its parents. Raises OSError."""
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        self.make(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        if self.durable:
+            _sync(parent)
+
+    def sync(self, operation: str, path: str, folder: str) -> None:
+        """Make a new or removed name durable. Raises UnknownOutcome: it is visible, but may not survive."""
+        try:
+            if self.durable:
+                _sync(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # the folder itself is gone
+        except OSError as error:
+            raise UnknownOutcome(
+                f"{operation} {path}: it may not be on the disk: {error.strerror}",
+                next_step="check the disk",
+            ) from error
+
+    def finish_deletions(self, folder: str, deleted: Sequence[str]) -> dict[str, Exception]:
+        """Make all deletions of a folder durable by one sync, and remove it if it is empty; return the failures."""
+        try:
+            self.sync("delete", folder, f"{self.root}/{folder}")
+        except UnknownOutcome as error:
+            return dict.fromkeys(deleted, error)
+        self._remove_empty(folder)
+        return {}
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove empty folders, except the top-level ones, which people know."""
+        while "/" in folder:
+            try:
+                os.rmdir(f"{self.root}/{folder}")
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+
+def _sync(folder: str) -> None:
+    """Write a folder's names to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
