@@ -27,7 +27,7 @@ from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_i
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _MessageType:
     """Encoder and schema of one message type, and its id."""
 
     schema_id: int
@@ -44,7 +44,7 @@ class ProtobufRows:
         self._registry = registry
         self._messages = Messages()
         self._types: dict[int, MessageTypes | bytes] = {}
-        self._rows: dict[tuple[int, tuple[int, ...]], _Rows | bytes] = {}
+        self._rows: dict[tuple[int, tuple[int, ...]], _MessageType | bytes] = {}
         self._schemas: dict[int, RegisteredSchema] = {}
         self._names: dict[int, str] = {}
 
@@ -105,7 +105,7 @@ class ProtobufRows:
         except EncodingError as error:
             return self._unstageable(schema_id, error.message)
 
-    def _rows_of(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _Rows | bytes:
+    def _rows_of(self, schema_id: int, types: MessageTypes, indexes: tuple[int, ...]) -> _MessageType | bytes:
         key = (schema_id, indexes)
         if key not in self._rows:
             type_ = types.at(indexes)
@@ -114,7 +114,7 @@ class ProtobufRows:
             self._rows[key] = self._made(schema_id, type_, indexes)
         return self._rows[key]
 
-    def _made(self, schema_id: int, type_: Descriptor, indexes: tuple[int, ...]) -> _Rows | bytes:
+    def _made(self, schema_id: int, type_: Descriptor, indexes: tuple[int, ...]) -> _MessageType | bytes:
         own = schema_id if indexes == (0,) else type_id(schema_id, indexes)
         try:
             schema = json.dumps(avro_schema_of(type_))
@@ -124,7 +124,7 @@ class ProtobufRows:
         made = RegisteredSchema(own, schema, label=label)
         if self._schemas.setdefault(own, made) != made:  # once in a billion schemas
             return self._unstageable(schema_id, f"{type_.full_name} and another type have the id {own}")
-        return _Rows(own, schema, row_encoder(type_))
+        return _MessageType(own, schema, row_encoder(type_))
 
     def _unstageable(self, schema_id: int, why: str) -> bytes:
         name = self._names.get(schema_id, str(schema_id))

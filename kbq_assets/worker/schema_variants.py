@@ -26,7 +26,7 @@ from kbq_assets.wire.records.schema import StagedSchema
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _KnownVariants:
     """A table's variants as a task knows them. ``generation`` is None if there is no object yet."""
 
     variants: TableVariants
@@ -39,7 +39,7 @@ class SchemaVariants:
     def __init__(self, store: ObjectStore, policy: str) -> None:
         self._store = store
         self._policy = policy
-        self._tables: dict[str, _Stored] = {}
+        self._tables: dict[str, _KnownVariants] = {}
         self._routes: dict[tuple[str, str], Route] = {}
         self.evolved: set[Evolution] = set()
 
@@ -61,7 +61,7 @@ class SchemaVariants:
             if found.variants == known.variants or self._write(table, known, found.variants):
                 return route
 
-    def _write(self, table: str, known: _Stored, variants: TableVariants) -> bool:
+    def _write(self, table: str, known: _KnownVariants, variants: TableVariants) -> bool:
         """Store a table's variants. False if another task was faster, or the outcome is unknown: then read again."""
         path, data = f"{VARIANTS}{table}.json", codec.dumps(variants)
         try:
@@ -72,16 +72,16 @@ class SchemaVariants:
         except (PreconditionFailed, UnknownOutcome):
             del self._tables[table]
             return False
-        self._tables[table] = _Stored(variants, generation)
+        self._tables[table] = _KnownVariants(variants, generation)
         self.evolved |= {*evolutions(table, variants)} - {*evolutions(table, known.variants)}
         return True
 
-    def _read(self, table: str) -> _Stored:
+    def _read(self, table: str) -> _KnownVariants:
         path = f"{VARIANTS}{table}.json"
         try:
             found = self._store.get(path)
-            stored = _Stored(codec.loads(TableVariants, found.data, path), found.generation)
+            stored = _KnownVariants(codec.loads(TableVariants, found.data, path), found.generation)
         except NotFound:
-            stored = _Stored(TableVariants(), None)
+            stored = _KnownVariants(TableVariants(), None)
         self._tables[table] = stored
         return stored

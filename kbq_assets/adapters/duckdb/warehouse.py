@@ -85,7 +85,8 @@ class DuckDbWarehouse:
                     jobs.record(
                         connection, JobStatus(job.job_id, "DONE", job.source_uris), job.table, job.labels
                     )
-                    jobs.set_output_rows(connection, job.job_id, self._load(connection, job))
+                    rows = _load(connection, job, self._open_uri)
+                    jobs.set_output_rows(connection, job.job_id, rows)
             except LoadError as error:
                 failed = JobStatus(job.job_id, "DONE", job.source_uris, error=_job_error(error))
                 with _transaction(connection, job.job_id):
@@ -230,14 +231,16 @@ class DuckDbWarehouse:
         with _storage_errors(), self._database.reading() as connection:
             return query(connection)
 
-    def _load(self, connection: duckdb.DuckDBPyConnection, job: LoadJob) -> int:
-        columns = schema.columns(connection, job.table)
-        if columns is None:
-            raise _no_table(job.table)
-        target = schema.name_of(connection, job.table)
-        if job.replace:
-            connection.execute(f"DELETE FROM {target}")
-        return StagedFileLoader(connection, target, columns, self._open_uri).load(job.source_uris, job.files)
+
+def _load(connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri) -> int:
+    """Load a job's files into its table; return the number of rows. Raises LoadError."""
+    columns = schema.columns(connection, job.table)
+    if columns is None:
+        raise _no_table(job.table)
+    target = schema.name_of(connection, job.table)
+    if job.replace:
+        connection.execute(f"DELETE FROM {target}")
+    return StagedFileLoader(connection, target, columns, open_uri).load(job.source_uris, job.files)
 
 
 @contextmanager

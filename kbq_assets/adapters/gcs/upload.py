@@ -64,7 +64,7 @@ class UploadWriter:
         self._chunk_bytes = chunk_bytes
         self._buffer = bytearray()
         self._crc32c = 0
-        self._session: _Session | None = None
+        self._session: _UploadSession | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes. Raises Unavailable, and PreconditionFailed if the path already exists."""
@@ -98,7 +98,7 @@ class UploadWriter:
         room = max(0, most - len(self._buffer))
         self._buffer += piece[:room]
         if len(piece) > room:
-            self._session = self._session or _Session(self._calls, self._target)
+            self._session = self._session or _UploadSession(self._calls, self._target)
             whole = len(self._buffer) // STEP * STEP
             self._session.send(bytes(self._buffer[:whole]))
             self._buffer[:whole] = b""
@@ -113,7 +113,7 @@ class UploadWriter:
             )
 
 
-class _Session:
+class _UploadSession:
     """An upload session, and the number of bytes that it has."""
 
     def __init__(self, calls: Calls, target: UploadTarget) -> None:

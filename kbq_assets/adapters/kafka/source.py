@@ -125,14 +125,14 @@ class KafkaSource:
         client = client_options(self._bootstrap_servers, self._options)
         errors: deque[KafkaError] = deque(maxlen=10)
         wait_until = time.monotonic() + wait_seconds
-        reading = _Reading(
+        reading = _MessageReading(
             range_, self._bootstrap_servers, self._no_progress_seconds, wait_until, client, errors
         )
         yield from reading.batches(leader_epoch, self._chunk_records, keys, headers)
 
 
 @dataclass
-class _Reading:
+class _MessageReading:
     """The reading of one range."""
 
     range: OffsetRange

@@ -18,7 +18,7 @@ from kbq_assets.adapters.protobuf.schema import (
     decimal_of,
     is_map,
 )
-from kbq_assets.adapters.protobuf.well_known import Refused, decimal, duration, json_text, timestamp
+from kbq_assets.adapters.protobuf.well_known import BadValue, decimal, duration, json_text, timestamp
 from kbq_assets.wire.chunk import encode_bytes, encode_long
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
@@ -58,7 +58,7 @@ def _problem(message: Message, columns: list[tuple[str, Callable[[Message, str],
     for name, column in columns:
         try:
             column(message, name)
-        except Refused as refused:
+        except BadValue as refused:
             return RejectedSchema(refused.reason, f"{refused.reason.message}: in field {name}: {refused}")
         except Exception as error:
             return _invalid(f"field {name} cannot be read ({type(error).__name__})")
@@ -103,7 +103,7 @@ def _field(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
 def _required(inner: Encode) -> Callable[[Message, str], bytes]:
     def encode(message: Message, name: str) -> bytes:
         if not message.HasField(name):
-            raise Refused(Reason.INVALID_PROTOBUF, f"the required field {name} is missing")
+            raise BadValue(Reason.INVALID_PROTOBUF, f"the required field {name} is missing")
         return _SOME + inner(getattr(message, name))
 
     return encode
@@ -162,7 +162,7 @@ def _text(value: str) -> bytes:
     try:
         return encode_bytes(value.encode())
     except AttributeError:  # proto2: the library gives bytes
-        raise Refused(Reason.INVALID_PROTOBUF, Reason.INVALID_UTF8.message) from None
+        raise BadValue(Reason.INVALID_PROTOBUF, Reason.INVALID_UTF8.message) from None
 
 
 def _decimal(value: int) -> bytes:

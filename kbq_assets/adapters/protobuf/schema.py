@@ -47,7 +47,7 @@ _SCALARS: Final[dict[int, Any]] = {
 
 def avro_schema_of(type_: Descriptor) -> dict[str, Any]:
     """The Avro schema of a message type. Raises EncodingError for one that contains itself or has too many fields."""
-    return _Schema().record(type_, _Place())
+    return _Schema().record(type_, _TypePath())
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -73,17 +73,17 @@ def decimal_of(field: FieldDescriptor) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TypePath:
     """Where a type occurs: the types around it, and the names of fields and types on the way."""
 
     types: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     path: str = ""
 
-    def at(self, name: str) -> _Place:
+    def at(self, name: str) -> _TypePath:
         return replace(self, parts=(*self.parts, name), path=f"{self.path}.{name}" if self.path else name)
 
-    def inside(self, type_: Descriptor) -> _Place:
+    def inside(self, type_: Descriptor) -> _TypePath:
         parts = (*self.parts, type_.full_name) if self.types else self.parts
         return replace(self, types=(*self.types, type_.full_name), parts=parts)
 
@@ -95,7 +95,7 @@ class _Schema:
     names: set[str] = field(default_factory=set)
     fields: int = 0
 
-    def record(self, type_: Descriptor, place: _Place) -> dict[str, Any]:
+    def record(self, type_: Descriptor, place: _TypePath) -> dict[str, Any]:
         self._check(type_, place)
         # A type may occur at several places, and Avro allows each name once: the path makes it unique.
         name = self._name(*place.parts, type_.full_name) if place.types else self._name(type_.name)
@@ -104,7 +104,7 @@ class _Schema:
         marker = {"name": MARKER, "type": ["null", "boolean"]}
         return {"type": "record", "name": name, "fields": fields or [marker]}
 
-    def _check(self, type_: Descriptor, place: _Place) -> None:
+    def _check(self, type_: Descriptor, place: _TypePath) -> None:
         at = f" at field {place.path}" if place.path else ""
         if type_.full_name in place.types:
             raise EncodingError(
@@ -128,7 +128,7 @@ class _Schema:
         self.names.add(name)
         return name
 
-    def _field(self, field: FieldDescriptor, place: _Place) -> Any:
+    def _field(self, field: FieldDescriptor, place: _TypePath) -> Any:
         if is_map(field):
             entry = field.message_type
             key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
@@ -143,7 +143,7 @@ class _Schema:
             return {"type": "array", "items": found}
         return ["null", found] if field.has_presence else found
 
-    def _type(self, field: FieldDescriptor, place: _Place) -> Any:
+    def _type(self, field: FieldDescriptor, place: _TypePath) -> Any:
         if field.message_type is None:
             return _SCALARS[field.type]
         name = field.message_type.full_name

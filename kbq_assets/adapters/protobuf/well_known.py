@@ -19,7 +19,7 @@ _MOST_SHIFT: Final = 100
 _SNAKE_CASE: Final = re.compile(r"[^A-Z_]*(?:_[a-z][^A-Z_]*)*")
 
 
-class Refused(Exception):
+class BadValue(Exception):
     """A value that no column holds: the record is an error row of this reason."""
 
     def __init__(self, reason: Reason, why: str) -> None:
@@ -28,24 +28,24 @@ class Refused(Exception):
 
 
 def timestamp(message: Any) -> int:
-    """Microseconds of a Timestamp; parts of one are cut off towards the past. Raises Refused."""
+    """Microseconds of a Timestamp; parts of one are cut off towards the past. Raises BadValue."""
     micros: int = message.seconds * 1_000_000 + message.nanos // 1_000
     if not _FIRST_MICROS <= micros < _END_MICROS:
-        raise Refused(Reason.OUT_OF_RANGE, "a Timestamp outside the years 1 to 9999")
+        raise BadValue(Reason.OUT_OF_RANGE, "a Timestamp outside the years 1 to 9999")
     return micros
 
 
 def duration(message: Any) -> int:
-    """Microseconds of a Duration; parts of one are cut off towards zero, as Google's library does. Raises Refused."""
+    """Microseconds of a Duration; parts of one are cut off towards zero, as Google's library does. Raises BadValue."""
     nanos: int = message.seconds * 1_000_000_000 + message.nanos
     micros = nanos // 1_000 if nanos >= 0 else -(-nanos // 1_000)
     if not -_LONG <= micros < _LONG:
-        raise Refused(Reason.OUT_OF_RANGE, "a Duration of more microseconds than 64 bits hold")
+        raise BadValue(Reason.OUT_OF_RANGE, "a Duration of more microseconds than 64 bits hold")
     return micros
 
 
 def decimal(message: Any, precision: int, scale: int) -> int:
-    """The unscaled value of a confluent.type.Decimal at its column's scale. Raises Refused if a digit would be lost."""
+    """The unscaled value of a confluent.type.Decimal at its column's scale. Raises BadValue if a digit would be lost."""
     unscaled, shift = int.from_bytes(message.value, "big", signed=True), scale - message.scale
     if unscaled and abs(shift) > _MOST_SHIFT:
         raise _no_decimal(precision, scale)
@@ -60,8 +60,8 @@ def decimal(message: Any, precision: int, scale: int) -> int:
     return found
 
 
-def _no_decimal(precision: int, scale: int) -> Refused:
-    return Refused(Reason.OUT_OF_RANGE, f"its schema declares {precision} digits, {scale} of them decimals")
+def _no_decimal(precision: int, scale: int) -> BadValue:
+    return BadValue(Reason.OUT_OF_RANGE, f"its schema declares {precision} digits, {scale} of them decimals")
 
 
 def json_text(message: Any) -> str:

@@ -38,10 +38,10 @@ _SPACE: Final = "kbq"
 def header_schema(schema: str) -> str:
     """The text of a schema for a file's header: names, types, symbols, sizes and valid logical types."""
     root = avro.parse(avro.load_schema(schema))
-    return json.dumps(visit(root, _Header(root)), separators=(",", ":"))
+    return json.dumps(visit(root, _HeaderWriter(root)), separators=(",", ":"))
 
 
-class _Header(SchemaVisitor[Any]):
+class _HeaderWriter(SchemaVisitor[Any]):
     def __init__(self, root: avro.AvroType) -> None:
         self._names = named_types(root)
         self._shared = shared_records(root)

@@ -201,7 +201,7 @@ def _ask_bucket(settings: Settings, place: Bucket, side: Role) -> BucketQuestion
 
     google = settings.google
     credentials = google.extract_credentials if side is Role.EXTRACT else google.load_credentials
-    return google_doctor.BucketQuestions(GoogleAccess(credentials, google.gcs_endpoint), place)
+    return google_doctor.CloudStorageQuestions(GoogleAccess(credentials, google.gcs_endpoint), place)
 
 
 def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuestions:
@@ -209,7 +209,7 @@ def _ask_warehouse(settings: Settings, place: BigQueryProject) -> WarehouseQuest
     from kbq_assets.extras.doctor import google_questions as google_doctor
 
     google = settings.google
-    return google_doctor.WarehouseQuestions(
+    return google_doctor.BigQueryQuestions(
         GoogleAccess(google.load_credentials, google.bigquery_endpoint), place
     )
 

@@ -39,7 +39,7 @@ class DatasetFacts(NamedTuple):
     expiry_days: float = 0
 
 
-class BucketQuestions:
+class CloudStorageQuestions:
     """Queries the staging area as one identity. Raises ConfigurationError if there are no credentials."""
 
     def __init__(self, access: GoogleAccess, place: Bucket, seconds: float = _SECONDS) -> None:
@@ -84,7 +84,7 @@ class BucketQuestions:
             return check_bucket(self._client, self._place.name, self._place.prefix)
 
 
-class WarehouseQuestions:
+class BigQueryQuestions:
     """Queries BigQuery as the loader. Raises ConfigurationError if there are no credentials."""
 
     def __init__(self, access: GoogleAccess, place: BigQueryProject, seconds: float = _SECONDS) -> None:

@@ -64,7 +64,7 @@ class PartitionAccount:
 
 
 @dataclass
-class Rows:
+class WarehouseRows:
     """Rows of one partition and epoch in the warehouse: the number of rows per offset and table."""
 
     tables: dict[TableReference, Mapping[int, int]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class UnloadedFiles:
     """Staged files of a partition whose rows are in no table: they wait to be loaded, or are in quarantine."""
 
     pending: Sequence[StagedFile] = ()
@@ -137,8 +137,8 @@ class Account:
     tp: TopicPartition
     state: PartitionCommit
     broker: BrokerOffsets | None
-    rows: Rows
-    waiting: Waiting
+    rows: WarehouseRows
+    waiting: UnloadedFiles
     witnesses: Witnesses
     findings: list[Finding] = field(default_factory=list)
     _nulls: set[int] = field(default_factory=set)

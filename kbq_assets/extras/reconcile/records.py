@@ -18,7 +18,14 @@ from kbq_assets.core.protocol.names import STAGING, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.extras.reconcile.account import Account, Expected, PartitionAccount, Rows, Waiting, Witnesses
+from kbq_assets.extras.reconcile.account import (
+    Account,
+    Expected,
+    PartitionAccount,
+    UnloadedFiles,
+    WarehouseRows,
+    Witnesses,
+)
 from kbq_assets.extras.reconcile.again import Again, ValueReport
 from kbq_assets.extras.reconcile.counts import CountPorts, CountSelection, reconcile_counts
 from kbq_assets.extras.reconcile.findings import Finding, next_steps
@@ -177,9 +184,11 @@ def _accounts(
     return accounts, files.missing()
 
 
-def _warehouse_rows(warehouse: Warehouse, commits: Iterable[Commit]) -> defaultdict[TopicPartition, Rows]:
+def _warehouse_rows(
+    warehouse: Warehouse, commits: Iterable[Commit]
+) -> defaultdict[TopicPartition, WarehouseRows]:
     epochs = _epochs(commits)
-    found: defaultdict[TopicPartition, Rows] = defaultdict(Rows)
+    found: defaultdict[TopicPartition, WarehouseRows] = defaultdict(WarehouseRows)
     for table in warehouse.tables():
         for range_ in warehouse.kafka_ranges(table):
             tp = TopicPartition(range_.topic, range_.partition)
@@ -224,9 +233,9 @@ class _Files:
         epochs = _epochs(commits)
         return cls(_by_partition(pending, epochs), _by_partition(bad, epochs), sizes)
 
-    def waiting(self, tp: TopicPartition) -> Waiting:
+    def waiting(self, tp: TopicPartition) -> UnloadedFiles:
         """The files of a partition."""
-        return Waiting(self.pending.get(tp, ()), self.quarantined.get(tp, ()))
+        return UnloadedFiles(self.pending.get(tp, ()), self.quarantined.get(tp, ()))
 
     def missing(self) -> list[Finding]:
         """Files that a load cannot read: they are gone, or have another size than the commit lists."""

@@ -33,16 +33,16 @@ class UndecidedField(Exception):
 
 
 @dataclass
-class _Place:
+class _KnownField:
     """A known field. ``decided``: whether it, or a field in it, has a decision. ``like`` are places of a schema whose
     fields are known here, too: the field contains itself."""
 
     decision: Decision | None = None
-    fields: dict[str, _Place] = field(default_factory=dict)
+    fields: dict[str, _KnownField] = field(default_factory=dict)
     decided: bool = False
     like: list[Seen] = field(default_factory=list)
 
-    def find(self, key: str) -> _Place | None:
+    def find(self, key: str) -> _KnownField | None:
         """The field of a key, which may be a dotted path itself."""
         found = self.fields.get(key) or self._find_alike(key)
         if found is not None or "." not in key:
@@ -53,9 +53,9 @@ class _Place:
             return inner
         return inner.find(rest)
 
-    def _find_alike(self, key: str) -> _Place | None:
+    def _find_alike(self, key: str) -> _KnownField | None:
         alike = {id(each): each for seen in self.like for each in seen.alike() if key in each.fields}
-        return _Place(like=[each.fields[key] for each in alike.values()]) if alike else None
+        return _KnownField(like=[each.fields[key] for each in alike.values()]) if alike else None
 
 
 class JsonRedactor:
@@ -64,7 +64,7 @@ class JsonRedactor:
     def __init__(self, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None, others: str) -> None:
         self._others = others
         self._pseudonyms = pseudonyms
-        self._root = _Place(decided=True)
+        self._root = _KnownField(decided=True)
         for decision in decisions:
             if decision.path not in (KEY, HEADERS):
                 self._place(decision)
@@ -72,7 +72,7 @@ class JsonRedactor:
     def _place(self, decision: Decision) -> None:
         place = self._root
         for name in decision.path.split("."):
-            place = place.fields.setdefault(name, _Place())
+            place = place.fields.setdefault(name, _KnownField())
             place.decided = True
         place.decision = decision
 
@@ -86,7 +86,7 @@ class JsonRedactor:
             raise UndecidedField("the whole document")
         return self._value(document, self._root, "")
 
-    def _value(self, value: object, place: _Place, path: str) -> Any:
+    def _value(self, value: object, place: _KnownField, path: str) -> Any:
         if place.decision is not None:
             return self._decided(value, place.decision)
         if isinstance(value, dict):
@@ -95,7 +95,7 @@ class JsonRedactor:
             return [self._value(each, place, path) for each in value]
         return None if place.decided else value
 
-    def _object(self, value: Mapping[str, Any], place: _Place, path: str) -> dict[str, Any]:
+    def _object(self, value: Mapping[str, Any], place: _KnownField, path: str) -> dict[str, Any]:
         made = {}
         for key, each in value.items():
             known = place.find(key)
@@ -126,11 +126,11 @@ class JsonRedactor:
         return self._pseudonyms.of(decision.context, text.encode())
 
 
-def _declare(place: _Place, seen: Seen) -> None:
+def _declare(place: _KnownField, seen: Seen) -> None:
     if place.decision is not None:
         return
     for key, inner in seen.fields.items():
-        _declare(place.fields.setdefault(key, _Place()), inner)
+        _declare(place.fields.setdefault(key, _KnownField()), inner)
     if seen.item is not None:
         _declare(place, seen.item)
     place.like += seen.again

@@ -22,7 +22,7 @@ from google.auth.impersonated_credentials import Credentials as Impersonated
 from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials, identity
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.errors import ConfigurationError, Unavailable
-from kbq_assets.extras.doctor.google_questions import BucketQuestions
+from kbq_assets.extras.doctor.google_questions import CloudStorageQuestions
 
 EMAIL = "loader@my-project.iam.gserviceaccount.com"
 
@@ -202,9 +202,9 @@ def test_no_secret_travels_or_shows(key_file: Path, private_key: str) -> None:
     assert [line for line in lines if line in shown] == []
 
 
-def with_token_uri(key_file: Path, uri: str, seconds: float) -> BucketQuestions:
+def with_token_uri(key_file: Path, uri: str, seconds: float) -> CloudStorageQuestions:
     key_file.write_text(json.dumps({**json.loads(key_file.read_text()), "token_uri": uri}))
-    return BucketQuestions(GoogleAccess(f"file:{key_file}"), Bucket("bucket", ""), seconds)
+    return CloudStorageQuestions(GoogleAccess(f"file:{key_file}"), Bucket("bucket", ""), seconds)
 
 
 def test_an_account_that_google_refuses_is_told_with_what_to_check(key_file: Path, google: str) -> None:

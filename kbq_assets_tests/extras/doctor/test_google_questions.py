@@ -28,7 +28,7 @@ from kbq_assets.core.errors import NotFound, Refused, Unavailable
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.definitions import command_line, parts
-from kbq_assets.extras.doctor.google_questions import BucketQuestions, DatasetFacts, WarehouseQuestions
+from kbq_assets.extras.doctor.google_questions import BigQueryQuestions, CloudStorageQuestions, DatasetFacts
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, LoadJob
 from kbq_assets_tests.contracts.warehouse import SCHEMA, avro_file, records
 from kbq_assets_tests.google.faults import Fault
@@ -56,12 +56,12 @@ def bigquery(bigquery_server: BigQueryServer) -> Iterator[BigQueryServer]:
     bigquery_server.faults.clear()
 
 
-def bucket_questions(server: GcsServer, name: str) -> BucketQuestions:
-    return BucketQuestions(GoogleAccess("anonymous", server.endpoint), Bucket(name, "staging"))
+def bucket_questions(server: GcsServer, name: str) -> CloudStorageQuestions:
+    return CloudStorageQuestions(GoogleAccess("anonymous", server.endpoint), Bucket(name, "staging"))
 
 
-def warehouse_questions(server: BigQueryServer) -> WarehouseQuestions:
-    return WarehouseQuestions(
+def warehouse_questions(server: BigQueryServer) -> BigQueryQuestions:
+    return BigQueryQuestions(
         GoogleAccess("anonymous", server.endpoint), BigQueryProject(server.project, "US")
     )
 
@@ -158,7 +158,7 @@ def test_a_dry_run_runs_nothing(bigquery: BigQueryServer) -> None:
 
 
 def test_a_server_out_of_reach_is_told() -> None:
-    questions = WarehouseQuestions(
+    questions = BigQueryQuestions(
         GoogleAccess("anonymous", "http://127.0.0.1:1"), BigQueryProject("kbq-test", "US"), seconds=0.1
     )
     with pytest.raises(Unavailable, match=r"project kbq-test: .*Connection refused\n"):

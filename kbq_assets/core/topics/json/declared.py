@@ -53,7 +53,7 @@ def tagged(schema: Any) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FieldSchema:
     """A schema of a field. ``above`` are the parts that lead to it, by identity, with the fields that they describe."""
 
     seen: Seen
@@ -61,21 +61,21 @@ class _Place:
     path: str = ""
     above: Mapping[int, Seen] = field(default_factory=dict)
 
-    def inside(self, part: Mapping[str, Any]) -> Iterable[_Place]:
+    def inside(self, part: Mapping[str, Any]) -> Iterable[_FieldSchema]:
         """The schemas of fields and items that a part has."""
         above = {**self.above, id(part): self.seen}
         for key, inner in _mapping(part.get("properties")).items():
             seen = self.seen.fields.setdefault(str(key), Seen())
-            yield _Place(seen, inner, f"{self.path}.{key}".lstrip("."), above)
+            yield _FieldSchema(seen, inner, f"{self.path}.{key}".lstrip("."), above)
         if isinstance(part.get("items"), Mapping):
             self.seen.item = self.seen.item or Seen()
-            yield _Place(self.seen.item, part["items"], self.path, above)
+            yield _FieldSchema(self.seen.item, part["items"], self.path, above)
 
 
-def _walk(schema: Any, seen: Seen, *, tests: bool) -> Iterator[tuple[_Place, Mapping[str, Any], bool]]:
+def _walk(schema: Any, seen: Seen, *, tests: bool) -> Iterator[tuple[_FieldSchema, Mapping[str, Any], bool]]:
     """Each part of each field, level by level, and whether the walk goes no deeper there. It adds the fields to
     ``seen``."""
-    todo, fields, steps = deque([_Place(seen, schema)]), 0, 0
+    todo, fields, steps = deque([_FieldSchema(seen, schema)]), 0, 0
     while todo:
         place = todo.popleft()
         for part in parts([place.schema], schema, tests=tests):
