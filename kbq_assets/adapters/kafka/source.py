@@ -48,6 +48,8 @@ CHUNK_RECORDS: Final = 20_000
 #: Seconds to gather records for one chunk. A range's last chunk waits this long if it ends in control
 #: records.
 GATHER_SECONDS: Final = 0.02
+#: Messages to take from librdkafka at once.
+_STEP: Final = 16
 #: Seconds for which the log may end before the range does: a new leader learns within seconds how far
 #: its followers are. After that the log counts as truncated, and the next plan reports it.
 END_SECONDS: Final = 10.0
@@ -183,14 +185,22 @@ class _MessageReading:
                 size = min(chunk_records, max(1, CHUNK_BYTES // average))
 
     def _next_messages(self, consumer: Consumer, count: int) -> list[ClientMessage]:
-        """The next messages. ``consume`` alone would always wait for all ``count`` or its whole timeout."""
+        """The next messages: those that are there, or arrive within `GATHER_SECONDS`."""
         try:
             first = consumer.poll(IDLE_SECONDS)
-            if first is None or first.error() is not None or count == 1:
+            if first is None or first.error() is not None:
                 return [] if first is None else [first]
-            return [first, *consumer.consume(count - 1, GATHER_SECONDS)]
+            found, size, until = [first], len(first), time.monotonic() + GATHER_SECONDS
+            # In small steps: large records may follow small ones, and librdkafka limits a step by their number alone.
+            while len(found) < count and size < CHUNK_BYTES:
+                more = consumer.consume(min(_STEP, count - len(found)), max(0.0, until - time.monotonic()))
+                if not more:
+                    break
+                found += more
+                size += sum(map(len, more))
         except KafkaException as raised:
             raise self._error(raised.args[0]) from raised
+        return found
 
     def _records(self, arrived: Sequence[ClientMessage]) -> Sequence[ClientMessage]:
         """The records of the range; ``position`` moves past all settled positions."""

@@ -45,7 +45,7 @@ def duration(message: Any) -> int:
 
 
 def decimal(message: Any, precision: int, scale: int) -> int:
-    """The unscaled value of a confluent.type.Decimal at its column's scale. Raises BadValue if a digit would be lost."""
+    """The unscaled value of a confluent.type.Decimal at its scale. Raises BadValue if a digit would be lost."""
     unscaled, shift = int.from_bytes(message.value, "big", signed=True), scale - message.scale
     if unscaled and abs(shift) > _MOST_SHIFT:
         raise _no_decimal(precision, scale)
