@@ -167,9 +167,9 @@ class _MessageReading:
     def _batches(
         self, consumer: Consumer, chunk_records: int, keys: bool, headers: bool
     ) -> Iterator[RecordBatch]:
-        until, size = self.range.until_offset, min(1_000, chunk_records)
+        until = self.range.until_offset
         while self.position < until:
-            arrived = self._next_messages(consumer, min(size, until - self.position))
+            arrived = self._next_messages(consumer, min(chunk_records, until - self.position))
             before = self.position
             messages = self._records(arrived)
             if not messages and self.position == before:
@@ -180,9 +180,6 @@ class _MessageReading:
             yield RecordBatch(chunk, self.position, _leader_epoch(messages))
             # The caller's time with the batch does not count as a stall of the broker.
             self.last_progress = time.monotonic()
-            if messages:
-                average = max(1, int(chunk.ends.max()) // len(messages))
-                size = min(chunk_records, max(1, CHUNK_BYTES // average))
 
     def _next_messages(self, consumer: Consumer, count: int) -> list[ClientMessage]:
         """The next messages: those that are there, or arrive within `GATHER_SECONDS`."""
