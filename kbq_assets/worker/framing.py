@@ -17,14 +17,13 @@ import numpy as np
 from kbq_assets.core.avro.canonical import rabin_fingerprint
 from kbq_assets.core.avro.tree import load_schema, parse
 from kbq_assets.core.errors import NotFound, UnstageableSchema
-from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, WriterSchemas
 from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE, Chunk, decode_headers, decode_long
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.worker.translate import Messages, ValueTranslator, framed, with_values
+from kbq_assets.worker.translate import framed, with_values
 
 #: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html
 VALUE_HEADER: Final = "__value_schema_id"
@@ -68,10 +67,10 @@ class SchemaNames:
         self._fingerprints: dict[bytes, bytes] | None = None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id that `framed` gave. Raises NotFound, Unavailable."""
+        """The schema of an id that `screened` gave. Raises NotFound, Unavailable."""
         return self._own.get(schema_id) or self._registry.schema(schema_id)
 
-    def framed(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
+    def screened(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
         """The same records with Confluent's prefix, null for those that name no schema, and why. Raises Unavailable."""
         values: list[bytes | None] = [None] * len(chunk)
         refused: dict[int, RejectedSchema] = {}
@@ -171,41 +170,6 @@ class SchemaNames:
         if self._own.setdefault(own, found) != found:  # once in millions of schemas
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"{guid} and another GUID have one number")
         return framed(own, rest)
-
-
-class FramedValues:
-    """Translates values of any framing, with an ``inner`` translator of prefixed ones, None for Avro."""
-
-    def __init__(self, names: SchemaNames, settings: TopicSettings, inner: ValueTranslator | None) -> None:
-        self._names = names
-        self._inner = inner
-        self._messages = Messages(inner=False)
-        self._business_time = settings.records.event_date
-
-    @property
-    def business_time(self) -> BusinessTime | None:
-        """The source of the event date in translated values; None for the Kafka time."""
-        return self._business_time if self._inner is None else self._inner.business_time
-
-    def schema(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id. Raises NotFound, Unavailable."""
-        return (self._inner or self._names).schema(schema_id)
-
-    def problem(self, schema_id: int) -> RejectedSchema | None:
-        """The rejection that an id stands for; None if the id is a schema's."""
-        found = self._messages.problem(schema_id)
-        return self._inner.problem(schema_id) if found is None and self._inner is not None else found
-
-    def translate(self, chunk: Chunk) -> Chunk:
-        """The same records with framed Avro values. Raises Unavailable."""
-        prefixed, refused = self._names.framed(chunk)
-        made = prefixed if self._inner is None else self._inner.translate(prefixed)
-        if not refused:
-            return made
-        values = [made.value(row) for row in range(len(made))]
-        for row, why in refused.items():
-            values[row] = self._messages.rejected(why)
-        return with_values(made, values)
 
 
 def type_id(schema_id: int, indexes: tuple[int, ...]) -> int:

@@ -10,7 +10,8 @@ import dataclasses
 from typing import Final, Protocol
 
 from kbq_assets.core.topics.business_time import BusinessTime
-from kbq_assets.ports.registry import SchemaRegistry
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.prefix import BAD_MAGIC, SHORT, split_prefix
@@ -19,9 +20,9 @@ from kbq_assets.wire.records.reasons import Reason
 #: Schema ids from here on stand for the reason why a value cannot become a row.
 FIRST_REASON_ID: Final = 2**31 - 256
 #: Most different messages of one task; their ids come just before.
-_MOST_MESSAGES: Final = 50
-#: KBQ's own ids start here, for two `Messages`. No registry counts so far; a produced id in this range has no schema.
-FIRST_OWN_ID: Final = FIRST_REASON_ID - 2 * _MOST_MESSAGES
+_MOST_MESSAGES: Final = 500
+#: KBQ's own ids start here, for three `Messages`. No registry counts so far; a produced id in this range has no schema.
+FIRST_OWN_ID: Final = FIRST_REASON_ID - 3 * _MOST_MESSAGES
 #: Replaces a produced id in this range.
 _NO_SCHEMA: Final = -4
 UNREADABLE: Final = {
@@ -71,21 +72,19 @@ def problem(schema_id: int) -> RejectedSchema | None:
 
 
 class Messages:
-    """Schema ids that stand for messages: why records must not be staged. A translator around an ``inner`` one has
-    ids of its own."""
+    """Schema ids that stand for messages: why records must not be staged. A translator around others has ids of its
+    own: its ``level`` says around how many."""
 
-    def __init__(self, *, inner: bool = True) -> None:
-        self._found: list[RejectedSchema] = []
-        self._last = FIRST_REASON_ID - 1 - (0 if inner else _MOST_MESSAGES)
+    def __init__(self, level: int = 0) -> None:
+        self._found: dict[RejectedSchema, int] = {}
+        self._last = FIRST_REASON_ID - 1 - level * _MOST_MESSAGES
 
     def id_of(self, message: str, reason: Reason = Reason.UNSTAGEABLE_SCHEMA) -> int:
         """The id of a message. One too many for a task has the id of its reason alone."""
         found = RejectedSchema(reason, message)
-        if found not in self._found:
-            if len(self._found) == _MOST_MESSAGES:
-                return FIRST_REASON_ID + reason
-            self._found.append(found)
-        return self._last - self._found.index(found)
+        if found not in self._found and len(self._found) == _MOST_MESSAGES:
+            return FIRST_REASON_ID + reason
+        return self._last - self._found.setdefault(found, len(self._found))
 
     def rejected(self, found: RejectedSchema) -> bytes:
         """Replaces a value that cannot become a row."""
@@ -94,10 +93,54 @@ class Messages:
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
         index = self._last - schema_id
-        return self._found[index] if 0 <= index < len(self._found) else problem(schema_id)
+        return [*self._found][index] if 0 <= index < len(self._found) else problem(schema_id)
 
 
 def with_values(chunk: Chunk, values: list[bytes | None]) -> Chunk:
     """A chunk with other values."""
     spans = Spans.of(values)
     return dataclasses.replace(chunk, buffer=spans.buffer, starts=spans.starts, ends=spans.ends)
+
+
+class Screen(SchemaRegistry, Protocol):
+    """What values pass before they are translated."""
+
+    def screened(self, chunk: Chunk) -> tuple[Chunk, dict[int, RejectedSchema]]:
+        """The same records, null for those that do not pass, and why by row. Raises Unavailable."""
+
+
+class ScreenedValues:
+    """Translates the values that pass a screen by an ``inner`` translator, None for Avro; ``level``: see `Messages`."""
+
+    def __init__(
+        self, screen: Screen, settings: TopicSettings, inner: ValueTranslator | None, level: int
+    ) -> None:
+        self._screen = screen
+        self._inner = inner
+        self._messages = Messages(level)
+        self._business_time = settings.records.event_date
+
+    @property
+    def business_time(self) -> BusinessTime | None:
+        """The source of the event date in translated values; None for the Kafka time."""
+        return self._business_time if self._inner is None else self._inner.business_time
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id. Raises NotFound, Unavailable."""
+        return (self._inner or self._screen).schema(schema_id)
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """The rejection that an id stands for; None if the id is a schema's."""
+        found = self._messages.problem(schema_id)
+        return self._inner.problem(schema_id) if found is None and self._inner is not None else found
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records with framed Avro values. Raises Unavailable."""
+        passed, refused = self._screen.screened(chunk)
+        made = passed if self._inner is None else self._inner.translate(passed)
+        if not refused:
+            return made
+        values = [made.value(row) for row in range(len(made))]
+        for row, why in refused.items():
+            values[row] = self._messages.rejected(why)
+        return with_values(made, values)

@@ -36,16 +36,16 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
-from kbq_assets.worker.framing import FramedValues, SchemaNames
+from kbq_assets.worker.framing import SchemaNames
 from kbq_assets.worker.json.columns import JsonColumns
 from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
-from kbq_assets.worker.privacy.json import JsonPrivacy, PersonalPayloads
+from kbq_assets.worker.privacy.json import JsonPrivacy, Payloads
 from kbq_assets.worker.routes import Routes
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
-from kbq_assets.worker.translate import ValueTranslator
+from kbq_assets.worker.translate import ScreenedValues, ValueTranslator
 from kbq_assets.worker.unions import RecordUnions
 from kbq_assets.worker.window import Staging, StopWindow, WindowWriter
 
@@ -319,7 +319,7 @@ def _routes(
     if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
         translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
     if names is not None:
-        translator = FramedValues(names, settings, translator)
+        translator = ScreenedValues(names, settings, translator, level=2)
     if translator is None:
         return None, Routes(topic, settings, ports.registry, variants, choice, fields)
     records = dataclasses.replace(settings.records, event_date=translator.business_time)
@@ -335,18 +335,34 @@ def _translator(
 ) -> ValueTranslator | None:
     """The translator of a topic's values to Avro; None if they are staged as they are."""
     if settings.records.is_json:
-        schema = settings.records.declared
-        privacy = JsonPrivacy(settings, ports.pseudonyms(), schema) if settings.privacy.decisions else None
-        if settings.records.format == "json":
-            return None if privacy is None else PersonalPayloads(settings, privacy)
-        schemas = registry if settings.records.format == "json_schema" else None
-        return JsonColumns(topic, settings, ports.store, schemas, privacy, schema)
+        return _of_documents(topic, settings, ports, registry)
     if settings.records.format == "protobuf":
         # Imported here, as other topics need neither Google's library nor protoc.
         from kbq_assets.worker.protobuf import ProtobufRows
 
         return ProtobufRows(settings, registry)
     return RecordUnions(settings, registry) if settings.destination.route == "record_name" else None
+
+
+def _of_documents(
+    topic: str, settings: TopicSettings, ports: WorkerPorts, registry: SchemaRegistry
+) -> ValueTranslator | None:
+    records = settings.records
+    privacy = (
+        JsonPrivacy(settings, ports.pseudonyms(), records.declared) if settings.privacy.decisions else None
+    )
+    made: ValueTranslator | None = None
+    if records.format != "json":
+        schemas = registry if records.format == "json_schema" else None
+        made = JsonColumns(topic, settings, ports.store, schemas, privacy, records.declared)
+    elif privacy is not None or records.validate:
+        made = Payloads(settings, privacy)
+    if made is None or not records.validate:
+        return made
+    # Imported here, as other topics need no validator.
+    from kbq_assets.worker.json.checks import DocumentChecks
+
+    return ScreenedValues(DocumentChecks(settings, registry), settings, made, level=1)
 
 
 def _is_full(writer: WindowWriter, unit: Unit, seconds: float) -> bool:

@@ -63,7 +63,9 @@ def _extract(format: str, seed: int, folder: Path) -> None:
     chance = random.Random(f"{format} {seed}")
     topic = "".join(chance.choices(_LEGAL, k=chance.choice((1, 8, 60, 118, 200, 249)))).strip(".") or "x"
     route = chance.choice(("", "route=record_name")) if format in ("avro", "protobuf") else ""
-    more = _OPTIONS[seed % len(_OPTIONS)]
+    more = _OPTIONS[seed % len(_OPTIONS)] + " validate=true" * (
+        format == "json_schema" and chance.random() < 0.5
+    )
     line = f"{topic} dataset=fuzz {route or f'table=t{seed}'} format={format} keys=true headers=true {more}"
     world = FakePlatform(folder, sources=f"{line}\n{TOPIC} dataset=shop table=orders\n", partitions=1)
     world.produce(2)

@@ -77,7 +77,8 @@ def test_json_fields_are_columns_and_what_fits_none_is_beside_them(world: World)
     assert found[5] == (None, "c6", True, ["a", "b"], '{"id":"six","at":1738326600}', "2025-01-31")
 
 
-def test_protobuf_messages_of_a_real_registry_are_rows(world: World) -> None:
+def test_protobuf_and_json_of_a_real_registry_are_rows(world: World) -> None:
+    valid = world.topic("dataset=shop table=valid format=json_schema validate=true")
     tp = world.topic("dataset=shop table=orders format=protobuf event_date=at")
     registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(world.producers.registry_url)))
     schema_id = registry.register(f"{tp.topic}-value", ORDER, "PROTOBUF")
@@ -88,11 +89,20 @@ def test_protobuf_messages_of_a_real_registry_are_rows(world: World) -> None:
     value = framed(to_order + message.SerializeToString(), schema_id)
     world.producers.produce(tp, [value, value], ROW)
     world.producers.produce(tp, [framed(to_order + b"\xff", schema_id)], "error")
-    assert world.finish().totals()["loaded"] == 2
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 1}}}
+    schema_id = registry.register(f"{valid.topic}-value", json.dumps(schema), "JSON")
+    documents = [framed(json.dumps({"id": n}).encode(), schema_id) for n in (0, 1)]
+    world.producers.produce(valid, documents[1:], "row:shop.valid")
+    world.producers.produce(valid, documents[:1], "error")
+    assert world.finish().totals()["loaded"] == 3
     found = world.query(
         "SELECT id, state, items[1].sku, CAST(event_date AS VARCHAR) FROM shop.orders LIMIT 1"
     )
     assert found == [(7, "PAID", "a", "2025-01-31")]
+    assert world.query("SELECT id FROM shop.valid") == [(1,)]
+    assert world.query(
+        f"SELECT reason, message FROM shop.kbq_errors WHERE _kafka_topic = '{valid.topic}'"
+    ) == [("VIOLATES_SCHEMA", "/id violates its JSON Schema at /properties/id/minimum")]
 
 
 def test_a_schema_that_grows_adds_a_nullable_column_and_keeps_old_rows(world: World) -> None:

@@ -30,6 +30,7 @@ PACKAGES: Final = (
     "google-cloud-storage",
     "google-crc32c",
     "isal",
+    "jsonschema-rs",
     "numba",
     "pyspark",
     "requests",

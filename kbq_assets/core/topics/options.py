@@ -189,6 +189,12 @@ class RecordOptions:
         "the schema of `framing=none`: its id; for `framing=single_object` the subject with the schemas of all "
         "fingerprints, `<topic>-value` by default",
     )
+    validate: bool = option(
+        "false",
+        FLAG,
+        "[validate](#validation) JSON values by their JSON Schema: the registry's, or the declared one; a value "
+        "that violates it is a bad record (`VIOLATES_SCHEMA`)",
+    )
     event_date: BusinessTime | None = option(
         "",
         BUSINESS_TIME,

@@ -107,6 +107,12 @@ def _settings(words: Iterable[str], where: str, base: TopicSettings) -> TopicSet
             raise ConfigurationError(f"{where}: unknown option {key!r}", next_step=hint)
         options[key] = value
     try:
-        return base.with_options(**options)
+        made = base.with_options(**options)
+        if made.records.validate and made.records.format in ("json", "json_columns"):
+            raise ConfigurationError(
+                "validate=true: a source list declares no schema",
+                next_step="format=json_schema, or a catalog entry with schemas/value.json",
+            )
+        return made
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error.message}", next_step=error.next_step) from error

@@ -38,6 +38,11 @@ class TopicSettings:
         self.check_inputs(self.destination.template.inputs)
         if records.format.startswith("json_") and self.destination.route == "record_name":
             raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")
+        if records.validate and not records.is_json:
+            raise ConfigurationError(
+                f"validate=true: records of format={records.format} have no JSON Schema",
+                next_step="format=json_schema",
+            )
         if 0 < limit < records.max_record_bytes:
             raise ConfigurationError(
                 f"max_bytes={limit} would let no record of max_record_bytes={records.max_record_bytes} through",

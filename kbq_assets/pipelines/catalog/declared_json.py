@@ -33,7 +33,7 @@ def with_declared(
         return entry, ()
     path = _path(entry, files)
     if path is None:
-        return entry, ()
+        return entry, tuple(_unvalidated(entry))
     try:
         schema = json.loads(files.schemas[path])
     except (ValueError, RecursionError) as error:
@@ -41,8 +41,19 @@ def with_declared(
     problems = tuple(_problems(entry, files, path, schema))
     if problems or entry.encoding != "json":
         return entry, problems
-    settings = entry.settings.with_options(declared=compact(schema))
+    settings = entry.settings.with_options(declared=_sent(entry, schema))
     return dataclasses.replace(entry, settings=settings), ()
+
+
+def _sent(entry: CatalogEntry, schema: Any) -> str:
+    """The schema that tasks get: whole only if they validate by it."""
+    return json.dumps(schema, separators=(",", ":")) if entry.settings.records.validate else compact(schema)
+
+
+def _unvalidated(entry: CatalogEntry) -> Iterator[CatalogProblem]:
+    if entry.settings.records.validate and entry.encoding == "json":
+        message, hint = "no schema to validate values by", "add schemas/value.json, or encoding: json-schema"
+        yield CatalogProblem(entry.place.path, 1, "records.validate", message, hint)
 
 
 def _path(entry: CatalogEntry, files: CatalogFiles) -> str | None:
@@ -89,7 +100,7 @@ def _problems(entry: CatalogEntry, files: CatalogFiles, path: str, schema: Any) 
         yield entry_mistake(entry, files, "partition_time", f"{path} does not declare {wanted}", hint)
     if entry.encoding == "json" and not declared(schema).fields:
         yield CatalogProblem(path, 1, "", "declares no field", "an object with properties")
-    if entry.encoding == "json" and len(compact(schema)) > _MOST_CHARACTERS:
+    if entry.encoding == "json" and len(_sent(entry, schema)) > _MOST_CHARACTERS:
         yield CatalogProblem(
             path,
             1,

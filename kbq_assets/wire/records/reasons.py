@@ -38,6 +38,8 @@ class Reason(IntEnum):
     TOO_MANY_TABLES = 23
     ROUTE_FAILED = 24
     REPEATED_KEY = 25
+    VIOLATES_SCHEMA = 26
+    TOO_COMPLEX = 27
 
     @property
     def message(self) -> str:
@@ -70,6 +72,8 @@ _MESSAGES = {
     Reason.INVALID_JSON: "the value is not one JSON document",
     Reason.INVALID_PROTOBUF: "the value is not a message of its schema",
     Reason.REPEATED_KEY: "an object has a key twice: which of its values is personal is unknown",
+    Reason.VIOLATES_SCHEMA: "the value violates its JSON Schema",
+    Reason.TOO_COMPLEX: "to validate the value by its JSON Schema would take too long",
     Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
     Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
     Reason.ROUTE_FAILED: "the function that says the record's table failed",

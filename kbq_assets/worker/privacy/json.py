@@ -66,13 +66,14 @@ class JsonPrivacy:
         return without_keys(chunk, self.decisions, self._pseudonyms)
 
 
-class PersonalPayloads:
+class Payloads:
     """Translates whole documents, for the column `payload`."""
 
     business_time = None
 
-    def __init__(self, settings: TopicSettings, privacy: JsonPrivacy) -> None:
+    def __init__(self, settings: TopicSettings, privacy: JsonPrivacy | None) -> None:
         self._privacy = privacy
+        self._messages = Messages() if privacy is None else privacy.messages
         self._limits = RecordLimits(max_bytes=settings.records.max_record_bytes)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
@@ -83,23 +84,25 @@ class PersonalPayloads:
 
     def problem(self, schema_id: int) -> RejectedSchema | None:
         """The rejection that an id stands for; None if the id is a schema's."""
-        return self._privacy.messages.problem(schema_id)
+        return self._messages.problem(schema_id)
 
     def translate(self, chunk: Chunk) -> Chunk:
-        """The same records, redacted."""
+        """The same records; redacted, if anything is decided about them."""
         values: list[bytes | None] = [None] * len(chunk)
         reasons = validate_json(chunk, None, self._limits).reasons
         for row in np.flatnonzero(chunk.starts >= 0).tolist():
             reason = Reason(int(reasons[row]))
             values[row] = rejected(reason) if reason else self._redacted(chunk.value(row) or b"")
-        return self._privacy.without_keys(with_values(chunk, values))
+        made = with_values(chunk, values)
+        return made if self._privacy is None else self._privacy.without_keys(made)
 
     def _redacted(self, value: bytes) -> bytes:
-        try:
-            text = exact_text(self._privacy.redacted(parse_exact(value.decode())))
-        except (UndecidedField, ValueError) as error:
-            return self._privacy.refusal(error)
-        return framed(_PAYLOADS, b"\x02" + encode_bytes(text.encode()))
+        if self._privacy is not None:
+            try:
+                value = exact_text(self._privacy.redacted(parse_exact(value.decode()))).encode()
+            except (UndecidedField, ValueError) as error:
+                return self._privacy.refusal(error)
+        return framed(_PAYLOADS, b"\x02" + encode_bytes(value))
 
 
 def refuse_missing_keys(decisions: Sequence[Decision], pseudonyms: Pseudonyms | None) -> None:
