@@ -260,7 +260,7 @@ def test_without_keys_nothing_is_read() -> None:
     bench.pseudonyms = None
     report = bench.extract()
     [stop] = report.stops
-    assert "set KBQ_PII_KEYS" in stop.message
+    assert "KBQ_PII_KEYS" in stop.message
     assert stop.reason == "failed"
 
 
