@@ -72,7 +72,7 @@ model: $(VENV)/.development ## Explore the protocol's model far beyond what CI d
 	@$(BIN)/python -m kbq_assets_tests.model all
 
 fuzz: $(VENV)/.development ## Ten million damaged records, and a million cases of every kind of input (10 minutes)
-	@KBQ_FUZZ=10000000 KBQ_FUZZ_JAVA=300000 KBQ_FUZZ_CASES=1000000 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist load \
+	@KBQ_FUZZ=10000000 KBQ_FUZZ_JAVA=300000 KBQ_FUZZ_CASES=1000000 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist load -o cpu_seconds=3600 \
 		kbq_assets_tests/wire/test_fuzz.py kbq_assets_tests/wire/test_avro_java.py kbq_assets_tests/fuzz \
 		kbq_assets_tests/adapters/protobuf/test_fuzz.py
 

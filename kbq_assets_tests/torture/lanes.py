@@ -31,7 +31,7 @@ from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 #: What happens to a run, by weight: killed at a random moment, killed at a point of its own, stopped for a while.
 _FATES: Final[Mapping[str, float]] = {"kill": 5, "point": 3, "stop": 1.5, "none": 2}
 _STOPPED_SECONDS: Final = (1.0, 8.0)
-#: A run that takes longer is killed as well.
+#: A run that takes longer is killed as well, also after a stop: a load does not end while files keep coming.
 _PATIENCE_SECONDS: Final = 30.0
 _KBQ: Final = "from kbq_assets.definitions import main; main()"
 
@@ -91,10 +91,10 @@ def forked_lane(campaign: Campaign, run: str, number: int) -> None:
             if event.event == "stopped":
                 campaign.tally.add(lane, "stopped")
                 time.sleep(chance.uniform(*_STOPPED_SECONDS))
-                os.kill(
-                    pid, signal.SIGCONT
-                )  # it is a child that nobody has waited for: the id is still its own
-                event = forks.wait(pid, "ended")
+                # It is a child that nobody has waited for: the id is still its own.
+                os.kill(pid, signal.SIGCONT)
+                with _signalled(pid, "kill", _PATIENCE_SECONDS):
+                    event = forks.wait(pid, "ended")
             elif event.code == child.DONE:
                 usual = 0.7 * usual + 0.3 * (time.monotonic() - begun)
             _judge(campaign, lane, event.code)
