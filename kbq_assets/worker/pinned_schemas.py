@@ -19,7 +19,7 @@ class PinnedSchemas:
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id. Raises SchemaChanged if it is another one than before, and the port's errors."""
         found = self._registry.schema(schema_id)
-        pin = self._pins.get(schema_id, found.fingerprint)
+        pin = self._pins.get(schema_id) or self.seen.get(schema_id, found.fingerprint)
         if pin != found.fingerprint:
             raise SchemaChanged(
                 f"the registry has another schema under id {schema_id} than when its records were first read "

@@ -14,19 +14,27 @@ from typing import Any
 
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.core.extraction import pruning
-from kbq_assets.core.loading import batches, completeness, table_state
+from kbq_assets.core.loading import batches, completeness, origins, table_state
+from kbq_assets.core.loading.origins import Doubt
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
+from kbq_assets.core.loading.verification import Unsound
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.extraction import publisher
 from kbq_assets.pipelines.loading import completeness as loading_completeness
-from kbq_assets.pipelines.loading import job_recovery
+from kbq_assets.pipelines.loading import job_recovery, job_start
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.loading.verification import StagedContents
+from kbq_assets.pipelines.operate import restage
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.files.error_rows import ErrorRows
 from kbq_assets.wire.files.staged_file import FileEncoder
 from kbq_assets.wire.records.event_time import HourCounter
 from kbq_assets.worker import unit
+from kbq_assets.worker.pinned_schemas import PinnedSchemas
 
 
 @dataclass(frozen=True)
@@ -222,4 +230,43 @@ REPLAY_MUTANTS = (
     Mutant("records without their time tell of now", "L10", ((HourCounter, "add", _add_whatever_was_told),)),
     Mutant("tombstones tell of now", "L10",
            ((FileEncoder, "_newest_ms", property(lambda self: self._hours.newest_ms)),)),
+)  # fmt: skip
+
+
+def _any_schema(self: PinnedSchemas, schema_id: int) -> RegisteredSchema:
+    found = self._registry.schema(schema_id)
+    self.seen[schema_id] = self._pins.get(schema_id, found.fingerprint)
+    return found
+
+
+def _without_doubt(reason: ParkReason) -> Callable[..., Doubt | None]:
+    def doubt(*facts: Any) -> Doubt | None:
+        found = find_doubt(*facts)
+        return None if found and found.reason == reason else found
+
+    return doubt
+
+
+find_doubt = origins.doubt
+
+
+def _settled_with_their_records(state: TableState, in_flight: JobInFlight) -> TableState:
+    kept = (dataclasses.replace(bad, retry=False) for bad in state.quarantined)
+    return dataclasses.replace(state, quarantined=(*kept, *in_flight.quarantined))
+
+
+#: Schedules of mishaps (mishaps.py) notice these.
+MENDING_MUTANTS = (
+    Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=7),
+    Mutant("files are loaded as they are", "L11", ((StagedContents, "unsound", lambda self, files: Unsound()),),
+           seed=1),
+    Mutant("another staging area loads too", "L12",
+           ((job_start, "doubt", _without_doubt(ParkReason.FOREIGN_ROWS)),), seed=27),
+    Mutant("a table that is gone is made anew", "L12",
+           ((job_start, "doubt", _without_doubt(ParkReason.TABLE_GONE)),), seed=5),
+    Mutant("files that come back from quarantine stay there, too", "L13",
+           ((table_state, "_without_settled", _settled_with_their_records),), seed=6),
+    Mutant("quarantine takes whole batches", "L5", ((table_state, "loses_too_much", lambda *_: ""),), seed=63),
+    Mutant("backlogs keep files that were read again", "L14",
+           ((restage, "backlog_path", lambda *_: "backlog/d.none/1-none.0.0.json"),), seed=1),
 )  # fmt: skip

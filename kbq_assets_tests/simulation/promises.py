@@ -12,6 +12,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets_tests.fakes.warehouse import Row
+from kbq_assets_tests.simulation.mishaps import rows_of
 from kbq_assets_tests.simulation.world import World
 
 
@@ -31,6 +32,8 @@ def check_order(world: World) -> None:
     last: dict[tuple[object, ...], int] = {}
     schema_of = _schema_ids(world)
     for table, row in world.warehouse.log:
+        if row in world.brought_back:
+            continue
         key = (table, row.topic, row.partition, row.epoch, schema_of(row))
         if last.get(key, -1) >= row.offset:
             raise PromiseBroken(f"ORDER: {table} {row} after offset {last[key]}")
@@ -74,7 +77,8 @@ def _quarantined(world: World) -> dict[tuple[int, TopicPartition], set[int]]:
         for bad in table.value.quarantined:
             name = bad.file.name
             offsets[name.epoch, name.topic_partition].update(range(name.first_offset, bad.file.until))
-            world.store.get(bad.file.path.replace("staging/", "quarantine/"))
+            if not bad.dropped:
+                world.store.get(bad.file.path.replace("staging/", "quarantine/"))
     return offsets
 
 
@@ -94,6 +98,30 @@ def check_progress(world: World) -> None:
     problems += [e.path for prefix in (STAGING, BACKLOG) for e in world.store.list(prefix)]
     if problems:
         raise PromiseBroken("PROGRESS: " + "; ".join(problems))
+
+
+def check_quarantine(world: World) -> None:
+    """A record is in its table or in quarantine, not in both (L13); and no batch lost most of its files without an
+    operator's consent (L5)."""
+    if world.lost_silently:
+        raise PromiseBroken(f"QUARANTINE: {world.lost_silently[:5]}")
+    if world.recreated:
+        return
+    loaded = set(world.warehouse.log)
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        for bad in found.value.quarantined:
+            if twice := [row for row in rows_of(world, bad.file) if (table, row) in loaded]:
+                raise PromiseBroken(f"COUNTED TWICE: {twice} of {bad}")
+
+
+def check_table_rows(world: World) -> None:
+    """A table holds the rows that its state counts, but for those that an operator gave up (L12). A table that is gone
+    is noticed by its next job alone."""
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        counted = sum(found.value.rows.values()) - found.value.given_up_rows
+        rows = len(world.warehouse.rows(table))
+        if table in world.warehouse.stored and counted != rows:
+            raise PromiseBroken(f"TABLE: {table} holds {rows} rows, its state counts {counted}")
 
 
 def check_highest_done_files(world: World) -> None:
@@ -157,6 +185,8 @@ def check_all(world: World) -> None:
     check_hours(world)
     check_complete(world)
     check_no_duplicate(world)
+    check_quarantine(world)
+    check_table_rows(world)
     check_order(world)
     check_no_loss(world)
     check_progress(world)

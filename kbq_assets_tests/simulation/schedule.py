@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
+from kbq_assets_tests.simulation import mishaps
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
@@ -42,6 +43,12 @@ class Chaos:
     elect_leader: float = 0.1
     lose_placements: float = 0.0
     lose_a_file: float = 0.0
+    mend_rate: float = 0.0
+    damage_a_file: float = 0.0
+    rewrite_a_schema: float = 0.0
+    lose_a_table: float = 0.0
+    relabel_a_table: float = 0.0
+    intrude: float = 0.0
 
 
 #: Everything at once; and tables parked, set aside and resumed all the time, with long stalls, few other faults.
@@ -61,10 +68,14 @@ REPLAY = Recipe("rrrr35gpt", settings=Recipe().settings.with_options(
 FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")
 #: Half of the parkings are such that a load tries the table again by itself (core/extraction/restarts.py).
 RESTARTING = dataclasses.replace(PARKING, restart_rate=0.5)
-#: Staged files are deleted, and an operator lets files be read again, lost or not.
-RESTAGING = dataclasses.replace(
-    PARKING, restage_rate=0.5, lose_a_file=0.3, reset_rate=0.0, spoil_a_file=0.0, reject=0.0
-)
+#: What surrounds KBQ is damaged, mixed up or wiped, and an operator has every command that mends it.
+MENDING = dataclasses.replace(
+    PARKING, steps=250, produce=4.0, operate=4.0, mend_rate=0.5, restage_rate=0.4, reset_rate=0.0, park_rate=0.2,
+    lose_a_file=0.3, spoil_a_file=1.5, damage_a_file=0.8, rewrite_a_schema=0.3, lose_a_table=0.2, relabel_a_table=0.3,
+    intrude=1.5,
+)  # fmt: skip
+#: One schedule of so many is of this kind.
+EVERY_NTH_MENDS = 10
 
 
 class ScheduleFailed(AssertionError):
@@ -74,7 +85,8 @@ class ScheduleFailed(AssertionError):
 def run_schedule(seed: int, chaos: Chaos | None = None, recipe: Recipe | None = None) -> World:
     """Run one schedule and check the promises. Raises ScheduleFailed with the seed and the trace."""
     again = f"python -m kbq_assets_tests.simulation --seed {seed} --trace"
-    profile = chaos or PROFILES[seed % len(PROFILES)]
+    usual = MENDING if seed % EVERY_NTH_MENDS == EVERY_NTH_MENDS - 1 else PROFILES[seed % len(PROFILES)]
+    profile = chaos or usual
     return _checked(World(seed, recipe), again, lambda world: _rage(world, profile))
 
 
@@ -129,6 +141,7 @@ def _rage(world: World, chaos: Chaos) -> None:
     world.job_error_rate = chaos.job_error_rate
     world.reset_rate, world.park_rate = chaos.reset_rate, chaos.park_rate
     world.restart_rate, world.restage_rate = chaos.restart_rate, chaos.restage_rate
+    world.mend_rate = chaos.mend_rate
     events = _events(world, chaos)
     world.produce()
     for _ in range(chaos.steps):
@@ -160,8 +173,19 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
         (chaos.lose_to_retention, world.lose_to_retention),
         (chaos.recreate, world.recreate),
         (chaos.elect_leader, world.elect_leader),
-        (chaos.lose_placements, world.lose_placements),
-        (chaos.lose_a_file, world.lose_a_file),
+        *((rate, functools.partial(event, world)) for rate, event in _mishaps(chaos)),
+    ]
+
+
+def _mishaps(chaos: Chaos) -> list[tuple[float, Callable[[World], None]]]:
+    return [
+        (chaos.lose_placements, mishaps.lose_placements),
+        (chaos.lose_a_file, mishaps.lose_a_file),
+        (chaos.damage_a_file, mishaps.damage_a_file),
+        (chaos.rewrite_a_schema, mishaps.rewrite_a_schema),
+        (chaos.lose_a_table, mishaps.lose_a_table),
+        (chaos.relabel_a_table, mishaps.relabel_a_table),
+        (chaos.intrude, mishaps.intrude),
     ]
 
 
@@ -171,6 +195,7 @@ def settle(world: World) -> None:
     scheduler.fault_rate = scheduler.stall_rate = 0.0
     world.job_error_rate = 0.0
     world.rejecting = None
+    mishaps.restore_schemas(world)
     while scheduler.step():
         if world.random.random() < 0.3:
             world.run_job()

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -23,12 +24,19 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
-from kbq_assets_tests.simulation.mutants import A_NEW_ID, LATEST_ONLY, MUTANTS, REPLAY_MUTANTS, Mutant
+from kbq_assets_tests.simulation.mutants import (
+    A_NEW_ID,
+    LATEST_ONLY,
+    MENDING_MUTANTS,
+    MUTANTS,
+    REPLAY_MUTANTS,
+    Mutant,
+)
 from kbq_assets_tests.simulation.schedule import (
     FUTURE,
+    MENDING,
     REPLAY,
     REPLAYING,
-    RESTAGING,
     RESTARTING,
     ROUGH,
     ScheduleFailed,
@@ -111,11 +119,28 @@ def test_tables_that_are_tried_again_by_themselves_keep_the_promises() -> None:
     assert rows > 0
 
 
-def test_files_that_are_lost_and_read_again_keep_the_promises() -> None:
-    restaged = 0
+def test_mishaps_that_an_operator_mends_keep_the_promises() -> None:
+    met = Counter[str]()
     for seed in range(VARIED_SCHEDULES):
-        restaged += run_schedule(seed, RESTAGING).restaged
-    assert restaged > 0
+        met += run_schedule(seed, MENDING).met
+    wanted = {
+        "damaged",
+        "restaged",
+        "schemas rewritten",
+        "tables lost",
+        "adopted",
+        "intrusions",
+        "retried",
+        "dropped",
+    }
+    assert wanted <= met.keys()
+
+
+@pytest.mark.parametrize("mutant", MENDING_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_mishaps_show_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, MENDING)
 
 
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import BinaryIO
 from unittest.mock import patch
 
 from kbq_assets.core.errors import KbqError, NotFound, Refused
@@ -50,6 +51,7 @@ from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
+from kbq_assets_tests.simulation import mishaps
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -92,6 +94,18 @@ class YieldingClock(FakeClock):
         """Move the clock and yield."""
         super().sleep(seconds)
         self._pause()
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """What the warehouse reads: the files of all staging areas. No two share a path."""
+
+    ours: FaultyMemoryStore
+    elsewhere: FaultyMemoryStore
+
+    def open_read(self, path: str) -> BinaryIO:
+        """Stream an object. Raises NotFound."""
+        return (self.elsewhere if path in self.elsewhere.objects else self.ours).open_read(path)
 
 
 class WatchedStore(FaultyMemoryStore):
@@ -148,9 +162,13 @@ class World:
         self.scheduler = Scheduler(self.random)
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
-        self.store = WatchedStore(self._watch_hours, decide)
-        self.warehouse = FakeWarehouse(self.store, self.store.path_of, auto_run=False, faults=decide)
-        self.registry = FakeRegistry(SCHEMAS)
+        self.store = WatchedStore(self._watch, decide)
+        #: a staging area that somebody sets by mistake, over the same topic and warehouse (mishaps.py)
+        self.elsewhere = FaultyMemoryStore()
+        self.warehouse = FakeWarehouse(
+            Buckets(self.store, self.elsewhere), self.store.path_of, auto_run=False, faults=decide
+        )
+        self.registry, self.registry_before = FakeRegistry(SCHEMAS), SCHEMAS
         self.clock = YieldingClock(self.scheduler.pause, lambda: self.store.time_ms)
         self.warehouse.job_errors = self._job_error
         self.job_error_rate = 0.0
@@ -162,8 +180,13 @@ class World:
         self.recreated = False
         self.reset_rate = 0.0
         self.park_rate = 0.0
-        self.restart_rate = self.restage_rate = 0.0
-        self._attempts = self.restaged = 0
+        self.restart_rate = self.restage_rate = self.mend_rate = 0.0
+        self._attempts = 0
+        #: how often mishaps and what mends them occurred (mishaps.py)
+        self.met = Counter[str]()
+        #: rows that an operator let be loaded out of order, from quarantine
+        self.brought_back: set[Row] = set()
+        self.lost_silently: list[str] = []
         self._produced = 0
         self.late_rows = Counter[TableReference]()
         self.too_early: list[str] = []
@@ -250,6 +273,20 @@ class World:
             if self.hour_of(row) < states[table].value.hours.until:
                 self.late_rows[table] += 1
 
+    def _watch(self, before: TableState, after: TableState) -> None:
+        self._watch_quarantine(before, after)
+        self._watch_hours(before, after)
+
+    def _watch_quarantine(self, before: TableState, after: TableState) -> None:
+        """No batch loses most of its files, unless an operator lets it (L5)."""
+        job, known = before.in_flight, {bad.file.path for bad in before.quarantined}
+        lost = [bad.file.path for bad in after.quarantined if bad.file.path not in known]
+        if job is None or len(lost) < 2 or before.accepts_loss:
+            return
+        total = {f.path for f in (*job.files, *(bad.file for bad in job.quarantined))}
+        if 2 * len(lost) > len(total):
+            self.lost_silently.append(f"{len(lost)} of {len(total)} files left for quarantine: {lost}")
+
     def _watch_hours(self, before: TableState, after: TableState) -> None:
         """Hours that become complete: nothing of them may be in quarantine that no operator has seen, and each
         partition must have told of a later time, where it has a business time."""
@@ -260,11 +297,11 @@ class World:
         if settings.records.event_date and hours.stop > passed // HOUR_MS:
             self.too_early.append(f"{hours}: partitions were read until {self._passed}")
         for bad in after.new_quarantined:
-            of_hours = [offset for offset in self._offsets(bad.file) if self._hour(bad.file, offset) in hours]
+            of_hours = [offset for offset in self.offsets(bad.file) if self._hour(bad.file, offset) in hours]
             if of_hours:
                 self.too_early.append(f"{hours} without offsets {of_hours} of {bad.file.path}")
 
-    def _offsets(self, file: StagedFile) -> Iterator[int]:
+    def offsets(self, file: StagedFile) -> Iterator[int]:
         """Offsets of the records in a file, by what was produced."""
         tp, expected = file.name.topic_partition, self.expected[file.name.topic_partition, self.topic_id]
         for offset in range(file.name.first_offset, file.until):
@@ -300,17 +337,7 @@ class World:
         """Let a table refuse every job for a while, so that it is parked; or let it accept again."""
         self.rejecting = None if self.rejecting else self.random.choice(self.tables)
 
-    def lose_placements(self) -> None:
-        """Somebody deletes what says which columns tables were given."""
-        for entry in list(self.store.list("placements/")):
-            self.store.delete(entry.path)
-
-    def lose_a_file(self) -> None:
-        """Somebody deletes a staged file that waits."""
-        if waiting := self._waiting():
-            self.store.delete(self.random.choice(waiting).path)
-
-    def _waiting(self) -> list[StagedFile]:
+    def waiting(self) -> list[StagedFile]:
         """Files that commits and backlogs list."""
         chunks = state.read_backlogs(self.store)
         return [f for c in self.commits() for f in c.files] + [f for c in chunks for f in c.value.files]
@@ -343,11 +370,11 @@ class World:
 
     # Processes --------------------------------------------------------------------------------------------------
 
-    def extract(self, name: str) -> ExtractionReport:
+    def extract(self, name: str, staging: FaultyMemoryStore | None = None) -> ExtractionReport:
         """One extraction, as a process of this name, a minute after the last run:
         pauses end (core/extraction/restarts.py)."""
         self.store.time_ms += 60_000
-        store, kafka = self.store.view(name), self.kafka.view(name)
+        store, kafka = (staging or self.store).view(name), self.kafka.view(name)
         worker = WorkerPorts(
             store, kafka, self.registry.view(name, self.scheduler.decide), self.clock, self._attempt
         )
@@ -367,10 +394,11 @@ class World:
         self.clock.seconds += self.random.choice([0.0, 0.6, 2.0])
         return self.random.randrange(tasks)
 
-    def load(self, name: str) -> None:
+    def load(self, name: str, staging: FaultyMemoryStore | None = None) -> None:
         """One load, a minute after the last run; sometimes it does not wait for its jobs (L8)."""
         self.store.time_ms += 60_000
-        ports = LoadPorts(self.store.view(name), self.warehouse.view(name), self.clock, self._attempt)
+        store = (staging or self.store).view(name)
+        ports = LoadPorts(store, self.warehouse.view(name), self.clock, self._attempt)
         wait_seconds = self.random.choice([0.0, 1000.0])
         load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics))
 
@@ -387,7 +415,10 @@ class World:
         if self.random.random() < self.reset_rate:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
             return
-        if self.restage_rate and self.random.random() < self.restage_rate and (waiting := self._waiting()):
+        if self.mend_rate and self.random.random() < self.mend_rate:
+            mishaps.mend(self, name)
+            return
+        if self.restage_rate and self.random.random() < self.restage_rate and (waiting := self.waiting()):
             with suppress(Refused, NotFound):
                 self._restage(name, self.random.choice(waiting))
             return
@@ -411,7 +442,7 @@ class World:
         settings = {TOPIC: self.recipe.settings}
         read_again = partial(extract_unit, ports=worker, again=True)
         propose_restage(RestagePorts(store, kafka, read_again, lambda topics: settings), file.path).apply()
-        self.restaged += 1
+        self.met["restaged"] += 1
 
     def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
         for table in self.tables:
@@ -423,10 +454,11 @@ class World:
 
     def repair(self) -> None:
         """A patient operator mends what can be mended without losing more (not a reset)."""
-        for file in self._waiting() if self.restage_rate else ():
-            if file.path not in self.store.objects:
-                with suppress(Refused, NotFound):
-                    self._restage("operator", file)
+        if self.mend_rate:
+            mishaps.adopt(self, "operator")
+        for file in mishaps.unsound(self) if self.restage_rate else ():
+            with suppress(Refused, NotFound):
+                self._restage("operator", file)
         for propose in self._repairs(self.store.view("operator"), self.kafka.view("operator")):
             try:
                 propose().apply()

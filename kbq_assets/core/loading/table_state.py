@@ -362,7 +362,9 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
 
 
 def give_up_rows(state: TableState) -> TableState:
-    """Go on without the rows of a table that is gone (L12)."""
+    """Go on without the rows of a table that is gone (L12), unless that was decided meanwhile."""
+    if state.parked is None or state.parked.reason != ParkReason.TABLE_GONE:
+        return state
     return dataclasses.replace(unpark(state), given_up_rows=sum(state.rows.values()))
 
 

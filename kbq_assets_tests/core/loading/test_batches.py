@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,13 @@ def test_nothing_pending_is_no_batch() -> None:
 def test_a_file_listed_in_commit_and_backlog_counts_once() -> None:
     file = staged_file(0, 5)
     assert _plan([file, file]) == [file]
+
+
+def test_of_a_file_and_its_successor_the_one_that_was_read_again_last_counts() -> None:
+    file = staged_file(0, 5)
+    again = dataclasses.replace(staged_file(0, 5, attempt="b"), restaged=1)
+    assert _plan([again, file]) == _plan([file, again]) == [again]
+    assert _plan([again], _loaded(FRESH, [file])) == []
 
 
 def test_files_below_the_marks_are_not_candidates() -> None:

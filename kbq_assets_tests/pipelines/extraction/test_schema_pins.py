@@ -7,12 +7,14 @@ import struct
 
 import pytest
 
-from kbq_assets.core.errors import Refused
+from kbq_assets.core.errors import Refused, SchemaChanged
 from kbq_assets.core.protocol.commits import Stop
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.operate.commands import propose_new_schemas, propose_resume
 from kbq_assets.ports.registry import RegisteredSchema
+from kbq_assets.worker.pinned_schemas import PinnedSchemas
+from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.pipelines.bench import SCHEMAS, TOPIC, TP, A, B, Bench
 
 OTHER = '{"type":"record","name":"A","fields":[{"name":"z","type":"long"}]}'
@@ -72,6 +74,15 @@ def test_neither_a_try_nor_error_rows_pass_it(bench: Bench) -> None:
     propose_resume(bench.store, TOPIC).apply()
     assert [stop.reason for stop in bench.extract().stops] == ["schema_changed"]
     assert bench.commit().partitions[0].next == 1
+
+
+def test_a_unit_that_meets_two_schemas_under_one_id_stops_at_the_second() -> None:
+    schemas = PinnedSchemas(registry := FakeRegistry(SCHEMAS), {})
+    first = schemas.schema(1)
+    registry.schemas[1] = OTHER
+    with pytest.raises(SchemaChanged, match="under id 1"):
+        schemas.schema(1)
+    assert schemas.seen == {1: first.fingerprint}
 
 
 def test_the_layout_of_a_schema_is_no_change() -> None:
