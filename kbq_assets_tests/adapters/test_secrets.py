@@ -15,6 +15,7 @@ from kbq_assets.adapters import secrets
 from kbq_assets.core.config.references import is_reference
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
 from kbq_assets_tests.fakes.registry_server import Answer, RegistryServer, registry_server
+from kbq_assets_tests.fixtures.variables import Variables
 
 SECRET = "s3cr3t"
 NAME = "projects/p/secrets/pii-keys/versions/7"
@@ -60,13 +61,11 @@ def test_what_is_no_reference_stands_for_itself() -> None:
     assert secrets.resolve("S", "pass:word") == "pass:word"
 
 
-def test_variables_and_files_are_read_when_they_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_and_files_are_read_when_they_are_asked_for(tmp_path: Path, variables: Variables) -> None:
     file = tmp_path / "secret"
     for text in ("one", "two"):
         file.write_text(f"{text}\n")
-        monkeypatch.setenv("A_SECRET", text)
+        variables["A_SECRET"] = text
         assert [secrets.resolve("S", f"file:{file}"), secrets.resolve("S", "env:A_SECRET")] == [text, text]
 
 

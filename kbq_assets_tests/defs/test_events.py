@@ -10,15 +10,16 @@ import pytest
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE
 from kbq_assets_tests.defs.test_definitions import python
 from kbq_assets_tests.defs.world import TABLE, TOPIC, PlatformWorld
+from kbq_assets_tests.fixtures.variables import Variables
 
 STAGED = dg.AssetKey(["staged", TOPIC])
 
 
 @pytest.mark.parametrize("size", ["0", "1", "3", "500"])
 def test_every_changed_partition_is_told_whatever_the_batch(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, size: str
+    tmp_path: Path, instance: dg.DagsterInstance, variables: Variables, size: str
 ) -> None:
-    monkeypatch.setenv(BATCH_VARIABLE, size)
+    variables[BATCH_VARIABLE] = size
     world = PlatformWorld(tmp_path, partitions=7)
     for partition in range(7):
         world.produce(1, partition)
@@ -30,9 +31,9 @@ def test_every_changed_partition_is_told_whatever_the_batch(
 
 
 def test_a_run_without_changes_leaves_no_batch_open(
-    world: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    world: PlatformWorld, instance: dg.DagsterInstance, variables: Variables
 ) -> None:
-    monkeypatch.setenv(BATCH_VARIABLE, "500")
+    variables[BATCH_VARIABLE] = "500"
     assert world.run("extract_job", instance).success
     assert instance.fetch_materializations(STAGED, limit=1).records == []
 

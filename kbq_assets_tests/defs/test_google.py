@@ -29,6 +29,7 @@ from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets_tests.adapters.bigquery.canned import canned_bigquery, loaded, table_resource
 from kbq_assets_tests.defs.test_sensors import evaluate
 from kbq_assets_tests.defs.world import PlatformWorld
+from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.google.faults import Fault
 
 GOOGLE = {
@@ -112,12 +113,12 @@ class UsersGcs(GCSResource):
 
 
 def test_jobs_load_by_the_bigquery_resource_that_a_user_put_and_send_each_insert_once(
-    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instance: dg.DagsterInstance, variables: Variables
 ) -> None:
     world = PlatformWorld(tmp_path, 2, 500, **GOOGLE)
     del world.parts.adapters.warehouse  # the real one, not the fake
     with canned_bigquery() as server:
-        monkeypatch.setenv("ADDRESS_OF_BIGQUERY", server.endpoint)
+        variables["ADDRESS_OF_BIGQUERY"] = server.endpoint
         users = UsersBigQuery(project="my-project", address=dg.EnvVar("ADDRESS_OF_BIGQUERY"))
         engine = dg.ResourceDefinition.hardcoded_resource(world.engine)
         world.definitions = world.parts.definitions(resources={ENGINE: engine, "bigquery": users})

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.google import install, tools
 from kbq_assets_tests.google.install import _once
 from kbq_assets_tests.google.tools import NotInstallable
 
 
-def test_a_python_of_another_version_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KBQ_TEST_PYTHON313", sys.executable)
+def test_a_python_of_another_version_is_not_taken(variables: Variables) -> None:
+    variables["KBQ_TEST_PYTHON313"] = sys.executable
     is_wanted = sys.version_info[:2] == (3, 13)
     assert tools.find_python() == (Path(sys.executable) if is_wanted else None)
 
 
-def test_a_python_that_is_not_there_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KBQ_TEST_PYTHON313", str(tmp_path / "python3.13"))
+def test_a_python_that_is_not_there_is_not_taken(variables: Variables, tmp_path: Path) -> None:
+    variables["KBQ_TEST_PYTHON313"] = str(tmp_path / "python3.13")
     assert tools.find_python() is None
 
 

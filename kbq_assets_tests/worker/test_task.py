@@ -9,6 +9,7 @@ import pytest
 from kbq_assets.core.config.settings import VARIABLES, Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.worker.task import UnitTask
+from kbq_assets_tests.fixtures.variables import Variables
 
 CANARY = "canary-5f0c"
 CLUSTER = {"KBQ_SPARK_MASTER": "spark://127.0.0.1:7077"}
@@ -55,9 +56,9 @@ def test_a_plain_secret_does_not_leave_for_a_cluster(name: str, value: str) -> N
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("reference", ["env:KBQ_TEST_CANARY", "file:{}"])
 def test_references_travel_and_what_they_refer_to_does_not(
-    name: str, reference: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    name: str, reference: str, tmp_path_factory: pytest.TempPathFactory, variables: Variables
 ) -> None:
-    monkeypatch.setenv("KBQ_TEST_CANARY", CANARY)
+    variables["KBQ_TEST_CANARY"] = CANARY
     path = tmp_path_factory.mktemp("secrets") / "secret"
     path.write_text(CANARY)
     reference = reference.format(path)

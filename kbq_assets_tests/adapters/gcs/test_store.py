@@ -16,6 +16,7 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.adapters.gcs.cloud import UNIT, Cloud
 from kbq_assets_tests.adapters.gcs.judge import PAGE
 from kbq_assets_tests.contracts.object_store import Opener, SharedObjectStoreContract, paths, stream
+from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.google.faults import Request
 from kbq_assets_tests.google.reverse_proxy import Reply
 
@@ -108,9 +109,9 @@ def test_many_threads_share_a_store(cloud: Cloud, caplog: pytest.LogCaptureFixtu
     assert caplog.messages == []  # urllib3 complains of a pool that is too small
 
 
-def test_the_environments_proxy_is_used(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", cloud.proxy.endpoint)
-    monkeypatch.delenv("no_proxy", raising=False)
+def test_the_environments_proxy_is_used(cloud: Cloud, variables: Variables) -> None:
+    variables["http_proxy"] = cloud.proxy.endpoint
+    variables.pop("no_proxy", None)
     access = GoogleAccess("anonymous", "http://storage.kbq.invalid")
     open_gcs_store(f"gs://{cloud.bucket}/kbq", access).create("a", b"x")
     assert cloud.store.get("a").data == b"x"

@@ -23,6 +23,7 @@ from kbq_assets.adapters.google.auth import GoogleAccess, google_credentials, id
 from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.extras.doctor.google_questions import CloudStorageQuestions
+from kbq_assets_tests.fixtures.variables import Variables
 
 EMAIL = "loader@my-project.iam.gserviceaccount.com"
 
@@ -52,13 +53,13 @@ def key_file(tmp_path: Path, private_key: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def google_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+def google_environment(variables: Variables, tmp_path: Path) -> Variables:
     """None of the developer's own credentials, and no metadata server to look for."""
-    monkeypatch.delenv(environment_vars.CREDENTIALS, raising=False)
-    monkeypatch.delenv(environment_vars.GOOGLE_CLOUD_QUOTA_PROJECT, raising=False)
-    monkeypatch.setenv(environment_vars.CLOUD_SDK_CONFIG_DIR, str(tmp_path / "gcloud"))
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-    yield monkeypatch
+    variables.pop(environment_vars.CREDENTIALS, None)
+    variables.pop(environment_vars.GOOGLE_CLOUD_QUOTA_PROJECT, None)
+    variables[environment_vars.CLOUD_SDK_CONFIG_DIR] = str(tmp_path / "gcloud")
+    variables["NO_GCE_CHECK"] = "true"
+    return variables
 
 
 def test_a_key_file_is_the_account_it_names(key_file: Path) -> None:
@@ -72,10 +73,8 @@ def test_anonymous_is_nobody() -> None:
     assert identity(found) == "anonymous"
 
 
-def test_nothing_set_is_the_applications_default(
-    key_file: Path, google_environment: pytest.MonkeyPatch
-) -> None:
-    google_environment.setenv(environment_vars.CREDENTIALS, str(key_file))
+def test_nothing_set_is_the_applications_default(key_file: Path, google_environment: Variables) -> None:
+    google_environment[environment_vars.CREDENTIALS] = str(key_file)
     assert identity(google_credentials(GoogleAccess())) == EMAIL
 
 
@@ -126,9 +125,9 @@ def test_a_machine_of_google_cloud_is_the_account_that_it_runs_as(tmp_path: Path
 
 
 def test_impersonation_starts_from_the_applications_default(
-    key_file: Path, google_environment: pytest.MonkeyPatch
+    key_file: Path, google_environment: Variables
 ) -> None:
-    google_environment.setenv(environment_vars.CREDENTIALS, str(key_file))
+    google_environment[environment_vars.CREDENTIALS] = str(key_file)
     found = google_credentials(GoogleAccess("impersonate:extractor@my-project.iam.gserviceaccount.com"))
     assert isinstance(found, Impersonated)
     assert identity(found) == "extractor@my-project.iam.gserviceaccount.com"
@@ -136,10 +135,10 @@ def test_impersonation_starts_from_the_applications_default(
 
 @pytest.mark.parametrize("kind", ["file", "default", "impersonate"])
 def test_the_quota_project_is_googles_own_variable(
-    key_file: Path, google_environment: pytest.MonkeyPatch, kind: str
+    key_file: Path, google_environment: Variables, kind: str
 ) -> None:
-    google_environment.setenv(environment_vars.CREDENTIALS, str(key_file))
-    google_environment.setenv(environment_vars.GOOGLE_CLOUD_QUOTA_PROJECT, "payer")
+    google_environment[environment_vars.CREDENTIALS] = str(key_file)
+    google_environment[environment_vars.GOOGLE_CLOUD_QUOTA_PROJECT] = "payer"
     reference = {"file": f"file:{key_file}", "default": "", "impersonate": f"impersonate:{EMAIL}"}[kind]
     assert google_credentials(GoogleAccess(reference)).quota_project_id == "payer"
 

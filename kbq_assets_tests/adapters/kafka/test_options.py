@@ -23,6 +23,7 @@ from kbq_assets.adapters.kafka.options import (
 )
 from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets_tests.fixtures.variables import Variables
 
 SERVERS = "127.0.0.1:1"
 SASL = {
@@ -108,11 +109,9 @@ def test_a_variable_that_was_nearly_the_broker_s_is_named(name: str) -> None:
     assert raised.value.next_step == "did you mean bootstrap.servers? set KBQ_KAFKA_BOOTSTRAP_SERVERS"
 
 
-def test_references_are_resolved_only_where_the_client_opens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_references_are_resolved_only_where_the_client_opens(tmp_path: Path, variables: Variables) -> None:
     (tmp_path / "secret").write_text("from-file\n")
-    monkeypatch.setenv("TEST_SECRET", "from-env")
+    variables["TEST_SECRET"] = "from-env"
     options = {"sasl.password": "env:TEST_SECRET", "ssl.key.password": f"file:{tmp_path / 'secret'}"}
     resolved = client_options(SERVERS, options)
     assert (resolved["sasl.password"], resolved["ssl.key.password"]) == ("from-env", "from-file")

@@ -35,6 +35,7 @@ from kbq_assets_tests.contracts.registry import (
 )
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.registry_server import Answer, RegistryServer, registry_server
+from kbq_assets_tests.fixtures.variables import Variables
 
 SECRET = "s3cr3t/%&"
 QUOTED_SECRET = "s3cr3t%2F%25%26"
@@ -265,10 +266,8 @@ def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
-def test_credentials_are_sent(
-    server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REGISTRY_PASSWORD", SECRET)
+def test_credentials_are_sent(server: RegistryServer, tmp_path: Path, variables: Variables) -> None:
+    variables["REGISTRY_PASSWORD"] = SECRET
     (tmp_path / "token").write_text(f"{SECRET}\n")
     in_url = server.url.replace("//", f"//ann:{QUOTED_SECRET}@")
     for registry in (
@@ -333,12 +332,12 @@ def test_credentials_do_not_follow_a_redirection(server: RegistryServer) -> None
 
 
 def test_a_registry_on_this_machine_is_reached_without_the_proxy(
-    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+    server: RegistryServer, variables: Variables
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
+        variables[name] = "http://127.0.0.1:1"
+    variables.pop("no_proxy", None)
+    variables.pop("NO_PROXY", None)
     assert at(server.url).schema(7).schema == SCHEMA
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from kbq_assets.adapters.java import JavaRuntime
 from kbq_assets.adapters.spark.classes import archive_name, archive_options
+from kbq_assets_tests.fixtures.variables import Variables
 
 
 @pytest.fixture
-def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JavaRuntime:
+def java(tmp_path: Path, variables: Variables) -> JavaRuntime:
     """A Java that nobody else has, and a home of one's own."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+    variables["HOME"] = str(tmp_path)
     (tmp_path / "release").write_text(f"JAVA_VERSION={tmp_path}")
     return JavaRuntime(tmp_path, 17, "test")
 

@@ -28,6 +28,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.sources import parse_source
 
 PACKAGE = Path(kbq_assets.__file__).parent
@@ -105,11 +106,10 @@ def test_our_daemon_is_used_where_workers_have_it(
     ids=["local", "cluster", "packed"],
 )
 def test_workers_run_the_archives_python_where_one_is_shipped(
-    settings: SparkSettings, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: SparkSettings, python: str, tmp_path: Path, variables: Variables
 ) -> None:
     for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME"):
-        monkeypatch.setenv(name, "")  # what is set below is undone after the test
-        monkeypatch.delenv(name)
+        variables.pop(name, None)
     prepare_environment(settings, tmp_path)
     assert os.environ["PYSPARK_PYTHON"] == python
 

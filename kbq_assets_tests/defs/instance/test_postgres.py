@@ -20,6 +20,7 @@ from kbq_assets_tests.defs import served
 from kbq_assets_tests.defs.instance.postgres import postgres, query
 from kbq_assets_tests.defs.instance.test_orchestrator import WORKSPACE, arguments_of, ask, run_through
 from kbq_assets_tests.fixtures.local_stack import free_ports
+from kbq_assets_tests.fixtures.variables import Variables
 
 HOME = Path(kbq_assets.defs.__file__).parent / "home"
 
@@ -82,8 +83,8 @@ def assert_secret_is_nowhere(home: Path, url: str) -> None:
     "url",
     ["postgresql://u:p@h:5432/d", "postgres://u:p@h:5432/d", "postgresql+psycopg2://u:p@h:5432/d"],
 )
-def test_an_address_gets_the_driver_that_is_installed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE", url)
+def test_an_address_gets_the_driver_that_is_installed(url: str, variables: Variables) -> None:
+    variables["DATABASE"] = url
     for reference in (url, "env:DATABASE"):
         assert DagsterDatabase(reference).environ() == {VARIABLE: "postgresql+psycopg2://u:p@h:5432/d"}
 

@@ -18,6 +18,7 @@ from kbq_assets_tests.adapters.registry.test_registry import Authority, server_t
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.hook_server import HookServer, hook_server
 from kbq_assets_tests.fakes.smtp_server import SmtpServer, smtp_server
+from kbq_assets_tests.fixtures.variables import Variables
 
 #: Apprise asks for a module that Python 3.13 no longer has.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
@@ -66,12 +67,12 @@ def error_of(notifier: Notifier, kind: type[KbqError], caplog: pytest.LogCapture
 
 
 @pytest.fixture
-def slack(server: HookServer, monkeypatch: pytest.MonkeyPatch) -> Notifier:
+def slack(server: HookServer, monkeypatch: pytest.MonkeyPatch, variables: Variables) -> Notifier:
     """A channel whose address leads to the server."""
     from apprise.plugins.slack import NotifySlack
 
     monkeypatch.setattr(NotifySlack, "webhook_url", f"{server.url}/services")
-    monkeypatch.setenv("SLACK_URL", f"https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/{SECRET}")
+    variables["SLACK_URL"] = f"https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/{SECRET}"
     return opened("slack:env:SLACK_URL")
 
 
@@ -104,16 +105,14 @@ def test_any_service_of_apprise_is_named_by_a_reference(server: HookServer, tmp_
 @pytest.mark.parametrize("kind", ["slack", "apprise"])
 @pytest.mark.parametrize("url", [SECRET, f"ftp://{SECRET}", f"https://x/{SECRET}", f"slack://{SECRET}"])
 def test_an_unknown_address_is_refused_without_showing_it(
-    kind: str, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: str, url: str, variables: Variables, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("URL", url)
+    variables["URL"] = url
     assert "does not know" in error_of(opened(f"{kind}:env:URL"), ConfigurationError, caplog)
 
 
-def test_a_missing_variable_is_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delenv("SLACK_URL", raising=False)
+def test_a_missing_variable_is_named(variables: Variables, caplog: pytest.LogCaptureFixture) -> None:
+    variables.pop("SLACK_URL", None)
     assert "SLACK_URL is not set" in error_of(opened("slack:env:SLACK_URL"), ConfigurationError, caplog)
 
 
@@ -136,10 +135,8 @@ def test_a_webhook_gets_a_document(server: HookServer) -> None:
     assert (item["text"], item["commands"]) == (ITEM.text, list(ITEM.commands))
 
 
-def test_a_document_is_signed_with_the_key_of_the_settings(
-    server: HookServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOOK_KEY", SECRET)
+def test_a_document_is_signed_with_the_key_of_the_settings(server: HookServer, variables: Variables) -> None:
+    variables["HOOK_KEY"] = SECRET
     opened(f"webhook:{server.url}/x", KBQ_WEBHOOK_SECRET="env:HOOK_KEY").send(MESSAGE)
     [posted] = server.posted
     assert posted.headers[SIGNATURE.lower()] == signature(SECRET, posted.body)
@@ -166,16 +163,16 @@ def _mailer(server: SmtpServer, security: str, **environ: str) -> Notifier:
 
 
 @pytest.fixture
-def login(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setenv("MAIL_PASSWORD", SECRET)
+def login(variables: Variables) -> dict[str, str]:
+    variables["MAIL_PASSWORD"] = SECRET
     return {"KBQ_SMTP_USERNAME": "kbq", "KBQ_SMTP_PASSWORD": "env:MAIL_PASSWORD"}
 
 
 @pytest.mark.parametrize(("security", "at_once"), [("starttls", False), ("tls", True)])
 def test_a_mail_goes_encrypted_after_a_login(
-    authority: Authority, security: str, at_once: bool, login: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    authority: Authority, security: str, at_once: bool, login: dict[str, str], variables: Variables
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", authority.file)
+    variables["SSL_CERT_FILE"] = authority.file
     with smtp_server(server_tls(authority), tls_at_once=at_once) as server:
         server.users["kbq"] = SECRET
         _mailer(server, security, **login).send(MESSAGE)
@@ -200,10 +197,10 @@ def test_a_name_cannot_write_headers() -> None:
 def test_a_wrong_password_is_an_error_that_does_not_show_it(
     authority: Authority,
     login: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    variables: Variables,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", authority.file)
+    variables["SSL_CERT_FILE"] = authority.file
     with smtp_server(server_tls(authority)) as server:
         error_of(_mailer(server, "starttls", **login), Unavailable, caplog)
     assert server.mails == []

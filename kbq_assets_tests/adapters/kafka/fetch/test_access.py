@@ -23,6 +23,7 @@ from kbq_assets.adapters.kafka.reader import open_reader
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets_tests.adapters.kafka.fetch.certificates import Certificates, write_certificates
+from kbq_assets_tests.fixtures.variables import Variables
 
 SERVERS = {"bootstrap.servers": "a:1"}
 NOBODY = "127.0.0.1:1"
@@ -114,9 +115,9 @@ def test_values_without_sense_are_configuration_errors_by_librdkafka(name: str, 
 
 
 def test_a_value_behind_a_reference_that_only_librdkafka_knows_is_left_to_it(
-    monkeypatch: pytest.MonkeyPatch,
+    variables: Variables,
 ) -> None:
-    monkeypatch.setenv("KBQ_TEST_VALUE", "maybe")
+    variables["KBQ_TEST_VALUE"] = "maybe"
     source = open_reader(NOBODY, {"enable.ssl.certificate.verification": "env:KBQ_TEST_VALUE"})
     with pytest.raises(ConfigurationError, match=r"Kafka client: .*enable\.ssl"):
         list(source.read(RANGE))
