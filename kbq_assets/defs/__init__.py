@@ -30,14 +30,14 @@ def build_definitions(
 ) -> dg.Definitions:
     """Dagster's view of a deployment, by default with `default_resources`. Raises ConfigurationError."""
     settings = spine.deployment.settings
-    extraction = ExtractionStep(spine.extractor, spine.observer, translator)
-    load = LoadStep(spine.loader, spine.observer, translator)
-    jobs = build_jobs(extraction, load, spine.operator)
     pages = read_pages(spine.deployment, translator)
+    extraction = ExtractionStep(spine.extractor, spine.observer, pages)
+    load = LoadStep(spine.loader, spine.observer, pages)
+    jobs = build_jobs(extraction, load, spine.operator)
     history, history_schedule = build_history(settings.dagster.run_days)
     return dg.Definitions(
-        assets=build_assets(extraction, load, pages),
-        asset_checks=list(build_checks(spine.observer, translator)),
+        assets=build_assets(extraction, load),
+        asset_checks=list(build_checks(spine.observer, pages)),
         jobs=[
             jobs.extract_and_load,
             jobs.extract,
@@ -49,7 +49,7 @@ def build_definitions(
         sensors=[
             extraction_sensor_of(spine.extractor, pages, jobs),
             done_file_sensor_of(spine.loader, pages, jobs),
-            build_check_sensor(spine.observer, translator),
+            build_check_sensor(spine.observer, pages),
             build_completeness_sensor(spine.loader, spine.observer, pages),
         ],
         schedules=[clean_schedule(jobs, settings.run.clean_minutes), history_schedule],

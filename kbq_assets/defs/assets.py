@@ -24,16 +24,15 @@ EXTRACT_POOL: Final = "kbq_extract"
 LOAD_POOL: Final = "kbq_load"
 
 
-def build_assets(
-    extraction: ExtractionStep, load: LoadStep, pages: Pages
-) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def build_assets(extraction: ExtractionStep, load: LoadStep) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Topics (external), a materializable asset per topic's staged files and per table, and the pages that show all of
     them together.
 
     A run of tables takes any selection. A topic's partitions are its own, so Dagster makes runs per topic; the first
     run of a backfill does the work of all (`backfills`).
     """
-    translator, settings = extraction.translator, extraction.extractor.deployment.settings
+    pages, settings = extraction.pages, extraction.extractor.deployment.settings
+    translator = pages.translator
     tables = {key: dataset_spec(settings, pages, table) for key, table in pages.loaded.items()}
     external = [
         *translator.topic_specs(pages.sources),

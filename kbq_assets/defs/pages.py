@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
@@ -57,6 +57,19 @@ class Pages:
         if dataset.topics:
             return sorted(topic for pattern in dataset.topics for topic in self._by_line.get(pattern, ()))
         return [topic for topic, entry in self.topics.items() if _may_feed(entry, topic, table)]
+
+    def fed_by(self, topic: str) -> Sequence[TableReference]:
+        """The tables that are named for a topic."""
+        entry = self.topics.get(topic)
+        return self._named.get(entry.pattern, ()) if entry is not None else ()
+
+    @cached_property
+    def _named(self) -> dict[str, list[TableReference]]:
+        found: dict[str, list[TableReference]] = {}
+        for table, dataset in self.tables.items():
+            for pattern in dataset.topics:
+                found.setdefault(pattern, []).append(table)
+        return found
 
     @cached_property
     def _by_line(self) -> dict[str, list[str]]:

@@ -13,8 +13,8 @@ import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import InvalidName, KbqError
-from kbq_assets.defs.observation import check_events
-from kbq_assets.defs.translator import AssetTranslator
+from kbq_assets.defs.observation import check_events, page_checks
+from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.observation.observer import Observer
 
 StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
@@ -25,13 +25,27 @@ Read = TypeVar("Read")
 
 
 def state_checks(
-    context: StepContext, observer: Observer, translator: AssetTranslator, side: Role, *of_broker: str
-) -> list[dg.AssetCheckEvaluation]:
+    context: StepContext, observer: Observer, pages: Pages, side: Role, *of_broker: str
+) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks that a run of this side can answer from state alone, and those for which the broker must be asked.
     The run is over: none of them fails it."""
     report = or_else(context, lambda: observer.state_checks(side, broker=bool(of_broker)), None)
-    names = (*of_broker, *check_events.OF_RUNS[side])
-    return [] if report is None else check_events.evaluations(translator, report, names)
+    if report is not None:
+        names = (*of_broker, *check_events.OF_RUNS[side])
+        yield from logged(context, page_checks.evaluations(context.instance, pages, report, names))
+
+
+def logged(
+    context: StepContext, found: Iterable[dg.AssetCheckEvaluation]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Evaluations, and an error or a warning in the run's log for each that fails."""
+    for check in found:
+        if not check.passed:
+            write = (
+                context.log.error if check.severity == dg.AssetCheckSeverity.ERROR else context.log.warning
+            )
+            write(f"{check.asset_key.to_user_string()}: {check.check_name} fails: {check.description}")
+        yield check
 
 
 def or_else(context: StepContext, read: Callable[[], Read], otherwise: Read) -> Read:

@@ -13,7 +13,7 @@ import dagster as dg
 from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
-from kbq_assets.defs.observation import check_events
+from kbq_assets.defs.observation.page_checks import stop_evaluations
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
@@ -38,7 +38,7 @@ _IN_PROGRESS = (
 
 def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
     """Requests extractions; runs by default."""
-    deployment, key = extractor.deployment, pages.translator.staged_files
+    deployment = extractor.deployment
 
     def extraction_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         if busy := find_run(context.instance, EXTRACT_TAG, pages.staged):
@@ -58,7 +58,7 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
             run_requests=[dg.RunRequest()] if reason is None else [],
             skip_reason=reason,
             cursor=f"{seen} {polled.start}",
-            asset_events=[] if seen == shown else [check_events.stops_check(key, stops)],
+            asset_events=[] if seen == shown else list(stop_evaluations(context.instance, pages, (), stops)),
         )
 
     return dg.SensorDefinition(

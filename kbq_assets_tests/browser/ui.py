@@ -68,7 +68,7 @@ class UiSuite:
 
     def test_a_parked_table_fails_its_check_which_names_the_command(self, me: Person, served: Served) -> None:
         served.demo.run("park", "--table", "nyc.planes", "--yes")
-        me.open_check(ALL_TABLES, "no_table_is_parked")
+        me.open_check("nyc/planes", "no_table_is_parked")
         me.execute_check("Failed")
         expect(me.page.get_by_text("kbq resume --table nyc.planes").first).to_be_visible()
         me.photograph("check")

@@ -22,6 +22,8 @@ class CheckKind:
     asset: str
     #: a load can decide it from what it reads anyway
     blockable: bool = False
+    #: costs no query
+    is_free: bool = True
 
 
 ERROR: Final = "error"
@@ -75,7 +77,7 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
     COUNTS_AGREE: CheckKind(
         "The warehouse, counted by topic, partition and epoch, has what was loaded and committed, once "
         "(`kbq reconcile --counts`). Not part of a load: a person or the schedule runs it.",
-        ERROR, "table", WAREHOUSE,
+        ERROR, "table", WAREHOUSE, is_free=False,
     ),
 }  # fmt: skip
 

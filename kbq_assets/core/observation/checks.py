@@ -57,9 +57,14 @@ class CheckResult:
     @property
     def line(self) -> str:
         """The result in one line, with the next step."""
+        return f"{self.subject}: {self.cause}"
+
+    @property
+    def cause(self) -> str:
+        """The result without its subject, in one line, with the next step."""
         blocked = "; its files are not loaded until this passes" if self.blocks else ""
         following = " or ".join(f"`{command}`" for command in self.commands)
-        return f"{self.subject}: {self.message}{blocked}" + (f"; next: {following}" if following else "")
+        return f"{self.message}{blocked}" + (f"; next: {following}" if following else "")
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.extraction import metadata
 from kbq_assets.defs.extraction.metadata import StagedSlice
-from kbq_assets.defs.observation import check_events
-from kbq_assets.defs.runs import StepContext, StepEvents, or_else, parsed, register, state_checks
+from kbq_assets.defs.observation.page_checks import stop_evaluations
+from kbq_assets.defs.pages import Pages
+from kbq_assets.defs.runs import StepContext, StepEvents, logged, or_else, parsed, register, state_checks
 from kbq_assets.defs.translator import AssetTranslator, StagedKey
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
@@ -55,7 +56,12 @@ class ExtractionStep:
 
     extractor: Extractor
     observer: Observer
-    translator: AssetTranslator
+    pages: Pages
+
+    @property
+    def translator(self) -> AssetTranslator:
+        """Names of the assets."""
+        return self.pages.translator
 
     def run(
         self, context: StepContext, engine: ExtractionEngine, chosen: Collection[str] | None = None
@@ -88,10 +94,11 @@ class ExtractionStep:
         yield from self._topic_events(context, report, now_ms)
         yield dg.AssetObservation(key, metadata=metadata.extraction_metadata(report, now_ms))
         if chosen is None:
-            yield check_events.stops_check(key, report.stops)
-            yield from state_checks(context, self.observer, self.translator, Role.EXTRACT)
+            read = {partition.topic_partition.topic for partition in report.partitions}
+            yield from logged(context, stop_evaluations(context.instance, self.pages, read, report.stops))
+            yield from state_checks(context, self.observer, self.pages, Role.EXTRACT)
         else:  # the run did not check other topics for stops
-            yield from state_checks(context, self.observer, self.translator, Role.EXTRACT, PARTITIONS_RUN)
+            yield from state_checks(context, self.observer, self.pages, Role.EXTRACT, PARTITIONS_RUN)
         context.log.info(metadata.extraction_headline(report))
 
     def _partition_events(

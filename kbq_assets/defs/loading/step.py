@@ -13,6 +13,7 @@ from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.defs import metadata
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.loading.datasets import loaded_metadata
+from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import StepContext, StepEvents, or_else, parsed, register, state_checks
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.catalog.datasets import Datasets
@@ -28,7 +29,12 @@ class LoadStep:
 
     loader: Loader
     observer: Observer
-    translator: AssetTranslator
+    pages: Pages
+
+    @property
+    def translator(self) -> AssetTranslator:
+        """Names of the assets."""
+        return self.pages.translator
 
     def run(self, context: StepContext, chosen: Collection[str] | None = None) -> StepEvents:
         """Load what is committed. ``chosen`` are tables; None means everything.
@@ -52,7 +58,7 @@ class LoadStep:
         register(context, self.translator.table_partitions, _data_tables(report))
         yield from in_batches(context, self._table_events(context, report, chosen))
         yield dg.AssetObservation(key, metadata=metadata.load_metadata(report))
-        yield from state_checks(context, self.observer, self.translator, Role.LOAD)
+        yield from state_checks(context, self.observer, self.pages, Role.LOAD)
         context.log.info(metadata.load_headline(report))
 
     def _table_events(

@@ -1,4 +1,4 @@
-"""Results of checks as Dagster's evaluations: one for a check and asset, whatever the number of topics and tables.
+"""Results of checks as Dagster's evaluations: one for a check and asset, whatever its number of topics and tables.
 
 Pure functions. Dagster's own `blocking` is not used: it would keep every table from being loaded for one topic's sake,
 and within one run alone. A hold (PROTOCOL L9) keeps that topic's files back, in every load.
@@ -6,19 +6,18 @@ and within one run alone. A hold (PROTOCOL L9) keeps that topic's files back, in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.observation.check_names import (
     CHECKS,
     COMMITS_SMALL,
     CONTIGUOUS,
     ERRORS_FEW,
-    PARTITIONS_RUN,
     ROWS_MATCH,
     TABLES_LOAD,
     WARN,
@@ -26,7 +25,6 @@ from kbq_assets.core.observation.check_names import (
 from kbq_assets.core.observation.checks import CheckResult
 from kbq_assets.defs.metadata import SHOWN_LINES, Metadata
 from kbq_assets.defs.translator import AssetTranslator
-from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
 
 #: Numbers shown as their maximum, not their sum.
 _LARGEST: Final = frozenset({"oldest_waiting_seconds", "files"})
@@ -47,19 +45,18 @@ def asset_of(check: str, translator: AssetTranslator) -> dg.AssetKey:
     return next(key for key in keys if key.path[-1] == CHECKS[check].asset)
 
 
-def evaluations(
-    translator: AssetTranslator, report: CheckReport, names: Collection[str]
-) -> list[dg.AssetCheckEvaluation]:
-    """One evaluation per check in the report."""
-    return [
-        evaluation(asset_of(name, translator), name, report.of(name))
-        for name in names
-        if name not in report.unknown
-    ]
-
-
-def evaluation(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> dg.AssetCheckEvaluation:
+def evaluation(
+    key: dg.AssetKey, name: str, results: Sequence[CheckResult], note: Metadata | None = None
+) -> dg.AssetCheckEvaluation:
     """All results of one check."""
+    about = CHECKS[name].about
+    fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
+    problems = [result.line for result in results if not result.passed]
+    return evaluation_of(key, name, problems, fine, metadata_of(name, results) | (note or {}))
+
+
+def metadata_of(name: str, results: Sequence[CheckResult]) -> Metadata:
+    """Counts of results, the numbers of a check, and the failures with their next steps."""
     failed = [result for result in results if not result.passed]
     metadata: Metadata = {"problems": len(failed), "checked": len(results), **_totals(results)}
     if blocked := sum(result.blocks for result in failed):
@@ -67,17 +64,13 @@ def evaluation(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> d
     if failed:
         metadata["next"] = dg.MetadataValue.md(_steps(failed))
         metadata["failures"] = dg.MetadataValue.table([_record(result) for result in failed[:SHOWN_LINES]])
-    about = CHECKS[name].about
-    fine = f"1 {about} passes" if len(results) == 1 else f"{len(results)} {about}s pass"
-    return evaluation_of(key, name, [result.line for result in failed], fine, metadata)
+    return metadata
 
 
-def stops_check(key: dg.AssetKey, stops: Iterable[PartitionStop]) -> dg.AssetCheckEvaluation:
-    """Whether no partition is stopped; for callers that know only the stops."""
-    results = stop_results((), stops)
-    if results:
-        return evaluation(key, PARTITIONS_RUN, results)
-    return evaluation_of(key, PARTITIONS_RUN, [], "no partition waits for an operator", {"problems": 0})
+def digest(results: Iterable[CheckResult]) -> str:
+    """A check's failing topics or tables with their next steps, without numbers, which always change."""
+    failed = [(r.subject, r.blocks, r.commands) for r in results if not r.passed]
+    return hashlib.sha256(repr(failed).encode()).hexdigest()[:16]
 
 
 def _totals(results: Iterable[CheckResult]) -> Metadata:

@@ -6,38 +6,58 @@ wrong while nothing runs, so that a sensor looks, and writes what has changed.
 
 # Dagster reads the annotation of `context`: no postponed annotations here.
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import dagster as dg
 
 from kbq_assets.core.errors import TransientError
-from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
-from kbq_assets.core.observation.checks import CheckResult
-from kbq_assets.defs.observation.check_events import asset_of, evaluations
+from kbq_assets.core.observation.check_names import CHECKS
+from kbq_assets.defs.observation.check_events import asset_of, digest, evaluation
+from kbq_assets.defs.observation.page_checks import (
+    evaluations,
+    note_of,
+    noted,
+    page_check_specs,
+    page_evaluations,
+)
+from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.translator import AssetTranslator
 from kbq_assets.pipelines.observation.checks import CheckReport
 from kbq_assets.pipelines.observation.observer import Observer
 
 #: Checks that cost no query.
-FREE: Final = tuple(name for name in CHECKS if name != COUNTS_AGREE)
+FREE: Final = tuple(name for name, kind in CHECKS.items() if kind.is_free)
 CHECK_SECONDS: Final = 300
 #: An unchanged check is written again after this long, with its new numbers: people see that it still runs.
 RENEW_MS: Final = 3_600_000
 
 
-def build_checks(observer: Observer, translator: AssetTranslator) -> Iterator[dg.AssetChecksDefinition]:
+def build_checks(observer: Observer, pages: Pages) -> Iterator[dg.AssetChecksDefinition]:
     """The checks, which a person can repeat after a fix. All chosen checks share one reading of state and broker."""
+    translator = pages.translator
+    overall = {dg.AssetCheckKey(asset_of(name, translator), name) for name in FREE}
 
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        chosen = {key.name for key in context.selected_asset_check_keys}
-        for found in evaluations(translator, observer.checks(), [n for n in FREE if n in chosen]):
-            yield as_result(found)
+        report = observer.checks()
+        for key in sorted(context.selected_asset_check_keys):
+            if key in overall:
+                yield from map(as_result, _overall(context.instance, pages, report, key))
+            else:
+                yield from map(as_result, page_evaluations(pages, report, key))
 
-    specs = [check_spec(name, translator) for name in FREE]
+    specs = [*(check_spec(name, translator) for name in FREE), *page_check_specs(pages)]
     yield dg.multi_asset_check(name="checks", specs=specs, can_subset=True)(checks)
+
+
+def _overall(
+    instance: dg.DagsterInstance, pages: Pages, report: CheckReport, key: dg.AssetCheckKey
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """A check over all topics or tables. It leaves the pages, and the note about them, as they are."""
+    if key.name not in report.unknown:
+        note = note_of(noted(instance, pages, key.name))
+        yield evaluation(key.asset_key, key.name, report.of(key.name), note)
 
 
 def check_spec(name: str, translator: AssetTranslator) -> dg.AssetCheckSpec:
@@ -57,7 +77,7 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     )
 
 
-def build_check_sensor(observer: Observer, translator: AssetTranslator) -> dg.SensorDefinition:
+def build_check_sensor(observer: Observer, pages: Pages) -> dg.SensorDefinition:
     """Evaluates all checks that cost no query and reports those that changed. Starts no run."""
 
     def check_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -66,9 +86,9 @@ def build_check_sensor(observer: Observer, translator: AssetTranslator) -> dg.Se
         except TransientError as error:
             return dg.SensorResult(skip_reason=error.message, cursor=context.cursor)
         written = read_cursor(context.cursor)
-        shown = shown_problems(context.instance, translator)
+        shown = shown_problems(context.instance, pages.translator)
         due = due_checks(report, written, shown, observer.deployment.clock.now_ms())
-        events = evaluations(translator, report, list(due))
+        events = list(evaluations(context.instance, pages, report, due))
         return dg.SensorResult(
             skip_reason=_summary(report), cursor=json.dumps({**written, **due}), asset_events=events
         )
@@ -109,12 +129,6 @@ def shown_problems(instance: dg.DagsterInstance, translator: AssetTranslator) ->
         if isinstance(latest, dg.AssetCheckEvaluation) and (problems := latest.metadata.get("problems")):
             found[name] = problems.value
     return found
-
-
-def digest(results: Iterable[CheckResult]) -> str:
-    """A check's failing topics or tables with their next steps, without numbers, which always change."""
-    failed = [(r.subject, r.blocks, r.commands) for r in results if not r.passed]
-    return hashlib.sha256(repr(failed).encode()).hexdigest()[:16]
 
 
 def read_cursor(cursor: str | None) -> dict[str, tuple[str, int]]:

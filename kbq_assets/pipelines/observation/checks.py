@@ -58,12 +58,14 @@ class CheckReport:
     """Results of all topics and tables, passed or failed.
 
     ``unknown``: checks that could not run, and why. ``others``: topics of the broker that are not extracted.
+    ``blocked_tables``: tables with files that wait for a check of their topic.
     """
 
     results: tuple[CheckResult, ...]
     blocks: tuple[LoadBlock, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    blocked_tables: Mapping[str, LoadBlock] = field(default_factory=dict)
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
@@ -93,7 +95,21 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     except TransientError as error:
         unknown = dict.fromkeys(NEED_BROKER, error.message)
     marked = [_marked(result, view.blocks) for result in results]
-    return CheckReport(tuple(marked), tuple(view.blocks.values()), unknown, others)
+    return CheckReport(
+        tuple(marked), tuple(view.blocks.values()), unknown, others, _blocked_tables(waiting, view.blocks)
+    )
+
+
+def _blocked_tables(
+    waiting: Mapping[TableReference, list[StagedFile]], blocks: Mapping[str, LoadBlock]
+) -> dict[str, LoadBlock]:
+    """The first block of each table that has files of a blocked topic."""
+    found = {}
+    for table, files in waiting.items() if blocks else ():
+        topics = sorted({file.name.topic_partition.topic for file in files} & blocks.keys())
+        if topics:
+            found[str(table)] = blocks[topics[0]]
+    return found
 
 
 def _marked(result: CheckResult, blocks: Mapping[str, LoadBlock]) -> CheckResult:

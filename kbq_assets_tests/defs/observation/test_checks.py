@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+from collections.abc import Iterable
 
 import dagster as dg
 import pytest
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.extraction.planning import PartitionStop
-from kbq_assets.core.observation import check_names
 from kbq_assets.core.observation.check_names import (
+    CHECKS,
     COMMITS_SMALL,
     CONTIGUOUS,
     DATA_FRESH,
@@ -56,16 +58,28 @@ class Away:
         raise Unavailable("the broker is down")
 
 
-def _names(result: dg.SensorResult) -> list[str]:
-    return [event.check_name for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+def _overall(events: Iterable[object]) -> list[dg.AssetCheckEvaluation]:
+    """The checks over all topics or tables."""
+    found = [event for event in events if isinstance(event, dg.AssetCheckEvaluation)]
+    return [event for event in found if len(event.asset_key.path) == 1]
 
 
-def _failed(events: object) -> dict[str, dg.AssetCheckEvaluation]:
+def _on_pages(events: Iterable[object]) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
+    """The checks of single topics and tables, by page and name."""
+    found = [event for event in events if isinstance(event, dg.AssetCheckEvaluation)]
     return {
-        event.check_name: event
-        for event in events  # type: ignore[attr-defined]
-        if isinstance(event, dg.AssetCheckEvaluation) and not event.passed
+        (event.asset_key.to_user_string(), event.check_name): event
+        for event in found
+        if len(event.asset_key.path) > 1
     }
+
+
+def _names(result: dg.SensorResult) -> list[str]:
+    return [event.check_name for event in _overall(result.asset_events)]
+
+
+def _failed(events: Iterable[object]) -> dict[str, dg.AssetCheckEvaluation]:
+    return {event.check_name: event for event in _overall(events) if not event.passed}
 
 
 def _records(check: dg.AssetCheckEvaluation) -> list[dict[str, object]]:
@@ -106,10 +120,12 @@ def _load_keys(world: PlatformWorld) -> set[dg.AssetCheckKey]:
 
 
 def test_every_check_is_of_an_asset_and_says_what_it_promises(world: PlatformWorld) -> None:
-    translator = AssetTranslator()
-    assert _load_keys(world) == {
-        dg.AssetCheckKey(check_events.asset_of(name, translator), name) for name in check_names.CHECKS
-    }
+    translator, topic = AssetTranslator(), {name for name, kind in CHECKS.items() if kind.about == "topic"}
+    overall = {(check_events.asset_of(name, translator).to_user_string(), name) for name in CHECKS}
+    own = {(f"staged/{TOPIC}", name) for name in topic}
+    own |= {(page, name) for page in ("nyc/flights", "nyc/kbq_errors") for name in (ROWS_MATCH, TABLES_LOAD)}
+    own |= {("nyc/flights", PARTITIONS_RUN)}
+    assert {(key.asset_key.to_user_string(), key.name) for key in _load_keys(world)} == overall | own
 
 
 def test_a_run_writes_the_checks_of_what_it_changed(
@@ -117,9 +133,68 @@ def test_a_run_writes_the_checks_of_what_it_changed(
 ) -> None:
     world.produce(5)
     result = world.run("extract_and_load", instance)
-    written = [e.check_name for e in result.get_asset_check_evaluations()]
-    assert written == [PARTITIONS_RUN, CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL, ROWS_MATCH, TABLES_LOAD]
-    assert all(e.passed for e in result.get_asset_check_evaluations())
+    written = result.get_asset_check_evaluations()
+    of_runs = [PARTITIONS_RUN, CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL, ROWS_MATCH, TABLES_LOAD]
+    assert [e.check_name for e in _overall(written)] == of_runs
+    assert all(e.passed for e in written)
+    assert {page for page, _ in _on_pages(written)} == {f"staged/{TOPIC}", "nyc/flights"}
+
+
+def test_a_page_is_written_again_when_its_result_changes_and_not_before(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(5)
+    world.run("extract_and_load", instance)
+    world.produce(5)
+    result = world.run("extract_and_load", instance)
+    assert _on_pages(result.get_asset_check_evaluations()) == {}
+    missing = {LAG_SHORT, DATA_FRESH}  # runs do not evaluate these
+    tick = _tick(world, instance)
+    assert set(_on_pages(tick.asset_events)) == {(f"staged/{TOPIC}", name) for name in missing}
+    assert _on_pages(_tick(world, instance).asset_events) == {}
+
+
+def test_a_stopped_topic_fails_on_its_page_and_its_tables_and_nowhere_else(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(5)
+    world.produce(1, topic="other.a")
+    world.run("extract_and_load", instance)
+    world.produce(5)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
+    result = world.reopened().run("extract_job", instance)
+    found = _on_pages(result.get_asset_check_evaluations())
+    assert set(found) == {(f"staged/{TOPIC}", PARTITIONS_RUN), ("nyc/flights", PARTITIONS_RUN)}
+    for check in found.values():
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+        for words in ("retention_loss", f"next: `kbq accept-gap --topic {TOPIC} --partition 0"):
+            assert words in (check.description or "")
+    events = instance.all_logs(result.run_id)
+    errors = [e.user_message for e in events if e.level == logging.ERROR and not e.is_dagster_event]
+    assert any(f"staged/{TOPIC}: {PARTITIONS_RUN} fails: {TOPIC}[0]: retention_loss" in e for e in errors)
+    operate.propose_accept_gap(world.store, world.kafka, TopicPartition(TOPIC, 0)).apply()
+    result = world.reopened().run("extract_job", instance)
+    found = _on_pages(result.get_asset_check_evaluations())
+    assert {key: check.passed for key, check in found.items()} == {
+        (f"staged/{TOPIC}", PARTITIONS_RUN): True,
+        ("nyc/flights", PARTITIONS_RUN): True,
+    }
+
+
+def test_a_page_s_check_is_asked_for_by_hand(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    table, page = loaded.parts.observer.tables()[0].table, dg.AssetKey(["nyc", "flights"])
+    operate.propose_park_table(loaded.store, table).apply()
+    asked = [dg.AssetCheckKey(page, name) for name in (TABLES_LOAD, PARTITIONS_RUN)]
+    job = dg.define_asset_job("some", selection=dg.AssetSelection.checks(*asked))
+    definitions = dg.Definitions.merge(loaded.definitions, dg.Definitions(jobs=[job]))
+    result = definitions.resolve_job_def("some").execute_in_process(instance=instance)
+    found = _on_pages(result.get_asset_check_evaluations())
+    assert {name: check.passed for (_, name), check in found.items()} == {
+        TABLES_LOAD: False,
+        PARTITIONS_RUN: True,
+    }
+    assert f"next: `kbq resume --table {TABLE}`" in (found["nyc/flights", TABLES_LOAD].description or "")
 
 
 def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
@@ -131,6 +206,10 @@ def test_a_held_topic_is_shown_with_what_to_do_and_goes_on_by_itself(
     result = loaded.run("load_job", instance)
     assert result.success
     assert f"{TOPIC} is blocked by {CONTIGUOUS}" in _summary(result)
+    waits = _on_pages(result.get_asset_check_evaluations())["nyc/flights", TABLES_LOAD]
+    assert not waits.passed
+    assert f"its files wait: {TOPIC} is blocked by {CONTIGUOUS}" in (waits.description or "")
+    assert f"`kbq reconcile --topic {TOPIC}`" in (waits.description or "")
     check = _failed(_tick(loaded, instance).asset_events)[CONTIGUOUS]
     assert check.severity == dg.AssetCheckSeverity.ERROR
     assert "its files are not loaded until this passes" in (check.description or "")
@@ -147,9 +226,11 @@ def test_a_parked_table_is_a_failed_check_with_the_command_that_goes_on(
     loaded: PlatformWorld, instance: dg.DagsterInstance
 ) -> None:
     operate.propose_park_table(loaded.store, loaded.parts.observer.tables()[0].table).apply()
-    check = _failed(_tick(loaded, instance).asset_events)[TABLES_LOAD]
-    assert check.asset_key == dg.AssetKey("warehouse_tables")
-    [record] = _records(check)
+    tick = _tick(loaded, instance)
+    on_page = _on_pages(tick.asset_events)["nyc/flights", TABLES_LOAD]
+    assert (on_page.passed, on_page.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert f"next: `kbq resume --table {TABLE}`" in (on_page.description or "")
+    [record] = _records(_failed(tick.asset_events)[TABLES_LOAD])
     assert (record["table"], record["next"]) == (TABLE, f"kbq resume --table {TABLE}")
 
 
@@ -221,7 +302,7 @@ def test_a_narrowed_run_says_nothing_of_stops_while_the_broker_is_away(
     world.run("extract_job", instance)
     monkeypatch.setattr(checks, "_Broker", Away)
     result = world.run("extract_job", instance, config={"ops": {"extract": {"config": {"keys": ["nyc.*"]}}}})
-    written = [e.check_name for e in result.get_asset_check_evaluations()]
+    written = [e.check_name for e in _overall(result.get_asset_check_evaluations())]
     assert (result.success, written) == (True, [CONTIGUOUS, ERRORS_FEW, COMMITS_SMALL])
 
 
@@ -287,8 +368,9 @@ def test_stops_of_one_topic_are_one_result_with_each_command_once() -> None:
         PartitionStop(TopicPartition("t", p), "retention_loss", f"gone {p}", ("kbq reset --topic t",))
         for p in (0, 1)
     ]
-    found = check_events.stops_check(dg.AssetKey("staged_files"), stops)
+    found = check_events.evaluation(
+        dg.AssetKey("staged_files"), PARTITIONS_RUN, checks.stop_results((), stops)
+    )
     assert found.description == (
         "t: t[0]: retention_loss: gone 0; t[1]: retention_loss: gone 1; next: `kbq reset --topic t`"
     )
-    assert check_events.stops_check(dg.AssetKey("staged_files"), []).passed

@@ -1,0 +1,140 @@
+"""The checks on each topic's and table's own page.
+
+A page's check is written when its result changes. The check over all topics or tables notes the results that pages show
+(`_NOTED`), so one look at it tells what has changed; it is a hint, and the next look corrects a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import dagster as dg
+
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.observation.check_names import CHECKS, PARTITIONS_RUN, TABLES_LOAD
+from kbq_assets.core.observation.checks import CheckResult, LoadBlock
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.defs.metadata import Metadata
+from kbq_assets.defs.observation.check_events import asset_of, digest, evaluation, evaluation_of, metadata_of
+from kbq_assets.defs.pages import Pages
+from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
+
+#: Metadata of the check over all pages: the digest of each page's problem, "" for none.
+_NOTED: Final = "pages"
+#: A page's checks, by what it is about. COUNTS_AGREE costs a query, and is evaluated for all tables at once.
+_OF_TOPIC: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "topic")
+_OF_TABLE: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "table" and kind.is_free)
+
+
+def page_check_specs(pages: Pages) -> Iterator[dg.AssetCheckSpec]:
+    """The checks of every page. A table shows the stops of the topics that are named for it, too."""
+    for key in pages.staged:
+        yield from (dg.AssetCheckSpec(n, asset=key, description=CHECKS[n].meaning) for n in _OF_TOPIC)
+    for key, table in pages.loaded.items():
+        names = (*_OF_TABLE, PARTITIONS_RUN) if pages.tables[table].topics else _OF_TABLE
+        yield from (dg.AssetCheckSpec(n, asset=key, description=CHECKS[n].meaning) for n in names)
+
+
+def evaluations(
+    instance: dg.DagsterInstance, pages: Pages, report: CheckReport, names: Iterable[str]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """One evaluation per check over all, and one for each page whose result has changed."""
+    for name in names:
+        if name not in report.unknown:
+            before = noted(instance, pages, name)
+            shown = {result.subject: result for result in _of_pages(report, name)}
+            yield from _changes(pages, name, report.of(name), shown, before)
+
+
+def stop_evaluations(
+    instance: dg.DagsterInstance, pages: Pages, topics: Iterable[str], stops: Iterable[PartitionStop]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Those of `no_partition_is_stopped`, for callers that know only the stops, and that ``topics`` were read. What
+    pages say of another topic no longer holds if it has no stop."""
+    before = noted(instance, pages, PARTITIONS_RUN)
+    results = stop_results({*before, *topics}, stops)
+    yield from _changes(pages, PARTITIONS_RUN, results, {r.subject: r for r in results}, before)
+
+
+def page_evaluations(
+    pages: Pages, report: CheckReport, key: dg.AssetCheckKey
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The evaluation of one check of one page, for a person who asks for it."""
+    name = key.name
+    if name in report.unknown:
+        return
+    subjects = _subjects(pages, name, key.asset_key)
+    found = [result for result in _of_pages(report, name) if result.subject in subjects]
+    yield _on_page(key.asset_key, name, found)
+
+
+def noted(instance: dg.DagsterInstance, pages: Pages, name: str) -> Mapping[str, str]:
+    """What the pages show of a check, by topic or table."""
+    key = dg.AssetCheckKey(asset_of(name, pages.translator), name)
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    latest = record.evaluation if record is not None else None
+    found = latest.metadata.get(_NOTED) if isinstance(latest, dg.AssetCheckEvaluation) else None
+    values = found.value if isinstance(found, dg.JsonMetadataValue) else None
+    return {str(k): str(v) for k, v in values.items()} if isinstance(values, dict) else {}
+
+
+def note_of(says: Mapping[str, str]) -> Metadata:
+    """The entry that remembers what each page shows."""
+    return {_NOTED: dg.MetadataValue.json(dict(sorted(says.items())))}
+
+
+def _changes(
+    pages: Pages,
+    name: str,
+    results: Sequence[CheckResult],
+    shown: Mapping[str, CheckResult],
+    before: Mapping[str, str],
+) -> Iterator[dg.AssetCheckEvaluation]:
+    now = {subject: "" if result.passed else digest([result]) for subject, result in shown.items()}
+    yield evaluation(asset_of(name, pages.translator), name, results, note_of(now))
+    changed = sorted(subject for subject, says in now.items() if before.get(subject) != says)
+    for key, subjects in _keys(pages, name, changed).items():
+        yield _on_page(key, name, [shown[subject] for subject in subjects if subject in shown])
+
+
+def _keys(pages: Pages, name: str, subjects: Iterable[str]) -> dict[dg.AssetKey, list[str]]:
+    """The pages that show these subjects, with all subjects of each."""
+    found: dict[dg.AssetKey, list[str]] = defaultdict(list)
+    for subject in subjects:
+        if CHECKS[name].about == "table":
+            found[pages.translator.dataset_key(TableReference.parse(subject))] = [subject]
+            continue
+        found[pages.translator.staged_key(subject)] = [subject]
+        if name == PARTITIONS_RUN:
+            for table in pages.fed_by(subject):
+                found[pages.translator.dataset_key(table)] = pages.feeding(table)
+    return found
+
+
+def _subjects(pages: Pages, name: str, key: dg.AssetKey) -> Sequence[str]:
+    """The topics or tables that a page's check is about."""
+    table = pages.loaded.get(key)
+    if table is None:
+        return (pages.staged[key],)
+    return (str(table),) if CHECKS[name].about == "table" else pages.feeding(table)
+
+
+def _of_pages(report: CheckReport, name: str) -> Iterator[CheckResult]:
+    """A check's results as pages show them: a table whose files wait for a check of their topic is not being loaded."""
+    for result in report.of(name):
+        block = report.blocked_tables.get(result.subject) if name == TABLES_LOAD and result.passed else None
+        yield result if block is None else _blocked(result, block)
+
+
+def _blocked(result: CheckResult, block: LoadBlock) -> CheckResult:
+    return replace(result, passed=False, message=f"its files wait: {block}", commands=block.commands)
+
+
+def _on_page(key: dg.AssetKey, name: str, results: Sequence[CheckResult]) -> dg.AssetCheckEvaluation:
+    """The evaluation of one page: the cause and the next step of each problem."""
+    fine = "; ".join(result.message for result in results) or f"no {CHECKS[name].about} to check yet"
+    problems = [result.cause for result in results if not result.passed]
+    return evaluation_of(key, name, problems, fine, metadata_of(name, results))
