@@ -56,7 +56,14 @@ class DuckDbWarehouse:
     project: str = LOCAL
     location: str = LOCAL
     #: DuckDB keeps a transaction in memory until its commit: 256 MB of Avro are some 2 GB there.
-    limits: LoadLimits = LoadLimits(bytes=256 * 1024 * 1024, jobs_per_day=0, known_days=0)
+    limits: LoadLimits = LoadLimits(
+        bytes=256 * 1024 * 1024,
+        jobs_per_day=0,
+        known_days=0,
+        changes_per_day=0,
+        project_jobs_per_day=0,
+        partitions=0,
+    )
     verifies: bool = True
     compares: bool = True
 

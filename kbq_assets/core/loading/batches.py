@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kbq_assets.core.errors import StateError
+from kbq_assets.core.loading.quota import JobCounts, next_change_ms, next_job_ms, share_of
 from kbq_assets.core.loading.table_state import TableState, mark_key
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
@@ -17,7 +18,8 @@ from kbq_assets.core.protocol.names import TableReference
 
 @dataclass(frozen=True)
 class LoadLimits:
-    """Bounds of one job, and of a table's jobs in a day, failed ones included (0: none).
+    """Bounds of one job, and of a day, failed jobs included (0: none): of a table's jobs, of the partitions that they
+    change, and of a project's jobs. ``partitions``: so many may a table have.
 
     ``known_days``: for so long "not found" means that a job did not start; 0: for ever. BigQuery keeps jobs for 180.
 
@@ -29,6 +31,48 @@ class LoadLimits:
     time_partitions: int = 4_000
     jobs_per_day: int = 1_500
     known_days: int = 30
+    changes_per_day: int = 30_000
+    project_jobs_per_day: int = 100_000
+    partitions: int = 10_000
+
+
+def changed_partitions(files: Iterable[StagedFile], limits: LoadLimits) -> tuple[int, frozenset[int]]:
+    """How many partitions a job of these files changes, at most, and the known ones. A file with too many dates to list
+    counts as a whole job."""
+    files = list(files)
+    days = frozenset(day for file in files for day in file.dates)
+    unlisted = sum(limits.time_partitions for file in files if file.rows and not file.dates)
+    return len(days) + unlisted, days
+
+
+class QuotaWait(NamedTuple):
+    """Until when a table's next job waits for a daily quota, and why."""
+
+    until_ms: int
+    text: str
+
+
+def job_wait(
+    jobs: JobCounts,
+    files: Iterable[StagedFile],
+    limits: LoadLimits,
+    now_ms: int,
+    tables: int,
+    *,
+    retry: bool = False,
+) -> QuotaWait | None:
+    """Why a job of these files must wait (L2); None if it may start. ``tables`` share the project's jobs."""
+    wanted, _ = changed_partitions(files, limits)
+    per_day = share_of(limits.jobs_per_day, limits.project_jobs_per_day, tables)
+    due_job = next_job_ms(jobs, per_day, now_ms, retry=retry)
+    due_change = next_change_ms(jobs, wanted, limits.changes_per_day, now_ms, retry=retry)
+    due = max(due_job, due_change)
+    if due <= now_ms:
+        return None
+    used, unit = (jobs.used(now_ms), f"{per_day} jobs used")
+    if due_change > due_job:
+        used, unit = jobs.changed(now_ms), f"{limits.changes_per_day} changes of partitions used"
+    return QuotaWait(due, f"{used} of {unit} in 24 hours, the next in {-(-(due - now_ms) // 60_000)} minutes")
 
 
 class SchemaKey(NamedTuple):

@@ -213,9 +213,10 @@ def count_success(state: TableState, in_flight: JobInFlight, now_ms: int) -> Tab
     )
 
 
-def count_job(state: TableState, now_ms: int) -> TableState:
-    """Count the job in flight against the daily quota, in the swap that enters it (L2)."""
-    return dataclasses.replace(state, jobs=state.jobs.add(now_ms))
+def count_job(state: TableState, now_ms: int, changes: int = 0, days: Collection[int] = ()) -> TableState:
+    """Count the job in flight, and the partitions that it changes, against the daily quotas, in the swap that enters it
+    (L2)."""
+    return dataclasses.replace(state, jobs=state.jobs.add(now_ms, changes, days))
 
 
 def retry(state: TableState) -> TableState:

@@ -39,6 +39,7 @@ COMMITS_SMALL: Final = "commits_are_small"
 ROWS_MATCH: Final = "loaded_rows_match_staged_rows"
 TABLES_LOAD: Final = "no_table_is_parked"
 DATA_FRESH: Final = "data_is_fresh"
+QUOTA_LEFT: Final = "warehouse_quota_is_left"
 COUNTS_AGREE: Final = "warehouse_counts_agree"
 
 CHECKS: Final[Mapping[str, CheckKind]] = {
@@ -73,6 +74,11 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
         "No record is missing from its table for long (max_age_seconds), unread or not yet loaded, by its Kafka time. "
         "A topic without new records is fresh.",
         WARN, "topic", WAREHOUSE,
+    ),
+    QUOTA_LEFT: CheckKind(
+        "The table is not near a quota of BigQuery: load jobs and changes of partitions in 24 hours, and partitions of "
+        "a table. Near the daily ones its loads are spaced; a table with too many partitions takes no new dates.",
+        WARN, "table", WAREHOUSE,
     ),
     COUNTS_AGREE: CheckKind(
         "The warehouse, counted by topic, partition and epoch, has what was loaded and committed, once "

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Final
 
+from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.check_names import (
     BLOCKABLE,
@@ -20,6 +22,7 @@ from kbq_assets.core.observation.check_names import (
     DATA_FRESH,
     ERRORS_FEW,
     LAG_SHORT,
+    QUOTA_LEFT,
     ROWS_MATCH,
 )
 from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
@@ -29,6 +32,8 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 
 #: A commit object with more files is large: about 4 MB, rewritten with every published window.
 MANY_FILES: Final = 10_000
+#: A quota is near from this share of it on.
+_NEAR_QUOTA: Final = 0.9
 #: Findings that a message names; it counts the others.
 _NAMED: Final = 5
 
@@ -335,6 +340,19 @@ def rows_result(table: TableReference, state: TableState, findings: Collection[s
     commands += [f"kbq resume --table {table}"] if differing or refused else []
     numbers = {"jobs": len(differing), "quarantined_files": len(refused), "problems": len(findings)}
     return failed(ROWS_MATCH, str(table), [*named, *findings], commands, **numbers)
+
+
+def quota_result(table: TableReference, jobs: JobCounts, limits: LoadLimits, now_ms: int) -> CheckResult:
+    """Whether a table is far from the warehouse's quotas. Tables without counts are in a warehouse that has none."""
+    used = {
+        "load jobs in 24 hours": (jobs.used(now_ms), limits.jobs_per_day),
+        "changes of partitions in 24 hours": (jobs.changed(now_ms), limits.changes_per_day),
+        "partitions": (jobs.partitions, limits.partitions),
+    }
+    near = [f"{n:,} of {most:,} {what}" for what, (n, most) in used.items() if n > most * _NEAR_QUOTA]
+    if near:
+        return failed(QUOTA_LEFT, str(table), near, ("kbq status",))
+    return CheckResult(QUOTA_LEFT, str(table), "far from the warehouse's quotas")
 
 
 # Blocks -------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, KINDS, RunTotals, WorkerUse, skew
 from kbq_assets.core.protocol.commits import Counts
@@ -194,7 +195,7 @@ def _states(measured: Measured) -> Iterator[Family]:
         bounded({table: float(len(v.mismatches) - v.accepted_mismatches) for table, v in found.items()}),
     )
     if measured.jobs_per_day:
-        yield _quota(found, state.now_ms)
+        yield from _quotas(found, state.now_ms)
         yield single(
             "kbq_table_jobs_limit",
             GAUGE,
@@ -203,10 +204,26 @@ def _states(measured: Measured) -> Iterator[Family]:
         )
 
 
-def _quota(found: Mapping[str, TableState], now_ms: int) -> Family:
-    used = {table: float(value.jobs.used(now_ms)) for table, value in found.items()}
-    text = "Load jobs that count against the table's daily quota"
-    return labelled("kbq_table_jobs_used", GAUGE, text, "table", bounded(used, max))
+def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:
+    """What counts against BigQuery's quotas, and the quotas of partitions."""
+    limits = LoadLimits()
+    jobs = {table: value.jobs for table, value in found.items()}
+    for name, text, counts in (
+        ("jobs_used", "Load jobs of the last day", [each.used(now_ms) for each in jobs.values()]),
+        ("changes_used", "Changes of partitions in the last day", [j.changed(now_ms) for j in jobs.values()]),
+        (
+            "partitions",
+            "Partitions that the table was ever given",
+            [each.partitions for each in jobs.values()],
+        ),
+    ):
+        values = dict(zip(jobs, map(float, counts), strict=True))
+        yield labelled(f"kbq_table_{name}", GAUGE, text, "table", bounded(values, max))
+    text = "Maximum number of changes of partitions per table and day"
+    yield single("kbq_table_changes_limit", GAUGE, text, limits.changes_per_day)
+    yield single(
+        "kbq_table_partitions_limit", GAUGE, "Maximum number of a table's partitions", limits.partitions
+    )
 
 
 def _window_ages(state: StateReading) -> dict[str, float]:

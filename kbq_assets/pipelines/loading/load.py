@@ -22,7 +22,6 @@ from kbq_assets.core.extraction.pruning import superseded_done_files
 from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
 from kbq_assets.core.loading import batches
 from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
-from kbq_assets.core.loading.quota import next_job_ms
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
@@ -100,9 +99,10 @@ def _next_batch(
             parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
         ):
             return None
-        if next_job_ms(current.jobs, limits.jobs_per_day, now_ms) > now_ms:
+        batch = batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
+        if batch and batches.job_wait(current.jobs, batch.files, limits, now_ms, len(view.states)):
             return None
-        return batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
+        return batch
     except StateError:
         return None  # the load reports the table as failed
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, TransientError, UnknownOutcome
 from kbq_assets.core.loading import table_state
-from kbq_assets.core.loading.quota import next_job_ms
+from kbq_assets.core.loading.batches import changed_partitions, job_wait
+from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.loading.warehouses import is_done_with
@@ -127,21 +128,21 @@ class TableRun:
 
     def count_job(self, submitted: TableState) -> TableState:
         """Count the job in flight if the warehouse limits jobs per day (L2)."""
-        if submitted.in_flight is None or not self.ports.warehouse.limits.jobs_per_day:
+        limits = self.ports.warehouse.limits
+        if submitted.in_flight is None or not limits.jobs_per_day:
             return submitted
-        return table_state.count_job(submitted, self.ports.store.now_ms())
+        changes = changed_partitions(submitted.in_flight.files, limits)
+        return table_state.count_job(submitted, self.ports.store.now_ms(), *changes)
 
-    def quota_wait(self, current: TableState, *, retry: bool = False) -> Turn | None:
-        """End this run's part if the daily quota allows no job now."""
-        per_day = self.ports.warehouse.limits.jobs_per_day
-        now_ms = self.ports.store.now_ms() if per_day else 0
-        due_ms = next_job_ms(current.jobs, per_day, now_ms, retry=retry)
-        if due_ms <= now_ms:
+    def quota_wait(
+        self, jobs: JobCounts, files: Iterable[StagedFile], tables: int = 1, *, retry: bool = False
+    ) -> Turn | None:
+        """End this run's part if a daily quota allows no job of these files now. ``tables`` share the project's."""
+        limits = self.ports.warehouse.limits
+        if not limits.jobs_per_day:
             return None
-        used, minutes = current.jobs.used(now_ms), -(-(due_ms - now_ms) // 60_000)
-        return self.end(
-            "waiting", f"{used} of {per_day} jobs used in 24 hours, the next in {minutes} minutes"
-        )
+        wait = job_wait(jobs, files, limits, self.ports.store.now_ms(), tables, retry=retry)
+        return self.end("waiting", wait.text) if wait else None
 
     # Load jobs ----------------------------------------------------------------------------------------------------
 

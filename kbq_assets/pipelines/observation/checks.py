@@ -13,7 +13,7 @@ from typing import Final
 from kbq_assets.core.errors import KbqError, StateError, TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
-from kbq_assets.core.loading.batches import pending_files
+from kbq_assets.core.loading.batches import LoadLimits, pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
@@ -38,6 +38,8 @@ from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.kafka import OffsetReader
 
+#: Only tables in BigQuery have counts.
+_LIMITS: Final = LoadLimits()
 #: Checks that need the broker.
 NEED_BROKER: Final = (PARTITIONS_RUN, LAG_SHORT, DATA_FRESH)
 
@@ -84,7 +86,8 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     view = read_view(ports.cache, ports.blocks)
     with no_collection:
         waiting = waiting_files(view)
-        results = [*_of_commits(view, ports.blocks), *_of_tables(view, waiting, _settled(view))]
+        of_tables = _of_tables(view, waiting, _settled(view), ports.now_ms())
+        results = [*_of_commits(view, ports.blocks), *of_tables]
     unknown: dict[str, str] = {}
     others: tuple[str, ...] = ()
     try:
@@ -155,7 +158,10 @@ def _settled(view: LoadView) -> frozenset[TableReference]:
 
 
 def _of_tables(
-    view: LoadView, waiting: Mapping[TableReference, list[StagedFile]], settled: frozenset[TableReference]
+    view: LoadView,
+    waiting: Mapping[TableReference, list[StagedFile]],
+    settled: frozenset[TableReference],
+    now_ms: int,
 ) -> Iterator[CheckResult]:
     states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
     missing = _missing_rows(view, states, waiting, settled)
@@ -163,6 +169,7 @@ def _of_tables(
         yield _loads(table, view.states.get(table))
         if table in states:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
+            yield checks.quota_result(table, states[table].jobs, _LIMITS, now_ms)
 
 
 def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None) -> CheckResult:

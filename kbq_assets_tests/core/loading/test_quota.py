@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq_assets.core.loading.quota import JobCounts, next_job_ms
+from kbq_assets.core.loading.quota import JobCounts, next_change_ms, next_job_ms, share_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -64,3 +64,48 @@ def test_no_day_has_more_jobs_than_the_quota(per_day: int, pauses: list[int], re
     busiest = max(sum(begin <= at < begin + DAY for at in started) for begin in started)
     assert busiest <= per_day
     assert len(counts.hours) <= 26
+
+
+# Partitions and the project -------------------------------------------------------------------------------------
+
+
+def test_changes_of_partitions_are_spaced_as_jobs_are() -> None:
+    assert next_change_ms(JobCounts().add(NOON, 14_000), 1_000, 30_000, NOON) == NOON
+    counts = JobCounts().add(NOON, 16_000)
+    spaced = next_change_ms(counts, 4_000, 30_000, NOON)
+    assert NOON < spaced < NOON + 25 * HOUR
+    assert next_change_ms(counts, 4_000, 30_000, spaced) <= spaced
+    assert next_change_ms(counts, 4_000, 30_000, NOON, retry=True) == NOON
+
+
+def test_a_job_that_would_exceed_the_days_changes_waits_until_it_fits() -> None:
+    counts = JobCounts().add(NOON, 10_000).add(NOON + HOUR, 16_000)
+    assert next_change_ms(counts, 4_000, 30_000, NOON + HOUR) == NOON + 25 * HOUR
+
+
+@given(st.lists(st.tuples(st.integers(1, 4_000), st.integers(0, 3 * HOUR)), min_size=1, max_size=60))
+def test_no_day_changes_more_partitions_than_the_quota(jobs: list[tuple[int, int]]) -> None:
+    counts, now, changed = JobCounts(), NOON, list[tuple[int, int]]()
+    for wanted, pause in jobs:
+        now = max(now + pause, next_change_ms(counts, wanted, 30_000, now + pause))
+        counts = counts.add(now, wanted)
+        changed.append((now, wanted))
+        assert sum(n for at, n in changed if at > now - DAY) <= 27_000
+
+
+def test_days_are_kept_as_ranges() -> None:
+    counts = JobCounts().add(NOON, 3, (5, 7, 6)).add(NOON, 2, (9, 8)).add(NOON, 2, (20, 6))
+    assert (dict(counts.days), counts.partitions) == ({5: 10, 20: 21}, 6)
+
+
+@given(st.lists(st.frozensets(st.integers(-50, 50)), max_size=8))
+def test_ranges_know_each_day_once(given_days: list[frozenset[int]]) -> None:
+    counts = JobCounts()
+    for days in given_days:
+        counts = counts.add(NOON, len(days), days)
+    assert counts.partitions == len(frozenset().union(*given_days))
+
+
+@pytest.mark.parametrize(("tables", "share"), [(0, 1500), (66, 1500), (400, 250)])
+def test_tables_share_the_projects_jobs(tables: int, share: int) -> None:
+    assert share_of(1500, 100_000, tables) == share

@@ -8,6 +8,8 @@ import pytest
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import RowMismatch, TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import BLOCKABLE, CHECKS, CONTIGUOUS, ERRORS_FEW, ROWS_MATCH
@@ -230,6 +232,15 @@ def test_a_mismatch_fails_until_an_operator_has_seen_it() -> None:
     assert checks.rows_result(TABLE, seen).message == "job j2 loaded 6 rows of files with 5"
     assert checks.rows_result(TABLE, table_state.accept(seen, 2)).passed
     assert table_state.accept(seen, 0) == seen
+
+
+def test_a_table_near_a_quota_fails_with_its_numbers() -> None:
+    counts = JobCounts().add(0, 3, range(3))
+    limits = LoadLimits(jobs_per_day=10, changes_per_day=3, partitions=3)
+    result = checks.quota_result(TABLE, counts, limits, 0)
+    assert result.message == "3 of 3 changes of partitions in 24 hours; 3 of 3 partitions"
+    assert checks.quota_result(TABLE, counts, LoadLimits(), 0).passed
+    assert checks.quota_result(TABLE, JobCounts(), LoadLimits(), 0).passed
 
 
 def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:

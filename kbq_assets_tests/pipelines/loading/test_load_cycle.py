@@ -205,6 +205,35 @@ def test_a_retry_may_use_what_is_kept_for_retries_and_then_waits() -> None:
     assert bench.load().rows == 1
 
 
+def test_partitions_that_jobs_change_are_counted_and_spaced() -> None:
+    bench = _staged(1)
+    bench.warehouse.limits = LoadLimits(changes_per_day=4)
+    bench.load()
+    now_ms = bench.store.now_ms()
+    counts = _table(bench).jobs
+    assert (counts.changed(now_ms), counts.partitions, counts.used(now_ms)) == (1, 1, 1)
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    (report,) = bench.load().tables
+    assert "2 of 4 changes of partitions used in 24 hours" in report.message
+    assert plan(bench.store, bench.warehouse.limits) == []
+    bench.store.time_ms += 26 * HOUR_MS
+    assert bench.load().rows == 1
+
+
+def test_tables_share_what_a_project_may_submit() -> None:
+    bench = _staged(1, 3)
+    bench.warehouse.limits = LoadLimits(project_jobs_per_day=2)
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    report = {table.table: table for table in bench.load().tables}
+    assert "1 of 1 jobs used in 24 hours" in report[A].message
+
+
 def test_a_warehouse_without_a_quota_keeps_no_counts() -> None:
     bench = _limited(_staged(1), 0)
     bench.load()

@@ -18,6 +18,7 @@ from kbq_assets.core.observation.check_names import (
     ERRORS_FEW,
     LAG_SHORT,
     PARTITIONS_RUN,
+    QUOTA_LEFT,
     ROWS_MATCH,
     TABLES_LOAD,
 )
@@ -65,7 +66,7 @@ def test_where_all_is_well_every_check_passes(world: FakePlatform) -> None:
     of_topics = (CONTIGUOUS, PARTITIONS_RUN, ERRORS_FEW, LAG_SHORT, COMMITS_SMALL, DATA_FRESH)
     subjects = {
         **{name: {TOPIC} for name in of_topics},
-        **{name: {"shop.orders", "shop.kbq_errors"} for name in (ROWS_MATCH, TABLES_LOAD)},
+        **{name: {"shop.orders", "shop.kbq_errors"} for name in (ROWS_MATCH, TABLES_LOAD, QUOTA_LEFT)},
         COUNTS_AGREE: {"all tables"},
     }
     assert report.failures == ()
