@@ -33,16 +33,24 @@ MOST_RANGES: Final = 500
 
 @dataclass(frozen=True)
 class ValueReport:
-    """Rows that were compared, those that differ, and what was not compared."""
+    """Rows that were compared, those that differ, why others were not compared, and the topics of those."""
 
     compared: int = 0
     findings: tuple[Finding, ...] = ()
     problems: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
 
     def __add__(self, other: ValueReport) -> ValueReport:
         return ValueReport(
-            self.compared + other.compared, self.findings + other.findings, self.problems + other.problems
+            self.compared + other.compared,
+            self.findings + other.findings,
+            tuple(dict.fromkeys(self.problems + other.problems)),
+            tuple(dict.fromkeys(self.uncompared + other.uncompared)),
         )
+
+    def of_topic(self, topic: str) -> ValueReport:
+        """The same; the topic has rows that were not compared if there is a problem."""
+        return dataclasses.replace(self, uncompared=(topic,) if self.problems else ())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.account import PartitionAccount
-from kbq_assets.extras.reconcile.again import ValueReport
+from kbq_assets.extras.reconcile.again import SHOWN, ValueReport
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
 from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.extras.reconcile.reconciler import Reconciler
@@ -144,7 +144,12 @@ def render_reconciliation(result: Reconciliation) -> RenderableType:
 
 
 def _value_lists(result: Reconciliation) -> dict[str, list[str]]:
-    return {"differing": list(result.values.findings), "not_compared": list(result.values.problems)}
+    values = result.values
+    return {
+        "differing": list(values.findings),
+        "not_compared": list(values.problems),
+        "not_compared_topics": list(values.uncompared),
+    }
 
 
 def _place(stop: PartitionStop) -> str:
@@ -160,6 +165,9 @@ def _verdict(result: Reconciliation) -> Text:
         verdict.append(f"; {number(result.unread)} records not read yet")
     if result.stops:
         verdict.append(f"; {number(len(result.stops))} stopped")
+    if topics := result.values.uncompared:
+        more = f" and {number(len(topics) - SHOWN)} more" if len(topics) > SHOWN else ""
+        verdict.append(f"; values not compared: {', '.join(topics[:SHOWN])}{more}")
     return verdict
 
 

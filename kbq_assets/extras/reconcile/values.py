@@ -31,8 +31,9 @@ def compare_values(
     chance: random.Random | None = None,
 ) -> ValueReport:
     """Compare rows with the records that the broker still has. Each run samples other ranges."""
+    commits = list(commits)
     if not warehouse.compares:
-        return ValueReport(problems=(NO_VALUES,))
+        return ValueReport(problems=(NO_VALUES,), uncompared=tuple(sorted({c.topic for c in commits})))
     report, chance = ValueReport(), chance or random.Random()
     ranges = [
         (commit, OffsetRange(tp, first, state.next))
@@ -46,11 +47,11 @@ def compare_values(
     for commit, whole in ranges:
         topic = commit.topic
         if why := _incomparable(again.settings.get(topic)):
-            report += ValueReport(problems=(f"{topic}: {why}",))
+            report += ValueReport(problems=(f"{topic}: {why}",)).of_topic(topic)
             continue
         for range_ in _chosen(commit, whole, choice, chance):
-            report += again.compare(commit, range_, warehouse)
-    return ValueReport(report.compared, report.findings, tuple(dict.fromkeys(report.problems)))
+            report += again.compare(commit, range_, warehouse).of_topic(topic)
+    return report
 
 
 def _incomparable(settings: TopicSettings | None) -> str:

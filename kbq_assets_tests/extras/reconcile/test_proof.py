@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.extras.reconcile.cli import reconciliation_json, render_reconciliation
 from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets_tests.fakes.warehouse import Row
@@ -213,3 +218,31 @@ def test_what_cannot_be_compared_is_said() -> None:
     assert (values.compared, "the registry is down" in values.problems[0]) == (0, True)
     gone = reconcile(bench.reconcile_ports([]), values="sample").values
     assert gone.problems == (f"{TOPIC}: the source list no longer selects the topic",)
+    assert gone.uncompared == values.uncompared == (TOPIC,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (SETTINGS.with_options(pii="x:drop"), "keys of personal data may have changed since"),
+        (SETTINGS.with_options(route="topic", format="json_columns"), "its inferred columns may have grown since"),
+    ],
+)
+def test_the_verdict_names_topics_whose_values_were_not_compared(settings: TopicSettings, why: str) -> None:
+    bench = staged()
+    bench.load()
+    result = reconcile(bench.reconcile_ports([SourceEntry(TOPIC, settings)]), values="all")
+    assert (result.values.compared, result.values.problems) == (0, (f"{TOPIC}: {why}",))
+    assert reconciliation_json(result)["values"] == {
+        "compared": 0, "differing": [], "not_compared": [f"{TOPIC}: {why}"], "not_compared_topics": [TOPIC],
+    }  # fmt: skip
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(render_reconciliation(result))
+    assert f"every record accounted for: yes; values not compared: {TOPIC}" in shown.getvalue()
+
+
+def test_a_warehouse_that_compares_no_values_says_so_for_every_topic() -> None:
+    bench = loaded()
+    bench.warehouse.compares = False
+    values = reconcile(bench.reconcile_ports(), values="all").values
+    assert (values.compared, values.uncompared) == (0, (TOPIC,))
