@@ -225,7 +225,10 @@ def test_what_cannot_be_compared_is_said() -> None:
     ("settings", "why"),
     [
         (SETTINGS.with_options(pii="x:drop"), "keys of personal data may have changed since"),
-        (SETTINGS.with_options(route="topic", format="json_columns"), "its inferred columns may have grown since"),
+        (
+            SETTINGS.with_options(route="topic", format="json_columns"),
+            "its inferred columns may have grown since",
+        ),
     ],
 )
 def test_the_verdict_names_topics_whose_values_were_not_compared(settings: TopicSettings, why: str) -> None:
