@@ -17,7 +17,7 @@ def load() -> None:
     import encodings.idna  # noqa: F401 (for the first connection)
 
     import kbq_assets.adapters.clock
-    import kbq_assets.adapters.kafka.source
+    import kbq_assets.adapters.kafka.librdkafka
     import kbq_assets.worker.adapters
     import kbq_assets.worker.task
     import kbq_assets.worker.unit  # noqa: F401

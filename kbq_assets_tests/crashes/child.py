@@ -16,8 +16,8 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import load
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.wire.warm import warm_up
@@ -101,8 +101,8 @@ def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
     setattr(duckdb, "connect", probed_connect)  # noqa: B010 - the process ends after this run
 
     def probed(port: Any, name: str) -> Any:
-        if isinstance(port, FetchOrOther | KafkaSource):
-            kind = KafkaSource if isinstance(port, KafkaSource) else FetchSource
+        if isinstance(port, FetchOrOther | LibrdkafkaSource):
+            kind = LibrdkafkaSource if isinstance(port, LibrdkafkaSource) else FetchSource
             port = kind(order.environ["KBQ_KAFKA_BOOTSTRAP_SERVERS"], chunk_records=batch)
         return ProbedPort(port, name, probe)
 

@@ -15,8 +15,8 @@ from typing import Final
 from kbq_assets.adapters.kafka.fetch.access import not_spoken
 from kbq_assets.adapters.kafka.fetch.errors import NotSpoken
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.options import LOGGER
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.config.parts import KafkaReader
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange
@@ -38,11 +38,11 @@ def open_reader(
     if option and reader == "auto":
         LOGGER.info("librdkafka reads, because of the option %s", option)
     if option or reader == "librdkafka":
-        return KafkaSource(bootstrap_servers, options)
+        return LibrdkafkaSource(bootstrap_servers, options)
     if reader == "fetch":
         return FetchOrOther(FetchSource(bootstrap_servers, options), None)
     fetch = FetchSource(bootstrap_servers, options)
-    return FetchOrOther(fetch, lambda: KafkaSource(bootstrap_servers, options))
+    return FetchOrOther(fetch, lambda: LibrdkafkaSource(bootstrap_servers, options))
 
 
 class FetchOrOther:

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.wire.chunk import RawRecord
@@ -82,7 +82,7 @@ class RealBroker:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.reader = KafkaOffsetReader(bootstrap_servers)
-        self.source: RecordSource = KafkaSource(bootstrap_servers, chunk_records=1_000)
+        self.source: RecordSource = LibrdkafkaSource(bootstrap_servers, chunk_records=1_000)
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._open: dict[TopicPartition, Producer] = {}
         self._topics: list[str] = []

@@ -21,7 +21,7 @@ class TestFakeKafka(BrokerContract):
 
 @pytest.fixture(autouse=True)
 def _soon_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq_assets.adapters.kafka.source.END_SECONDS", 2.0)
+    monkeypatch.setattr("kbq_assets.adapters.kafka.librdkafka.END_SECONDS", 2.0)
 
 
 @pytest.mark.kafka

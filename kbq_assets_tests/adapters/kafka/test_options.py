@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kbq_assets.adapters.kafka import options as subject
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.options import (
     ALLOWED,
@@ -21,7 +22,6 @@ from kbq_assets.adapters.kafka.options import (
     redacted,
     without_secrets,
 )
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets_tests.fixtures.variables import Variables
 
@@ -89,7 +89,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, hint: str
     ],
 )
 def test_what_the_guarantees_rest_on_cannot_be_set(name: str) -> None:
-    for open_client in (KafkaSource, KafkaOffsetReader):
+    for open_client in (LibrdkafkaSource, KafkaOffsetReader):
         with pytest.raises(ConfigurationError, match=rf"{name} cannot be set"):
             open_client(SERVERS, {name: "x"})
 
@@ -115,7 +115,7 @@ def test_references_are_resolved_only_where_the_client_opens(tmp_path: Path, var
     options = {"sasl.password": "env:TEST_SECRET", "ssl.key.password": f"file:{tmp_path / 'secret'}"}
     resolved = client_options(SERVERS, options)
     assert (resolved["sasl.password"], resolved["ssl.key.password"]) == ("from-env", "from-file")
-    shipped = pickle.dumps(KafkaSource(SERVERS, options))
+    shipped = pickle.dumps(LibrdkafkaSource(SERVERS, options))
     assert b"from-env" not in shipped
     assert b"from-file" not in shipped
 
@@ -133,7 +133,7 @@ def test_no_servers_are_refused(servers: str) -> None:
 
 
 def test_secrets_never_show() -> None:
-    for port in (KafkaSource(SERVERS, SASL), KafkaOffsetReader(SERVERS, SASL)):
+    for port in (LibrdkafkaSource(SERVERS, SASL), KafkaOffsetReader(SERVERS, SASL)):
         assert "open-sesame" not in repr(port)
         assert "'sasl.username': 'user'" in repr(port)
     assert redacted({"sasl.password": "env:NAME", "ssl.key.pem": "---"}) == {

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kbq_assets.adapters.kafka import source as librdkafka
+from kbq_assets.adapters.kafka import librdkafka
 from kbq_assets.adapters.kafka.fetch import source as fetch
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import open_reader
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.ports.kafka import RecordSource
@@ -27,7 +27,7 @@ FOREVER = 600.0
 
 READERS: dict[str, Callable[[], RecordSource]] = {
     "fetch": lambda: FetchSource(NOBODY, no_progress_seconds=FOREVER),
-    "librdkafka": lambda: KafkaSource(NOBODY, no_progress_seconds=FOREVER),
+    "librdkafka": lambda: LibrdkafkaSource(NOBODY, no_progress_seconds=FOREVER),
     "auto": lambda: open_reader(NOBODY),
 }
 

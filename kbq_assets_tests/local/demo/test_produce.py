@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.errors import StateError, Unavailable
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.local.demo.log import FILE_NAME, ProducersLog, expected_outcomes
@@ -41,7 +41,7 @@ class Demo:
         self.stack = stack
         self.home = home
         self.reader = KafkaOffsetReader(stack.bootstrap_servers)
-        self.source = KafkaSource(stack.bootstrap_servers)
+        self.source = LibrdkafkaSource(stack.bootstrap_servers)
         self.admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
         self._suffix = uuid.uuid4().hex[:8]
         self.topics: list[str] = []

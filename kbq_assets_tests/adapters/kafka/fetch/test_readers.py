@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther, open_reader
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -58,7 +58,7 @@ def found(
 
 def assert_same(broker: RealBroker, tp: TopicPartition, until: int) -> list[RawRecord]:
     """Both readers give the same of several ranges."""
-    ours, theirs = FetchSource(broker.bootstrap_servers), KafkaSource(broker.bootstrap_servers)
+    ours, theirs = FetchSource(broker.bootstrap_servers), LibrdkafkaSource(broker.bootstrap_servers)
     for keys, headers in ((True, True), (False, False)):
         for first, end in ((0, until), (until // 3, 2 * until // 3), (until - 1, until)):
             expected = found(theirs, tp, first, end, keys, headers)
@@ -206,14 +206,14 @@ class TestTheChoice:
 
     def test_options_that_fetch_does_not_know_are_for_librdkafka(self) -> None:
         options = {"queued.min.messages": "100"}
-        assert isinstance(open_reader("a:1", options, "auto"), KafkaSource)
+        assert isinstance(open_reader("a:1", options, "auto"), LibrdkafkaSource)
         with pytest.raises(ConfigurationError, match=r"queued\.min\.messages"):
             open_reader("a:1", options, "fetch")
 
     @pytest.mark.parametrize("reader", ["librdkafka", "fetch", "auto"])
     def test_the_setting_chooses(self, reader: str) -> None:
         opened = open_source(parse_settings({"KBQ_READER": reader}))
-        assert isinstance(opened, KafkaSource) == (reader == "librdkafka")
+        assert isinstance(opened, LibrdkafkaSource) == (reader == "librdkafka")
 
     def test_another_reader_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="KBQ_READER"):

@@ -28,9 +28,9 @@ from confluent_kafka.admin import (
 from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
 from kbq_assets.adapters.kafka.fetch.source import FetchSource
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.adapters.kafka.options import LOGGER
-from kbq_assets.adapters.kafka.source import KafkaSource
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import CreateTopic
 from kbq_assets.core.errors import ConfigurationError, KbqError, Unavailable
@@ -185,7 +185,7 @@ def _is_up(admin: AdminClient) -> bool:
         return False
 
 
-def values(source: FetchSource | KafkaSource) -> list[bytes | None]:
+def values(source: FetchSource | LibrdkafkaSource) -> list[bytes | None]:
     batches = list(source.read(OffsetRange(TopicPartition(TOPIC, 0), 0, 1_000)))
     return [batch.chunk.value(row) for batch in batches for row in range(len(batch.chunk))]
 
@@ -289,7 +289,7 @@ class TestLibrdkafka:
     )
     def test_records_are_read(self, secured: Secured, kind: str, mechanism: str) -> None:
         options = secured.sasl(kind, mechanism) if mechanism else secured.own_certificate()
-        assert values(KafkaSource(secured.address(kind), options)) == EXPECTED
+        assert values(LibrdkafkaSource(secured.address(kind), options)) == EXPECTED
 
     @pytest.mark.parametrize("kind", ["SASL_SSL", "SSL"])
     def test_offsets_are_asked_for(self, secured: Secured, kind: str) -> None:
@@ -300,7 +300,7 @@ class TestLibrdkafka:
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
     def test_a_wrong_password_is_refused_and_never_told(self, secured: Secured, mechanism: str) -> None:
         options = secured.sasl("SASL_SSL", mechanism, "guessed-wrong")
-        source = KafkaSource(secured.address("SASL_SSL"), options)
+        source = LibrdkafkaSource(secured.address("SASL_SSL"), options)
         with pytest.raises(KbqError, match="uthentication failed") as caught:
             values(source)
         assert "guessed-wrong" not in str(caught.value)
@@ -309,7 +309,7 @@ class TestLibrdkafka:
         stranger = {"ssl.ca.location": str(secured.kafka.certificates.stranger)}
         options = secured.sasl("SASL_SSL", "SCRAM-SHA-512") | stranger
         with pytest.raises(KbqError, match="certificate"):
-            values(KafkaSource(secured.address("SASL_SSL"), options, no_progress_seconds=5))
+            values(LibrdkafkaSource(secured.address("SASL_SSL"), options, no_progress_seconds=5))
 
 
 class TestAccess:

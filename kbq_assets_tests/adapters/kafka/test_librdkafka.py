@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as ClientMessage
 
 from kbq_assets.adapters.kafka.errors import read_error
+from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource, _headers
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
-from kbq_assets.adapters.kafka.source import KafkaSource, _headers
 from kbq_assets.core.errors import (
     ConfigurationError,
     KbqError,
@@ -46,7 +46,7 @@ def broker(local_stack: LocalStack) -> Iterator[RealBroker]:
 def test_a_broker_out_of_reach_is_unavailable_by_name_and_in_time() -> None:
     tp = TopicPartition("t", 0)
     reader = KafkaOffsetReader(NOBODY, timeout_seconds=1)
-    source = KafkaSource(NOBODY, no_progress_seconds=1)
+    source = LibrdkafkaSource(NOBODY, no_progress_seconds=1)
     for call in (
         reader.cluster_id,
         reader.topics,
@@ -97,7 +97,7 @@ def test_headers_that_the_client_cannot_give_do_not_stop_a_reading(error: Except
 
 
 def test_what_librdkafka_refuses_is_a_configuration_error() -> None:
-    source = KafkaSource("127.0.0.1:1", {"security.protocol": "sideways"})
+    source = LibrdkafkaSource("127.0.0.1:1", {"security.protocol": "sideways"})
     with pytest.raises(ConfigurationError, match=r"Kafka client: .*security\.protocol"):
         list(source.read(OffsetRange(TopicPartition("t", 0), 0, 1)))
 
@@ -202,7 +202,7 @@ class TestAtTheBroker:
             "sasl.password": "open-sesame",
         }
         tp = TopicPartition(broker.create_topic(), 0)
-        source = KafkaSource(broker.bootstrap_servers, sasl, no_progress_seconds=3)
+        source = LibrdkafkaSource(broker.bootstrap_servers, sasl, no_progress_seconds=3)
         with pytest.raises(Unavailable) as caught:
             list(source.read(OffsetRange(tp, 0, 1)))
         assert "open-sesame" not in str(caught.value)
@@ -227,8 +227,8 @@ def test_a_broker_that_restarts_under_a_reading_costs_no_record(tmp_path: Path) 
         for broker in real_broker(stack.bootstrap_servers):
             tp = TopicPartition(broker.create_topic(), 0)
             broker.produce(tp, [RawRecord(b"%d" % i * 1_000, i, 1) for i in range(20_000)])
-            source = KafkaSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
-            hasty = KafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
+            source = LibrdkafkaSource(stack.bootstrap_servers, no_progress_seconds=300, chunk_records=500)
+            hasty = LibrdkafkaSource(stack.bootstrap_servers, no_progress_seconds=10, chunk_records=500)
             reading = hasty.read(OffsetRange(tp, 0, 20_000), leader_epoch=0)
             found = [next(reading)]
             stack.down()

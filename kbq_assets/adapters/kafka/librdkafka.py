@@ -86,7 +86,7 @@ _OURS: Final[Mapping[str, str | int | bool]] = {
 }
 
 
-class KafkaSource:
+class LibrdkafkaSource:
     """The `Source` port over librdkafka.
 
     After ``no_progress_seconds`` without progress in a range, it raises Unavailable. Threads may share an instance.
@@ -108,7 +108,7 @@ class KafkaSource:
         check_options(self._options)
 
     def __repr__(self) -> str:
-        return f"KafkaSource({self._bootstrap_servers!r}, {redacted(self._options)})"
+        return f"LibrdkafkaSource({self._bootstrap_servers!r}, {redacted(self._options)})"
 
     def read(
         self,
