@@ -375,6 +375,9 @@ def command_line() -> click.Group:
             "reconcile": lazy(
                 "extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
             ),
+            "where": lazy(
+                "extras.where.cli:where", "Where a record, a staged file or a load job's files are."
+            ),
             "notify": lazy("extras.notices.cli:notify", "Notify who is on call of problems, or send a test."),
             "serve": lazy("extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."),
         },

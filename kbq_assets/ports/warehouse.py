@@ -203,8 +203,10 @@ class Warehouse(Protocol):
     def tables(self) -> tuple[TableReference, ...]:
         """All tables that carry Kafka positions."""
 
-    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
-        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table."""
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
+        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table; with ``offset``, of that one."""
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         """Rows per topic, partition and epoch in a table."""

@@ -486,6 +486,8 @@ class WarehouseContract:
         for job_id, offsets in (("j1", [0, 1, 2]), ("j2", [2, 3])):
             self.run(warehouse, load_job(job_id, stage(f"{job_id}.avro", avro_file(records(offsets)))))
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 2, 3: 1}
+        assert warehouse.positions(table, KafkaRange("t", 0, 0), 2) == {2: 2}
+        assert warehouse.positions(table, KafkaRange("t", 0, 0), 9) == {}
 
     def test_rows_are_summed_up_by_topic_partition_and_epoch(
         self, warehouse: Warehouse, table: TableReference, stage: Stage

@@ -286,11 +286,12 @@ class FakeWarehouse:
             sorted(t for t, content in self.stored.items() if wanted <= {c.name for c in content.columns})
         )
 
-    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
         wanted = (range_.epoch, range_.topic, range_.partition)
-        return Counter(
-            row.offset for row in self.rows(table) if (row.epoch, row.topic, row.partition) == wanted
-        )
+        found = (row.offset for row in self.rows(table) if (row.epoch, row.topic, row.partition) == wanted)
+        return Counter(each for each in found if offset in (None, each))
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self.rows(table))
@@ -456,8 +457,10 @@ class WarehouseView:
     def tables(self) -> tuple[TableReference, ...]:
         return self._read("tables", "", self._warehouse.tables)
 
-    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
-        return self._read("positions", str(table), lambda: self._warehouse.positions(table, range_))
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
+        return self._read("positions", str(table), lambda: self._warehouse.positions(table, range_, offset))
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return self._read("kafka_ranges", str(table), lambda: self._warehouse.kafka_ranges(table))

@@ -48,11 +48,12 @@ def kafka_tables(project: str, dataset: str) -> Query:
     return Query(sql)
 
 
-def positions(table: bigquery.Table, range_: KafkaRange) -> Query:
-    """Rows per offset."""
+def positions(table: bigquery.Table, range_: KafkaRange, offset: int | None = None) -> Query:
+    """Rows per offset, or of one."""
     where = [
         all_partitions(table),
         "_kafka_topic = @topic AND _kafka_partition = @partition AND _kbq_epoch = @epoch",
+        *([] if offset is None else ["_kafka_offset = @offset"]),
     ]
     sql = f"SELECT _kafka_offset, COUNT(*) FROM {_name(table)} WHERE {_all(where)} GROUP BY 1 ORDER BY 1"
     return Query(
@@ -61,6 +62,7 @@ def positions(table: bigquery.Table, range_: KafkaRange) -> Query:
             _text("topic", range_.topic),
             _number("partition", range_.partition),
             _number("epoch", range_.epoch),
+            *([] if offset is None else [_number("offset", offset)]),
         ),
     )
 

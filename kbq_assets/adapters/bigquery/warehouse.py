@@ -117,11 +117,13 @@ class BigQueryWarehouse:
 
     # Rows -------------------------------------------------------------------------------------------------------
 
-    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
         """Rows per offset; empty if there is no such table."""
         if (found := self._session.find_table(table)) is None:
             return {}
-        rows = self._session.query(str(table), queries.positions(found, range_))
+        rows = self._session.query(str(table), queries.positions(found, range_, offset))
         return {offset: count for offset, count in rows}
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:

@@ -171,7 +171,9 @@ class DuckDbWarehouse:
         """All tables with Kafka positions, sorted."""
         return self._read(schema.kafka_tables, ())
 
-    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
         """Rows per offset; empty if there is no such table."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> Mapping[int, int]:
@@ -179,8 +181,9 @@ class DuckDbWarehouse:
                 return {}
             found = connection.sql(
                 f"SELECT _kafka_offset, count(*) FROM {schema.name_of(connection, table)}"
-                " WHERE _kafka_topic = ? AND _kafka_partition = ? AND _kbq_epoch = ? GROUP BY 1 ORDER BY 1",
-                params=[range_.topic, range_.partition, range_.epoch],
+                " WHERE _kafka_topic = ? AND _kafka_partition = ? AND _kbq_epoch = ?"
+                " AND (? IS NULL OR _kafka_offset = ?) GROUP BY 1 ORDER BY 1",
+                params=[range_.topic, range_.partition, range_.epoch, offset, offset],
             ).to_arrow_table()
             return dict(zip(found[0].to_pylist(), found[1].to_pylist(), strict=True))
 

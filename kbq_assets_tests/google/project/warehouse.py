@@ -78,8 +78,10 @@ class ProjectWarehouse(BigQueryWarehouse):
     def tables(self) -> tuple[TableReference, ...]:
         return tuple(self._here(table) for table in super().tables() if table.dataset.startswith(self._name))
 
-    def positions(self, table: TableReference, range_: KafkaRange) -> Mapping[int, int]:
-        return super().positions(self._there(table), range_)
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
+        return super().positions(self._there(table), range_, offset)
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         return super().kafka_ranges(self._there(table))

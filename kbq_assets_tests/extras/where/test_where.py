@@ -1,0 +1,124 @@
+"""`kbq where` finds a record wherever it is, from Kafka to its row, and says so if it is nowhere."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+#: Of schema 1, cut in its value.
+DAMAGED = struct.pack(">bI", 0, 1) + b"\x80"
+RECORD = ("where", TOPIC, "0", "0")
+
+
+def kinds(run: Shell, *args: str) -> list[str]:
+    return [place["kind"] for place in json.loads(run(*(args or RECORD), "--json").stdout)]
+
+
+def staged(world: FakePlatform) -> str:
+    [path] = [entry.path for entry in world.store.list("staging/")]
+    return path
+
+
+def test_a_topic_that_kbq_does_not_know(run: Shell) -> None:
+    assert "is not extracted yet, or no topic of KBQ" in run.done("where", "nowhere", "0", "7")
+
+
+def test_a_record_on_its_way_to_the_warehouse(world: FakePlatform, run: Shell) -> None:
+    world.produce(1, partition=1)
+    run.done("extract")
+    run.done("load")
+    world.produce(3)
+    run.done("extract")
+    assert "not extracted yet: the position is 3" in run.done("where", TOPIC, "0", "3")
+    shown = run.done(*RECORD)
+    assert "3 rows of offsets 0 to 2: waits for the next load of shop.orders" in shown
+    assert "next: kbq load\n" in shown
+    run.done("park", "--table", "shop.orders", "--yes")
+    parked = run.done(*RECORD)
+    assert (
+        "waits: shop.orders is parked: operator" in parked
+        and "next: kbq resume --table shop.orders" in parked
+    )
+    run.done("resume", "--table", "shop.orders", "--yes")
+    run.done("load")
+    assert "1 row, epoch 0" in run.done(*RECORD)
+    run.done("extract")  # prunes the window
+    assert kinds(run) == ["commit", "table"]
+    assert kinds(run, *RECORD, "--no-query") == ["commit"]
+
+
+def test_a_bad_record_is_in_the_error_table_with_its_reason(world: FakePlatform, run: Shell) -> None:
+    world.produce(value=DAMAGED)
+    run.done("extract")
+    run.done("load")
+    shown = run.done(*RECORD)
+    assert "TRUNCATED" in shown and f"next: kbq errors show {TOPIC} 0 0" in shown
+    assert kinds(run)[-1] == "error table"
+
+
+def test_a_record_behind_a_stop(world: FakePlatform, run: Shell) -> None:
+    world.produce(value=UNKNOWN_SCHEMA)
+    run("extract")
+    assert "not extracted yet: the position is 0; it is stopped: " in run.done(*RECORD)
+
+
+def test_a_record_that_was_given_up(world: FakePlatform, run: Shell) -> None:
+    world.produce()
+    run.done("extract")
+    world.produce(3)
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 3)
+    run("extract")
+    run.done("accept-gap", "--topic", TOPIC, "--partition", "0", "--yes")
+    assert "given up by kbq accept-gap" in run.done("where", TOPIC, "0", "2")
+
+
+def test_a_record_in_quarantine(world: FakePlatform, run: Shell) -> None:
+    world.produce()
+    run.done("extract")
+    path = staged(world)
+    world.warehouse.bad_paths.add(path)
+    run.done("load")
+    shown = run.done(*RECORD)
+    assert path.replace("staging/", "quarantine/") in shown
+    assert f"next: kbq quarantine retry {path}" in shown
+
+
+def test_a_record_that_a_policy_skipped_is_nowhere(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders errors=skip")
+    world.produce(value=DAMAGED)
+    run.done("extract")
+    run.done("load")
+    result = run(*RECORD)
+    assert (result.exit_code, "no row, file or gap holds it" in result.stdout) == (1, True)
+
+
+def test_a_file_and_a_job(world: FakePlatform, run: Shell) -> None:
+    world.produce(2)
+    run.done("extract")
+    path = staged(world)
+    assert "2 rows of offsets 0 to 1" in run.done("where", "--file", path)
+    run.done("load")
+    [job] = {part for key in world.warehouse.jobs for part in key if part.startswith("kbq-")}
+    [place] = run.json("where", "--job", job)
+    assert path in place["name"] and "2 rows" in place["text"]
+    run.done("extract")
+    assert "it is loaded, or was given up" in run.done("where", "--file", path)
+    assert run("where", "--job", "kbq-unknown-1").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "args", [("t",), ("t", "0"), (), ("t", "0", "1", "--job", "j"), ("--file", "x", "--job", "j")]
+)
+def test_one_question_at_a_time(run: Shell, args: tuple[str, ...]) -> None:
+    assert run("where", *args).exit_code == 2
+
+
+def test_a_name_that_is_no_staged_file(run: Shell) -> None:
+    result = run("where", "--file", "x")
+    assert (result.exit_code, "staging/<epoch>-<attempt>/" in result.output + result.stderr) == (1, True)
