@@ -47,7 +47,7 @@ def test_a_record_on_its_way_to_the_warehouse(world: FakePlatform, run: Shell) -
     )
     run.done("resume", "--table", "shop.orders", "--yes")
     run.done("load")
-    assert "1 row, epoch 0" in run.done(*RECORD)
+    assert "1 row, epoch 1" in run.done(*RECORD)
     run.done("extract")  # prunes the window
     assert kinds(run) == ["commit", "table"]
     assert kinds(run, *RECORD, "--no-query") == ["commit"]
@@ -104,7 +104,8 @@ def test_a_file_and_a_job(world: FakePlatform, run: Shell) -> None:
     path = staged(world)
     assert "2 rows of offsets 0 to 1" in run.done("where", "--file", path)
     run.done("load")
-    [job] = {part for key in world.warehouse.jobs for part in key if part.startswith("kbq-")}
+    jobs = world.warehouse.jobs.values()
+    [job] = {each.status.job_id for each in jobs if any(path in uri for uri in each.status.source_uris)}
     [place] = run.json("where", "--job", job)
     assert path in place["name"] and "2 rows" in place["text"]
     run.done("extract")
