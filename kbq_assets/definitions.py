@@ -2,7 +2,7 @@
 
 The only module that reads `os.environ`, and only when something is asked of it: importing it reads nothing.
 `kbq` starts at `main`; Dagster loads `defs` (see workspace.yaml). An extra is a folder of `kbq_assets.extras`: to be
-rid of one, delete its folder and the lines here that name it.
+rid of one, delete its folder and the lines that name it here and in commands.py.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
 from kbq_assets.core.config.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
-    import click
     import dagster as dg
 
     from kbq_assets.adapters.google.clients import GoogleClients, StorageClient
@@ -188,12 +188,13 @@ class Adapters:
 
     def orchestrator(self, definitions: Callable[[], dg.Definitions]) -> Orchestrator:
         """Dagster's queue, daemon and UI."""
+        from kbq_assets.adapters.settings_file import read_settings
         from kbq_assets.defs.instance.database import DagsterDatabase
         from kbq_assets.defs.instance.orchestrator import DagsterOrchestrator
 
         settings = self.settings
         database = DagsterDatabase(settings.dagster.postgres_url)
-        return DagsterOrchestrator(settings.home, os.environ, definitions, database=database)
+        return DagsterOrchestrator(settings.home, read_settings(os.environ), definitions, database=database)
 
 
 class Parts:
@@ -354,47 +355,15 @@ class Parts:
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:
-    """KBQ as an environment configures it, by default this process's. Raises ConfigurationError."""
+    """KBQ as an environment, by default this process's, and its settings file configure it. Raises
+    ConfigurationError."""
     from kbq_assets.adapters.secrets import use_google
+    from kbq_assets.adapters.settings_file import read_settings, remembered_ports
 
-    settings = parse_settings(os.environ if environ is None else environ)
+    environ = read_settings(os.environ if environ is None else environ)
+    settings = parse_settings(environ, remembered_ports(environ))
     use_google(settings.google.extract_credentials)
     return Parts(Adapters(settings))
-
-
-def command_line() -> click.Group:
-    """The `kbq` command: the spine's commands and those of the extras."""
-    from kbq_assets import cli
-    from kbq_assets.cli import Lazy
-
-    def lazy(place: str, text: str) -> Lazy:
-        return Lazy(f"kbq_assets.{place}", text)
-
-    extras = {
-        "Observe": {
-            "reconcile": lazy(
-                "extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
-            ),
-            "where": lazy(
-                "extras.where.cli:where", "Where a record, a staged file or a load job's files are."
-            ),
-            "notify": lazy("extras.notices.cli:notify", "Notify who is on call of problems, or send a test."),
-            "serve": lazy("extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."),
-        },
-        "Catalog": {
-            "catalog": lazy(
-                "extras.catalog.cli:catalog", "Validate, show and apply the topic catalog; start one."
-            ),
-        },
-        "This machine": {
-            "doctor": lazy("extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."),
-            "demo": lazy(
-                "local.demo.cli:demo", "From a broker with real data to an account of every record."
-            ),
-            "local": lazy("local.stack.cli:local", "A Kafka broker and a schema registry without Docker."),
-        },
-    }
-    return cli.command_line(cli.merged(cli.COMMANDS, extras))
 
 
 def main() -> None:

@@ -75,6 +75,11 @@ def _parts() -> object:
     return found
 
 
+def reopen() -> None:
+    """Forget this invocation's parts: the next use reads the settings again."""
+    click.get_current_context().meta.pop(_PARTS, None)
+
+
 _PARTS: Final = "kbq_assets.parts"
 pass_deployment: Part[Deployment] = Part("deployment")
 pass_extractor: Part[Extractor] = Part("extractor")

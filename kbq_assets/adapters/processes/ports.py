@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 
 import psutil
 
 HOST = "127.0.0.1"
+_OWN = range(20_000, 32_000)
 
 
 def accepts_connections(port: int) -> bool:
@@ -30,6 +32,17 @@ def can_listen(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def free_port() -> int:
+    """A port that nothing listens on, below those that systems give to outgoing connections if there is one."""
+    for _ in range(100):
+        port = secrets.choice(_OWN)
+        if can_listen(port):
+            return port
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
+        candidate.bind((HOST, 0))
+        return int(candidate.getsockname()[1])
 
 
 def holder_of(port: int) -> str:

@@ -117,15 +117,39 @@ class SparkSettings:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+_PORT: Final = "{}, or a free one if that is taken"
+
+
 @dataclass(frozen=True)
 class LocalSettings:
-    """Ports of the local stack."""
+    """This machine: the settings file, and the ports of the local stack. Ports that no variable sets, not in ``fixed``,
+    are remembered and may change."""
 
-    kafka_port: int = variable("KBQ_LOCAL_KAFKA_PORT", "port of the local broker", 39092, whole())
-    controller_port: int = variable(
-        "KBQ_LOCAL_CONTROLLER_PORT", "port of the local controller", 39093, whole()
+    file: str = variable(
+        "KBQ_SETTINGS",
+        "file with these variables; the environment wins",
+        "",
+        shown_default="kbq.toml of the current folder, if there is one",
     )
-    registry_port: int = variable("KBQ_LOCAL_REGISTRY_PORT", "port of the local registry", 38081, whole())
+
+    kafka_port: int = variable(
+        "KBQ_LOCAL_KAFKA_PORT", "port of the local broker", 39092, whole(), shown_default=_PORT.format(39092)
+    )
+    controller_port: int = variable(
+        "KBQ_LOCAL_CONTROLLER_PORT",
+        "port of the local controller",
+        39093,
+        whole(),
+        shown_default=_PORT.format(39093),
+    )
+    registry_port: int = variable(
+        "KBQ_LOCAL_REGISTRY_PORT",
+        "port of the local registry",
+        38081,
+        whole(),
+        shown_default=_PORT.format(38081),
+    )
+    fixed: frozenset[str] = frozenset()
 
 
 #: What a partition of Dagster's `staged_files` stands for. Keys are labels: nothing else depends on them.

@@ -171,12 +171,12 @@ def values_of(settings: Settings) -> dict[str, str]:
     return found
 
 
-def parse_settings(environ: Mapping[str, str]) -> Settings:
-    """Parse `KBQ_*` variables. Raises ConfigurationError for an unknown or malformed one; it never shows a value that
-    may be secret."""
+def parse_settings(environ: Mapping[str, str], local_ports: Mapping[str, int] | None = None) -> Settings:
+    """Parse `KBQ_*` variables; ``local_ports`` replace defaults of the local stack. Raises ConfigurationError for an
+    unknown or malformed variable; it never shows a value that may be secret."""
     _refuse_unknown(environ)
     home = Path(environ.get("KBQ_HOME", ".kbq")).absolute()
-    local = parse_part(LocalSettings, environ)
+    local = _local(environ, local_ports or {})
     warehouse_urls = environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}")
     staging_url = environ.get("KBQ_STAGING", str(home / "staging"))
     warehouses = parse_warehouses(warehouse_urls)
@@ -206,6 +206,13 @@ def parse_settings(environ: Mapping[str, str]) -> Settings:
         local=local,
         run=_run(environ, is_bigquery=any(isinstance(each.place, BigQueryProject) for each in warehouses)),
     )
+
+
+def _local(environ: Mapping[str, str], remembered: Mapping[str, int]) -> LocalSettings:
+    declared = {name: each.name for name, each in declared_in(LocalSettings)}
+    fixed = frozenset(name for name, variable in declared.items() if variable in environ)
+    known = {name: port for name, port in remembered.items() if name in declared}
+    return parse_part(LocalSettings, environ, **known, fixed=fixed)
 
 
 def _run(environ: Mapping[str, str], *, is_bigquery: bool) -> RunSettings:

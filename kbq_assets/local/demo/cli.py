@@ -12,14 +12,14 @@ import click
 from rich.console import Console
 
 from kbq_assets.adapters.processes.locks import exclusive
-from kbq_assets.cli.context import ExitCode, pass_deployment, pass_orchestrator
+from kbq_assets.cli.context import ExitCode, pass_deployment, pass_orchestrator, reopen
 from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.cli.render import console
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.extras.reconcile.cli import pass_reconciler, render_reconciliation
 from kbq_assets.extras.reconcile.reconciler import Reconciler
-from kbq_assets.local.stack.cli import stack_of
+from kbq_assets.local.stack.cli import stack_of, start
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.orchestrator import Orchestrator
 
@@ -30,10 +30,8 @@ LOCK_SECONDS: Final = 1800.0
 
 
 @click.command()
-@pass_reconciler
-@pass_orchestrator
 @pass_deployment
-def demo(deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconciler) -> None:
+def demo(deployment: Deployment) -> None:
     """Run everything on this machine, and account for every record; exit with 1 if one is missing or doubled.
 
     A second demo produces and loads nothing twice. After a killed demo, the next one completes it.
@@ -43,16 +41,28 @@ def demo(deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconci
     _require_local_broker(settings)
     with exclusive(settings.home / "run" / "demo.lock", console(stderr=True), LOCK_SECONDS):
         with _step(shown, "1 of 4: a Kafka broker and a schema registry"):
-            stack_of(settings).up()
-        with _step(shown, "2 of 4: real data"):
-            _produce(settings, shown)
-        with _step(shown, f"3 of 4: the job {JOB}, through Dagster's queue and daemon"):
-            succeeded = run_job(orchestrator, shown)
-        with _step(shown, "4 of 4: the account of every record"):
-            account = reconciler.reconcile()
-            shown.print(render_reconciliation(account))
+            start(settings)
+        reopen()  # on the ports that they took
+        is_whole = _produce_and_load(shown)
     shown.print("See it in Dagster: make ui. Run it again: nothing is added twice.")
-    sys.exit(ExitCode.DONE if succeeded and account.is_whole else ExitCode.FAILED)
+    sys.exit(ExitCode.DONE if is_whole else ExitCode.FAILED)
+
+
+@pass_reconciler
+@pass_orchestrator
+@pass_deployment
+def _produce_and_load(
+    deployment: Deployment, orchestrator: Orchestrator, reconciler: Reconciler, shown: Console
+) -> bool:
+    """Whether everything was loaded, and every record is accounted for."""
+    with _step(shown, "2 of 4: real data"):
+        _produce(deployment.settings, shown)
+    with _step(shown, f"3 of 4: the job {JOB}, through Dagster's queue and daemon"):
+        succeeded = run_job(orchestrator, shown)
+    with _step(shown, "4 of 4: the account of every record"):
+        account = reconciler.reconcile()
+        shown.print(render_reconciliation(account))
+    return succeeded and account.is_whole
 
 
 def run_job(dagster: Orchestrator, shown: Console) -> bool:

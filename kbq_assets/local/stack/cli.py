@@ -13,7 +13,7 @@ import click
 from kbq_assets.cli.context import pass_deployment
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.local.stack import LocalStack, ServiceState, ServiceStatus
+from kbq_assets.local.stack import LocalStack, ServiceState, ServiceStatus, on_free_ports
 from kbq_assets.pipelines.deployment import Deployment
 
 
@@ -33,8 +33,8 @@ def stack_of(settings: Settings, ivy_settings: Path | None = None) -> LocalStack
 def local() -> None:
     """A real Kafka broker and schema registry on this machine, without Docker.
 
-    Its files are below KBQ_HOME (.kbq). Ports: KBQ_LOCAL_KAFKA_PORT, KBQ_LOCAL_CONTROLLER_PORT,
-    KBQ_LOCAL_REGISTRY_PORT.
+    Its files are below KBQ_HOME (.kbq). It remembers its ports there, and every command uses them. To choose them:
+    KBQ_LOCAL_KAFKA_PORT, KBQ_LOCAL_CONTROLLER_PORT, KBQ_LOCAL_REGISTRY_PORT.
     """
 
 
@@ -47,7 +47,15 @@ def local() -> None:
 @pass_deployment
 def up(deployment: Deployment, ivy_settings: Path | None) -> None:
     """Install and start both services if needed, and wait until they serve."""
-    stack_of(deployment.settings, ivy_settings).up()
+    start(deployment.settings, ivy_settings)
+
+
+def start(settings: Settings, ivy_settings: Path | None = None) -> LocalStack:
+    """The running local stack, on the ports that variables set, else the remembered ones, else free ones. They are
+    checked before anything is installed. Raises as `LocalStack.up`."""
+    stack = on_free_ports(stack_of(settings, ivy_settings), settings.local.fixed)
+    stack.up()
+    return stack
 
 
 @local.command()

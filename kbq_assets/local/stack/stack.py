@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +22,8 @@ from kbq_assets.adapters.processes.daemons import (
     stop_processes,
 )
 from kbq_assets.adapters.processes.locks import exclusive
-from kbq_assets.adapters.processes.ports import can_listen, holder_of
+from kbq_assets.adapters.processes.ports import can_listen, free_port, holder_of
+from kbq_assets.adapters.settings_file import remember_ports
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.local.stack.installation import Installation, find_installation, install, required_artifacts
 from kbq_assets.local.stack.kafka import Kafka
@@ -29,6 +31,7 @@ from kbq_assets.local.stack.registry import Registry
 
 # A start takes 6 to 10 s on two idle cores, and several times that while tests run.
 READY_SECONDS = 180.0
+_PORTS = ("kafka_port", "controller_port", "registry_port")
 # Enough for another command's first installation over a slow line.
 LOCK_SECONDS = 900.0
 
@@ -98,6 +101,11 @@ class LocalStack:
         return self._registry.address
 
     @property
+    def ports(self) -> dict[str, int]:
+        """The ports by the names of their settings."""
+        return {name: getattr(self, name) for name in _PORTS}
+
+    @property
     def _kafka(self) -> Kafka:
         return Kafka(self.home, self.kafka_port, self.controller_port)
 
@@ -134,6 +142,7 @@ class LocalStack:
             missing = [service for service in self._services if not self._runs(service)]
             for service in missing:
                 self._require_free_ports(service)
+            remember_ports(self.home, self.ports)
             if missing:
                 self._start(missing)
             self._wait_until_serving()
@@ -228,8 +237,29 @@ class LocalStack:
         since = record.started_at if record is not None else None
         problem = service.problem()
         if record is not None and record.port != service.port:
-            problem = f"runs on port {record.port}"
+            problem = (
+                f"runs on port {record.port}, and KBQ_LOCAL_{service.service.upper()}_PORT says {service.port}: "
+                "unset it, or kbq local down and up again"
+            )
         return ServiceStatus(service.service, ServiceState.RUNNING, *common, process.pid, since, problem)
+
+
+def on_free_ports(stack: LocalStack, fixed: Collection[str]) -> LocalStack:
+    """The stack on ports that can be had: a service that runs keeps its own, and each other port that is taken and not
+    ``fixed`` becomes a free one."""
+    running = {service.service for service in stack.status() if service.state is ServiceState.RUNNING}
+    chosen: dict[str, int] = {}
+    for name, remembered in stack.ports.items():
+        own, port = "registry" if name == "registry_port" else "kafka", remembered
+        while name not in fixed and own not in running and (port in chosen.values() or not can_listen(port)):
+            port = free_port()
+        chosen[name] = port
+    for service in running:
+        record = read_record(service, stack.home)
+        if record is not None and f"{service}_port" not in fixed:
+            chosen[f"{service}_port"] = record.port
+    kafka, controller, registry = (chosen[name] for name in _PORTS)
+    return dataclasses.replace(stack, kafka_port=kafka, controller_port=controller, registry_port=registry)
 
 
 def _user_ivy_settings() -> Path | None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets.adapters.settings_file import remember_ports
 from kbq_assets.core.config.locations import BigQueryProject, Bucket
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.definitions import parts
 
 GOOGLE = {"KBQ_STAGING": "gs://bucket/staging", "KBQ_WAREHOUSE": "bigquery://my-project?location=EU"}
 
@@ -118,3 +120,30 @@ def test_an_endpoint_is_a_plain_url(value: str) -> None:
     with pytest.raises(ConfigurationError, match="KBQ_GCS_ENDPOINT is not an http or https URL") as caught:
         parse_settings({"KBQ_GCS_ENDPOINT": value})
     assert "hunter2" not in str(caught.value)
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_remembered_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    remember_ports(tmp_path / ".kbq", {"kafka_port": 1111, "registry_port": 2222})
+    assert parts({}).deployment.settings.kafka.bootstrap_servers == "127.0.0.1:1111"
+    Path("kbq.toml").write_text('KBQ_LOCAL_KAFKA_PORT = 3333\nKBQ_DATASET = "filed"\nKBQ_ENV = "filed"\n')
+    found = parts({"KBQ_ENV": "set"}).deployment.settings
+    assert (found.kafka.bootstrap_servers, found.local.registry_port) == ("127.0.0.1:3333", 2222)
+    assert (found.catalog.dataset, found.catalog.env) == ("filed", "set")
+    assert found.local.fixed == {"kafka_port"}
+    Path("kbq.toml").rename("other.toml")
+    other = parts({"KBQ_SETTINGS": "other.toml"}).deployment.settings
+    assert (other.catalog.dataset, other.local.file) == ("filed", str(Path("other.toml").absolute()))
+
+
+@pytest.mark.parametrize(
+    "text", ["KBQ_ENV", "PATH = 'x'", "KBQ_SETTINGS = 'x'", "KBQ_ENV = [1]", "[KBQ_ENV]", None]
+)
+def test_a_settings_file_that_is_not_one_is_refused_by_name(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "kbq.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"kbq\.toml"):
+        parts({"KBQ_SETTINGS": str(file)})

@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from kbq_assets.adapters.processes.ports import can_listen
+from kbq_assets.adapters.settings_file import remember_ports, remembered_ports
 from kbq_assets.core.config.settings import parse_settings
-from kbq_assets.definitions import Adapters, Parts, command_line
-from kbq_assets.local.stack import LocalStack
+from kbq_assets.definitions import Adapters, Parts, command_line, parts
+from kbq_assets.extras.doctor.check import Outcome
+from kbq_assets.local.stack import LocalStack, on_free_ports
+from kbq_assets.local.stack.cli import stack_of
+from kbq_assets.local.stack.health import ports
 from kbq_assets_tests.fixtures.local_stack import free_ports
 
 
@@ -46,6 +51,41 @@ def test_a_taken_port_is_an_error_that_names_its_variable(tmp_path: Path) -> Non
     assert refused.exit_code == 1
     assert f"port {ports[0]}" in refused.output
     assert "KBQ_LOCAL_KAFKA_PORT" in refused.output
+
+
+def test_a_taken_port_that_nobody_chose_becomes_a_free_one_before_anything_is_installed(
+    tmp_path: Path,
+) -> None:
+    first, second, third = free_ports(3)
+    remember_ports(tmp_path, {"kafka_port": first, "controller_port": second, "registry_port": third})
+    settings = parse_settings({}, remembered_ports({"KBQ_HOME": str(tmp_path)}))
+    assert settings.kafka.bootstrap_servers == f"127.0.0.1:{first}"
+    with socket.create_server(("127.0.0.1", first)):
+        stack = on_free_ports(LocalStack(tmp_path, first, second, third), settings.local.fixed)
+        fixed = on_free_ports(LocalStack(tmp_path, first, second, third), {"kafka_port"})
+    assert (stack.controller_port, stack.registry_port, fixed.kafka_port) == (second, third, first)
+    assert stack.kafka_port != first
+    assert can_listen(stack.kafka_port)
+
+
+@pytest.mark.kafka
+def test_a_running_stack_keeps_its_ports_and_every_command_finds_them(
+    local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBQ_HOME", str(local_stack.home))
+    for name in ("KAFKA", "CONTROLLER", "REGISTRY"):
+        monkeypatch.delenv(f"KBQ_LOCAL_{name}_PORT", raising=False)
+    local_stack.up()
+    found = parts().deployment.settings
+    assert (found.kafka.bootstrap_servers, found.registry.url) == (
+        local_stack.bootstrap_servers,
+        local_stack.registry_url,
+    )
+    assert on_free_ports(local_stack, ()) == local_stack
+    monkeypatch.setenv("KBQ_LOCAL_KAFKA_PORT", str(free_ports(1)[0]))
+    kafka, _ = ports(stack_of(parts().deployment.settings))
+    sentence = f"runs on port {local_stack.kafka_port}, and KBQ_LOCAL_KAFKA_PORT says"
+    assert (kafka.outcome, sentence in kafka.found) == (Outcome.FAIL, True)
 
 
 @pytest.mark.kafka

@@ -1,0 +1,71 @@
+"""Settings beside the environment: a file with the same variables, and the ports that the local stack took.
+
+    # kbq.toml
+    KBQ_KAFKA_BOOTSTRAP_SERVERS = "broker-1:9092"
+    KBQ_RUN_SECONDS = 300
+
+The environment wins over the file, the file over the remembered ports, these over the defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+
+#: Read from the current folder if `KBQ_SETTINGS` names no other file.
+SETTINGS_FILE: Final = "kbq.toml"
+_PORTS: Final = "local.json"
+
+
+def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment over its settings file. Raises ConfigurationError for a file that is not one."""
+    named = environ.get("KBQ_SETTINGS", "")
+    path = Path(named or SETTINGS_FILE)
+    if not named and not path.is_file():
+        return dict(environ)
+    return {**_parsed(path), **environ, "KBQ_SETTINGS": str(path.absolute())}
+
+
+def _parsed(path: Path) -> dict[str, str]:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(
+            f"the settings in {path} cannot be read: {why}", next_step='one KBQ_NAME = "value" in each line'
+        ) from error
+    for name, value in found.items():
+        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if not name.startswith("KBQ_") or name == "KBQ_SETTINGS" or not is_plain:
+            raise ConfigurationError(
+                f"{path}: {name} is not a setting", next_step="`kbq settings` lists the variables"
+            )
+    return {name: str(value) for name, value in found.items()}
+
+
+def remembered_ports(environ: Mapping[str, str]) -> dict[str, int]:
+    """The ports of the local stack below KBQ_HOME, as it last chose them; {} if it never ran."""
+    try:
+        found = json.loads(ports_file(Path(environ.get("KBQ_HOME", ".kbq"))).read_text(encoding="utf-8"))
+        return {str(name): int(port) for name, port in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}  # the next `kbq local up` writes it again
+
+
+def remember_ports(home: Path, ports: Mapping[str, int]) -> None:
+    """Write the ports of the local stack below ``home``."""
+    path = ports_file(home)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(ports), encoding="utf-8")
+    temporary.replace(path)
+
+
+def ports_file(home: Path) -> Path:
+    """Where the ports are remembered."""
+    return home / "run" / _PORTS

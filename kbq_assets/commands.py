@@ -1,0 +1,41 @@
+"""The `kbq` command: the spine's commands, and those of the extras."""
+
+from __future__ import annotations
+
+import click
+
+from kbq_assets import cli
+from kbq_assets.cli import Lazy
+
+
+def command_line() -> click.Group:
+    """The `kbq` command: the spine's commands and those of the extras."""
+
+    def lazy(place: str, text: str) -> Lazy:
+        return Lazy(f"kbq_assets.{place}", text)
+
+    extras = {
+        "Observe": {
+            "reconcile": lazy(
+                "extras.reconcile.cli:reconcile", "Account for every record; exit code 1 if not."
+            ),
+            "where": lazy(
+                "extras.where.cli:where", "Where a record, a staged file or a load job's files are."
+            ),
+            "notify": lazy("extras.notices.cli:notify", "Notify who is on call of problems, or send a test."),
+            "serve": lazy("extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."),
+        },
+        "Catalog": {
+            "catalog": lazy(
+                "extras.catalog.cli:catalog", "Validate, show and apply the topic catalog; start one."
+            ),
+        },
+        "This machine": {
+            "doctor": lazy("extras.doctor.cli:doctor", "Check the prerequisites, and say how to fix them."),
+            "demo": lazy(
+                "local.demo.cli:demo", "From a broker with real data to an account of every record."
+            ),
+            "local": lazy("local.stack.cli:local", "A Kafka broker and a schema registry without Docker."),
+        },
+    }
+    return cli.command_line(cli.merged(cli.COMMANDS, extras))
