@@ -209,7 +209,7 @@ def parse_settings(environ: Mapping[str, str], local_ports: Mapping[str, int] | 
 
 
 def _local(environ: Mapping[str, str], remembered: Mapping[str, int]) -> LocalSettings:
-    declared = {name: each.name for name, each in declared_in(LocalSettings)}
+    declared = {name: each.name for name, each in declared_in(LocalSettings) if name.endswith("_port")}
     fixed = frozenset(name for name, variable in declared.items() if variable in environ)
     known = {name: port for name, port in remembered.items() if name in declared}
     return parse_part(LocalSettings, environ, **known, fixed=fixed)
