@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: Below this many reads threads cost more than they save.
+_PARALLEL_FROM = 32
 
 
 class SameThread(Executor):
@@ -23,3 +28,12 @@ class SameThread(Executor):
 def pool_of(threads: int, name: str) -> Executor:
     """A pool of ``threads`` threads, whose names begin with ``name``; no thread for one."""
     return ThreadPoolExecutor(threads, name) if threads > 1 else SameThread()
+
+
+def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
+    """Apply a function that waits for the store to each item; results in order, in threads if there are many."""
+    items = list(items)
+    if len(items) < _PARALLEL_FROM:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(function, items))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -21,11 +22,13 @@ from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.manifests import Limits
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines import threads
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
@@ -39,7 +42,7 @@ from kbq_assets.pipelines.operate.commands import (
     propose_resume_table,
 )
 from kbq_assets.pipelines.operate.restage import RestagePorts, propose_restage
-from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol import manifests, state
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.wire.chunk import encode_long
@@ -72,10 +75,21 @@ _SETTINGS = TopicSettings.of(dataset="d", route="record_name", error_share=1.0, 
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
 
 
-def in_one_thread() -> AbstractContextManager[object]:
+#: Heads so small that the few windows of a schedule fill manifests, and so few manifests that they are merged.
+TINY = Limits(tail=1_200, records=200, manifest=800, windows_manifests=3, records_manifests=1, merged=2)
+_names = itertools.count()
+
+
+@contextmanager
+def in_one_thread() -> Iterator[None]:
     """Pipelines start no threads meanwhile: the simulator's processes are greenlets of one, in an order that follows
-    from the seed."""
-    return patch.object(state, "_PARALLEL_FROM", sys.maxsize)
+    from the seed, as do the names of manifests."""
+    with (
+        patch.object(threads, "_PARALLEL_FROM", sys.maxsize),
+        patch.object(manifests, "LIMITS", TINY),
+        patch.object(manifests, "new_random", lambda: f"r{next(_names)}"),
+    ):
+        yield
 
 
 class YieldingClock(FakeClock):
@@ -159,6 +173,8 @@ class World:
     def __init__(self, seed: int, recipe: Recipe | None = None) -> None:
         self.recipe = recipe or Recipe()
         self.random = random.Random(seed)
+        global _names  # noqa: PLW0603 - names of one world follow from its seed
+        _names = itertools.count()
         self.scheduler = Scheduler(self.random)
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)

@@ -18,6 +18,7 @@ from kbq_assets.core.protocol.names import (
     COMMITS,
     COMPLETENESS,
     DONE,
+    MANIFESTS,
     NOTICES,
     QUARANTINE,
     SCHEMAS,
@@ -37,7 +38,7 @@ class Role(StrEnum):
 
 #: Folders of the staging area in which a role creates objects.
 CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
+    Role.EXTRACT: (BACKLOG, COMMITS, COSTS, DONE, MANIFESTS, METRICS, VARIANTS, SCHEMAS, SHAPES, STAGING),
     Role.LOAD: (COMPLETENESS, METRICS, NOTICES, VARIANTS, QUARANTINE, SCHEMAS, STAGING, TABLES),
 }
 #: Folders in which it deletes or replaces them, which takes the same permission of Cloud Storage.

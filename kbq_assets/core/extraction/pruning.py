@@ -13,7 +13,13 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import Commit, StagedFile, Window
 from kbq_assets.core.protocol.done_files import DoneFileName
-from kbq_assets.core.protocol.names import StagedFileName, backlog_path, shard_of, warehouse_path
+from kbq_assets.core.protocol.names import (
+    ManifestName,
+    StagedFileName,
+    backlog_path,
+    shard_of,
+    warehouse_path,
+)
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 #: Windows of a partition that a commit keeps for warehouses that have not loaded them, once another has.
@@ -49,7 +55,7 @@ def plan_pruning(commit: Commit, states: WarehouseStates, patience: int | None =
     for file in pruned.files:
         name, waiting = file.name, states.waiting(file)
         is_late = (name.topic_partition, file.window) in late and states.is_ahead(file)
-        if waiting and (is_late or all(states.is_parked(warehouse, file) for warehouse in waiting)):
+        if waiting and (is_late or _is_parked_or_loaded(file, states)):
             aside.add(file.path)
             path = backlog_path(file.table, name.epoch, name.topic_partition, file.window)
             for warehouse in waiting:
@@ -65,6 +71,15 @@ def _late(commit: Commit, patience: int) -> Iterator[tuple[int, Window]]:
     for number, partition in commit.partitions.items():
         for window in partition.windows[: max(0, len(partition.windows) - patience)]:
             yield number, window
+
+
+def may_leave(files: Iterable[StagedFile], states: WarehouseStates) -> bool:
+    """Whether `plan_pruning` leaves nothing of these files, however patient it is."""
+    return all(_is_parked_or_loaded(file, states) for file in files)
+
+
+def _is_parked_or_loaded(file: StagedFile, states: WarehouseStates) -> bool:
+    return all(states.is_parked(warehouse, file) for warehouse in states.waiting(file))
 
 
 def expected_done_files(commit: Commit, states: WarehouseStates) -> Iterator[DoneFileName]:
@@ -84,6 +99,21 @@ def plan_sweep(listed: Iterable[str], commits_: Iterable[Commit], in_use: frozen
     """Staged files to delete (E6). List them before reading commits, backlogs and states."""
     by_shard = {(c.topic, c.shard): c for c in commits_}
     return [path for path in listed if path not in in_use and _is_orphan(path, by_shard)]
+
+
+def plan_manifest_sweep(
+    listed: Iterable[ManifestName], heads: Mapping[tuple[str, int], tuple[int, frozenset[str]]]
+) -> list[ManifestName]:
+    """Manifests to delete (M3). List them before reading ``heads``: generation and named manifests by topic and shard.
+
+    A swap that replaces a head's present generation may still name a manifest with that generation in its name.
+    """
+    orphans = []
+    for name in listed:
+        head = heads.get((name.topic, name.shard))
+        if head is not None and name.base not in head[1] and name.generation != head[0]:
+            orphans.append(name)
+    return orphans
 
 
 def _is_orphan(path: str, by_shard: Mapping[tuple[str, int], Commit]) -> bool:

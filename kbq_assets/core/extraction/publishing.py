@@ -19,11 +19,17 @@ ANOTHER_WAS_FASTER = "another extraction was faster"
 Rebased = tuple[Commit, list[UnitOutcome], dict[TopicPartition, str]]
 
 
-def rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_ms: int = 0) -> Rebased:
+def rebase(
+    commit: Commit,
+    outcomes: Iterable[UnitOutcome],
+    now_ms: int,
+    asked_ms: int = 0,
+    sealed: frozenset[str] = frozenset(),
+) -> Rebased:
     """The commit with the outcomes applied; the outcomes whose windows it has; and why others are lost.
 
     Windows fit while the partition's epoch and ``next`` are those that they were read for (E4). Windows that follow
-    lost ones are lost too.
+    lost ones are lost too. ``sealed`` are the paths in manifests that are newer than the outcomes.
     """
     ours: list[UnitOutcome] = []
     lost: dict[TopicPartition, str] = {}
@@ -33,7 +39,7 @@ def rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_m
         if tp in stopped_short:
             continue
         try:
-            commit = _with(commit, outcome, now_ms, asked_ms)
+            commit = _with(commit, outcome, now_ms, asked_ms, sealed)
         except StateError as error:
             stopped_short.add(tp)
             if outcome.windows:
@@ -44,10 +50,10 @@ def rebase(commit: Commit, outcomes: Iterable[UnitOutcome], now_ms: int, asked_m
     return commit, ours, lost
 
 
-def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int) -> Commit:
+def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int, sealed: frozenset[str]) -> Commit:
     """The commit with an outcome's windows and stop. Raises StateError if the windows do not follow."""
     tp, windows = outcome.unit.range.topic_partition, outcome.windows
-    if not _lists(commit, tp, windows):
+    if not _lists(commit, tp, windows, sealed):
         published = commits.publish(commit, tp.partition, outcome.unit.epoch, windows, asked_ms)
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
         commit = schema_pins.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
@@ -84,7 +90,7 @@ def _stands_at(commit: Commit, unit: Unit) -> bool:
     return commit.epoch == unit.epoch and here.next == unit.range.from_offset
 
 
-def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window]) -> bool:
+def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window], sealed: frozenset[str]) -> bool:
     """Whether an earlier swap of these windows was applied although its reply was an error.
 
     Windows without files look the same in every attempt.
@@ -92,5 +98,5 @@ def _lists(commit: Commit, tp: TopicPartition, windows: Iterable[Window]) -> boo
     state = commit.partitions.get(tp.partition)
     if state is None:
         return False
-    paths = {f.path for w in state.windows for f in w.files}
+    paths = sealed.union(f.path for w in state.windows for f in w.files)
     return any(f.path in paths for w in windows for f in w.files)

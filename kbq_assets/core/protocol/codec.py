@@ -7,12 +7,13 @@ differs from its name is declared with ``stored_as``.
 
 Every object begins with its format number and a checksum of all its other bytes::
 
-    {"format":2,"checksum":"<32 hex digits>", … }
+    {"format":3,"checksum":"<32 hex digits>", … }
 
 The checksum is BLAKE2b with 128 bits. It is part of the standard library, costs one percent of the JSON, and detects
 damage of any size; CRC-32 would miss one of 4 billion torn objects, and could not name the content of an immutable
 object. It covers the bytes as stored and not a canonical form, so that a read needs no second encoding. Older versions
-refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum.
+refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum. Format 3
+differs from 2 by the manifests of commits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kbq_assets.core.protocol.names import TableReference
 T = TypeVar("T")
 _SCALARS = frozenset({int, str, bool, float})
 #: The format this version writes, and the highest it reads.
-FORMAT: Final = 2
+FORMAT: Final = 3
 #: The last format without a checksum.
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16
@@ -71,10 +72,16 @@ def _checksum(before: bytes, after: bytes | memoryview) -> bytes:
     return found.hexdigest().encode()
 
 
-def loads(cls: type[T], data: bytes, path: str) -> T:
-    """Parse a state object. Raises CorruptState or UnsupportedFormat, naming ``path``."""
+def checksum_of(data: bytes) -> str:
+    """The checksum that an object states; "" if it has none."""
+    beginning = _BEGINNING.match(data)
+    return beginning[2].decode() if beginning else ""
+
+
+def loads(cls: type[T], data: bytes, path: str, *, keep: bool = True) -> T:
+    """Parse a state object; ``keep`` remembers it. Raises CorruptState or UnsupportedFormat, naming ``path``."""
     try:
-        return cast(T, _parse(cast(Hashable, cls), data))
+        return cast(T, (_parse if keep else _parse.__wrapped__)(cast(Hashable, cls), data))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptState(
             f"{path} cannot be read: {type(error).__name__}: {error}", next_step=_RESTORE

@@ -15,6 +15,7 @@ from typing import Any, Final
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.done_files import DoneFileName
+from kbq_assets.core.protocol.manifest_entries import ManifestEntry
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.protocol.totals import WindowTotals
@@ -141,11 +142,9 @@ def _sum_unknown(left: Mapping[str, Any], right: Mapping[str, Any]) -> Mapping[s
 
 @dataclass(frozen=True)
 class Window(Stored):
-    """A range of positions whose files become visible together (PROTOCOL E4).
-
-    ``leader_epoch`` is that of its last record, just before ``epoch_until``; without records they are -1 and 0.
-    ``newest_ms`` is its highest Kafka timestamp, 0 if unknown.
-    """
+    """A range of positions whose files become visible together (PROTOCOL E4). ``leader_epoch`` is that of its last
+    record, just before ``epoch_until``; without records they are -1 and 0. ``newest_ms`` is its highest Kafka
+    timestamp, 0 if unknown."""
 
     first: int
     until: int
@@ -215,7 +214,7 @@ class PartitionCommit(Stored):
 
 @dataclass(frozen=True)
 class Commit(Stored):
-    """A shard of a topic's commit."""
+    """A shard of a topic's commit: whole, or its stored head, which leaves older windows to ``manifests``."""
 
     topic: str
     shard: int
@@ -231,6 +230,8 @@ class Commit(Stored):
     published: WindowTotals = field(default_factory=WindowTotals)
     #: fingerprints of the schemas that its records were first read with, by schema id
     schema_ids: Mapping[int, str] = field(default_factory=dict)
+    #: older windows, accepted gaps and given-up paths; none in a whole commit, which has their contents
+    manifests: tuple[ManifestEntry, ...] = ()
 
     def topic_partition(self, partition: int) -> TopicPartition:
         """The TopicPartition of one of its partitions."""
@@ -243,7 +244,9 @@ class Commit(Stored):
 
     @property
     def files(self) -> Iterable[StagedFile]:
-        """All pending files, per partition in offset order."""
+        """All pending files, per partition in offset order. Raises StateError for a head with manifests."""
+        if self.manifests:
+            raise StateError(f"{self.topic}: a head does not list all files", next_step="report a bug")
         return (f for p in self.partitions.values() for w in p.windows for f in w.files)
 
     def with_partition(self, partition: int, state: PartitionCommit) -> Commit:
@@ -259,10 +262,8 @@ def starting_at(start: int, leader_epoch: int, since: int = 0) -> PartitionCommi
 def publish(
     commit: Commit, partition: int, epoch: int, windows: Iterable[Window], asked_ms: int = 0
 ) -> Commit:
-    """Append finished windows to a partition (PROTOCOL E4). Raises StateError on a gap, overlap or other epoch.
-
-    ``asked_ms`` is when their run asked for the log end, 0 if unknown.
-    """
+    """Append finished windows to a partition (PROTOCOL E4); ``asked_ms`` is when their run asked for the log end, 0 if
+    unknown. Raises StateError on a gap, overlap or other epoch."""
     state = commit.partitions[partition]
     tp = commit.topic_partition(partition)
     if epoch != commit.epoch:
@@ -403,8 +404,7 @@ def reset(
 
 
 def stop(commit: Commit, partition: int, why: Stop) -> Commit:
-    """Stop a partition until it is resumed or tried again (PROTOCOL E10). A second stop in one place is a failed
-    try."""
+    """Stop a partition until it is resumed or tried again (PROTOCOL E10). A second stop in a place is a failed try."""
     state = commit.partitions[partition]
     before = state.stop
     if before is not None and before.first == why.first:

@@ -5,6 +5,7 @@ Names are parsed from the right: a topic may contain dots, a dataset or a table 
     staging/3-9f2c…/shop.orders.v1.0.sales.orders.17.4200.avro     StagedFileName
     done/….done                                                    see done_files.py
     commits/shop.orders.v1.json, commits/shop.orders.v1@1.json     shards 0 and 1 of a topic's commit
+    manifests/shop.orders.v1@1/1764-9f2c….json                     ManifestName, of shard 1
     tables/sales.orders.json                                       a table's load state
     tables/lake/sales.orders.json                                  in a warehouse besides the first
 
@@ -24,6 +25,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 STAGING: Final = "staging/"
 DONE: Final = "done/"
 COMMITS: Final = "commits/"
+MANIFESTS: Final = "manifests/"
 TABLES: Final = "tables/"
 BACKLOG: Final = "backlog/"
 QUARANTINE: Final = "quarantine/"
@@ -143,6 +145,41 @@ def known_table(dataset: str, table: str) -> TableReference:
 def commit_path(topic: str, shard: int = 0) -> str:
     """Path of a shard of a topic's commit. No topic name has an '@', so shards cannot collide."""
     return f"{COMMITS}{check_topic(topic)}{f'@{shard}' if shard else ''}.json"
+
+
+def manifest_prefix(topic: str, shard: int) -> str:
+    """Folder of the manifests of a shard of a topic's commit."""
+    return MANIFESTS + commit_path(topic, shard).removeprefix(COMMITS).removesuffix(".json") + "/"
+
+
+@dataclass(frozen=True)
+class ManifestName:
+    """``manifests/<topic>[@<shard>]/<generation>-<random>.json``: the generation of the head that its swap replaces."""
+
+    topic: str
+    shard: int
+    generation: int
+    random: str
+
+    @property
+    def base(self) -> str:
+        """The name as the head has it."""
+        return f"{self.generation}-{self.random}"
+
+    def format(self) -> str:
+        """The path below the store's root."""
+        return f"{manifest_prefix(self.topic, self.shard)}{self.base}.json"
+
+    @classmethod
+    def parse(cls, path: str) -> ManifestName:
+        """Parse a path below the store's root. Raises InvalidName."""
+        folder, _, base = path.removeprefix(MANIFESTS).partition("/")
+        topic, at, shard = folder.partition("@")
+        generation, dash, random = base.removesuffix(".json").partition("-")
+        if not (path.startswith(MANIFESTS) and base.endswith(".json") and dash and random):
+            raise unparsable(path, "manifests/<topic>[@<shard>]/<generation>-<random>.json")
+        number = parse_number(shard, path) if at else 0
+        return cls(check_topic(topic), number, parse_number(generation, path), random)
 
 
 def table_state_path(table: TableReference) -> str:

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, TransientError
-from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.watermarks import LogEnd, Shard, due_shards, mark_ends
-from kbq_assets.pipelines.protocol.state import parallel, read, swap
+from kbq_assets.pipelines.protocol.state import read_head, swap
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -39,7 +39,7 @@ def mark_idle(
     def mark(shard: Shard) -> None:
         if clock.monotonic() < deadline:
             with contextlib.suppress(NotFound, PreconditionFailed, TransientError, StateError):
-                current = read(store, Commit, commit_path(*shard))
+                current = read_head(store, commit_path(*shard))
                 swap(store, current, mark_ends(current.value, ends, asked_ms))
 
     parallel(mark, sorted((s for s in due_shards(ends, asked_ms) if s not in marked), key=oldest.__getitem__))

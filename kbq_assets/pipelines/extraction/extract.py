@@ -97,7 +97,7 @@ def prepare(store: ObjectStore, planned: ExtractionPlan) -> list[Unit]:
 
 
 def _change_partition(store: ObjectStore, tp: TopicPartition, function: Callable[[Commit], Commit]) -> None:
-    state.change(store, Commit, commit_path(tp.topic, shard_of(tp.partition)), function)
+    state.change_head(store, commit_path(tp.topic, shard_of(tp.partition)), function)
 
 
 def _add(addition: Addition, commit: Commit) -> Commit:

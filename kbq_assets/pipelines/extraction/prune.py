@@ -1,16 +1,31 @@
-"""Done files that a dead run did not write (E5), then pruning and backlogs (E7)."""
+"""Done files that a dead run did not write (E5), then pruning and backlogs (E7).
+
+Both read the windows in the heads of commits, and few manifests: those whose done files may be missing, and the oldest
+ones until some cannot leave yet. So a run costs the same whatever waits.
+"""
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
+from typing import Final
+
 from kbq_assets.core.errors import PreconditionFailed
-from kbq_assets.core.extraction.pruning import expected_done_files, plan_pruning
+from kbq_assets.core.extraction.pruning import PATIENCE, expected_done_files, may_leave, plan_pruning
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.manifests import Manifest, Parts, packed, whole
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
+from kbq_assets.pipelines.protocol.manifests import LostManifest, read_manifest
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
+
+#: Manifests that cannot leave yet, after which newer ones are not read.
+MOST_STUCK: Final = 8
+_LOGGER: Final = logging.getLogger("kbq.extract")
 
 
 def repair_and_prune(store: ObjectStore) -> None:
@@ -19,20 +34,45 @@ def repair_and_prune(store: ObjectStore) -> None:
     In this order: a partition's highest done file exists before its window can leave the commit (L7). If one cannot
     be written now, a later run prunes its commit.
     """
-    current = state.read_commits(store, state.topic_registry(store))
+    heads = state.read_heads(store, state.topic_registry(store))
     states = state.warehouse_states(store)
+    found = parallel(lambda head: _examined(store, head, states), heads)
+    current = [commit for commit in found if commit is not None]
     existing = frozenset(list_done_files(store))
     expected = [name for c in current for name in expected_done_files(c.value, states)]
     missing = write_done_files(store, [name for name in expected if name not in existing])
     kept = {commit_path(tp.topic, shard_of(tp.partition)) for tp in missing}
-    state.parallel(lambda commit: _prune(store, commit, states), [c for c in current if c.path not in kept])
+    parallel(lambda commit: _prune(store, commit, states), [c for c in current if c.path not in kept])
+
+
+def _examined(
+    store: ObjectStore, head: Versioned[Commit], states: WarehouseStates
+) -> Versioned[Commit] | None:
+    """A commit with the windows of its head and of the manifests to look at; None if one of them is gone."""
+    read: dict[str, Manifest] = {}
+    stuck = 0
+    for entry in head.value.manifests:
+        if entry.windows and (stuck < MOST_STUCK or not entry.done):
+            try:
+                read[entry.name] = read_manifest(store, head.value, entry)
+            except LostManifest as lost:
+                # Another extraction may have dropped it: then pruning is theirs, too. If it is lost, readers stop (M4).
+                _LOGGER.warning("%s is not pruned: %s", head.path, lost.message)
+                return None
+            stuck += not may_leave(read[entry.name].files, states)
+    parts = Parts(head.value, read)
+    return replace(head, value=whole(parts), parts=parts)
 
 
 def _prune(store: ObjectStore, commit: Versioned[Commit], states: WarehouseStates) -> None:
-    planned = plan_pruning(commit.value, states)
+    assert commit.parts is not None
+    unread = sum(e.windows for e in commit.parts.head.manifests if e.name not in commit.parts.manifests)
+    patience = max(0, PATIENCE - unread // max(1, len(commit.value.partitions)))
+    planned = plan_pruning(commit.value, states, patience)
     for path, chunk in planned.chunks.items():
         state.create(store, path, chunk)
+    draft = packed(commit.parts, planned.commit, rewrite=False, done=commit.parts.manifests.keys())
     try:
-        state.swap(store, commit, planned.commit)
+        state.swap_commit(store, commit, planned.commit, draft)
     except PreconditionFailed:
         return  # somebody extracts: pruning is theirs too

@@ -21,8 +21,10 @@ from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicDescription, TopicPartition
 from kbq_assets.core.protocol.watermarks import LogEnd, Shard, mark_ends
 from kbq_assets.pipelines.extraction.end_marks import mark_idle
+from kbq_assets.pipelines.protocol import manifests
 from kbq_assets.pipelines.protocol.done_files import write_done_files
-from kbq_assets.pipelines.protocol.state import read, swap
+from kbq_assets.pipelines.protocol.manifests import LostManifest
+from kbq_assets.pipelines.protocol.state import read_head, swap
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
@@ -150,14 +152,19 @@ class Publisher:
         return result
 
     def _swapped(self, path: str, outcomes: list[UnitOutcome], topic_id: str) -> _Published:
+        known: frozenset[str] | None = None
         for _ in range(_REBASES):
             try:
-                current = read(self._store, Commit, path)
+                current = read_head(self._store, path)
+                known = known or frozenset(entry.name for entry in current.value.manifests)
+                sealed = self._sealed_since(known, current.value)
             except NotFound:
                 return _lost(outcomes, f"{path} is gone")
+            except LostManifest:
+                continue  # it may have left the head meanwhile: read the head again (M4)
             if is_other_topic(current.value.topic_id, topic_id):
                 return _lost(outcomes, "the topic was recreated while it was read")
-            wanted, ours, lost = rebase(current.value, outcomes, self._clock.now_ms(), self._asked_ms)
+            wanted, ours, lost = rebase(current.value, outcomes, self._clock.now_ms(), self._asked_ms, sealed)
             wanted = mark_ends(wanted, self._ends, self._asked_ms)
             try:
                 swap(self._store, current, wanted)
@@ -166,6 +173,13 @@ class Publisher:
             write_done_files(self._store, [f.done for o in ours for w in o.windows for f in w.files])
             return _Published(ours, lost)
         return _lost(outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again")
+
+    def _sealed_since(self, known: frozenset[str], head: Commit) -> frozenset[str]:
+        """Files in manifests that were not ``known`` when this publication began: a swap whose outcome is unknown may
+        have moved its own windows there."""
+        since = [entry for entry in head.manifests if entry.name not in known]
+        read = manifests.read_parts(self._store, head, since).manifests.values()
+        return frozenset(file.path for manifest in read for file in manifest.files)
 
     def _timed(self, outcomes: list[UnitOutcome]) -> list[UnitOutcome]:
         """Outcomes whose stops have the store's time, from which pauses count (E10)."""

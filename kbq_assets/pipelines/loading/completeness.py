@@ -25,6 +25,7 @@ from kbq_assets.pipelines.loading.view import LoadView, read_states
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 Verdicts = Mapping[TableReference, Verdict]
@@ -74,7 +75,7 @@ def advance_tables(store: ObjectStore, view: LoadView, options: TopicOptions) ->
     ]
     if moved:
         now_ms = store.now_ms()
-        state.parallel(lambda pair: _advance(store, *pair, now_ms), moved)
+        parallel(lambda pair: _advance(store, *pair, now_ms), moved)
     return verdicts
 
 

@@ -26,6 +26,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, schema_path
 from kbq_assets.core.topics.evolution import VARIANTS, SchemaVariant, TableVariants, add_variant
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 #: Separates the attempt of a copy; no other attempt contains it.
@@ -90,7 +91,7 @@ def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) ->
     fingerprint = schema_fingerprint(schema)
     with contextlib.suppress(PreconditionFailed):  # content-addressed: what is there is the same
         store.create(schema_path(fingerprint), schema.encode())
-    copies = state.parallel(
+    copies = parallel(
         lambda file: dataclasses.replace(_copied(store, file, schema, attempt), fingerprint=fingerprint),
         batch.files,
     )

@@ -13,7 +13,7 @@ from typing import Final
 from kbq_assets.core.loading.verification import Unsound, unsound
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import STAGING
-from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 _FOLDERS: Final = 4
@@ -49,7 +49,7 @@ class StagedContents:
         if STAGING in self._listed and whole:
             return
         prefixes = {STAGING} if whole and len(folders) > self._folders else folders
-        for listing in state.parallel(lambda prefix: list(self._store.checksums(prefix)), sorted(prefixes)):
+        for listing in parallel(lambda prefix: list(self._store.checksums(prefix)), sorted(prefixes)):
             self._found.update({stored.path: (stored.size, stored.crc32c) for stored in listing})
         self._listed |= prefixes
 

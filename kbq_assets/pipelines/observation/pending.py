@@ -22,7 +22,7 @@ from kbq_assets.core.extraction.restarts import MayRestart
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import BACKLOG, COMMITS, DONE, TABLE_REGISTRY, TABLES
+from kbq_assets.core.protocol.names import BACKLOG, COMMITS, DONE, MANIFESTS, TABLE_REGISTRY, TABLES
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.loading.view import FindBlocks
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -55,7 +55,10 @@ class Poll(Generic[T]):
 
 def is_quick(store: ObjectStore) -> bool:
     """Whether everything staged fits in one page."""
-    return sum(entry.size for prefix in (COMMITS, BACKLOG) for entry in store.list(prefix)) <= PAGE_BYTES
+    return (
+        sum(entry.size for prefix in (COMMITS, MANIFESTS, BACKLOG) for entry in store.list(prefix))
+        <= PAGE_BYTES
+    )
 
 
 @dataclass(frozen=True)
@@ -166,9 +169,11 @@ def poll_loads(
 ) -> PendingLoads:
     """What a load would work on. ``start`` is the first page; the other arguments are those of `load.plan`."""
     in_flight = tuple(_jobs_in_flight(cache))
-    sizes = {
-        path: entry.size for prefix in (COMMITS, BACKLOG) for path, entry in cache.listing(prefix).items()
-    }
+    sizes = Counter(
+        {path: entry.size for prefix in (COMMITS, BACKLOG) for path, entry in cache.listing(prefix).items()}
+    )
+    for entry in cache.store.list(MANIFESTS):
+        sizes[COMMITS + entry.path.removeprefix(MANIFESTS).partition("/")[0] + ".json"] += entry.size
 
     def ask(page: frozenset[str] | None) -> tuple[str, ...]:
         seen = cache if page is None else _Page(cache, page)

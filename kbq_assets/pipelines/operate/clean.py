@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.extraction.cost import COSTS, oldest_kept
-from kbq_assets.core.extraction.pruning import plan_sweep, superseded_done_files
+from kbq_assets.core.extraction.pruning import plan_manifest_sweep, plan_sweep, superseded_done_files
 from kbq_assets.core.observation.run_totals import RUNS
-from kbq_assets.core.protocol.names import STAGING
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import MANIFESTS, STAGING, ManifestName
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
+from kbq_assets.pipelines.protocol.manifests import names_of
+from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.ports.object_store import ObjectStore
 
 #: A run without a sign of life for this long is dead; its sign is deleted.
@@ -31,13 +34,15 @@ class CleaningReport:
 
 def clean(store: ObjectStore) -> CleaningReport:
     """Delete what no commit, backlog or load job in flight needs. Safe beside running extractions and loads."""
-    # Listing first, commits second: a file committed in between counts as committed (E6).
+    # Listing first, commits second: what is committed in between counts as committed (E6, M3).
     staged = [entry.path for entry in store.list(STAGING)]
     names = list(list_done_files(store))
+    listed = list(names_of(entry.path for entry in store.list(MANIFESTS)))
     commits = state.read_commits(store, state.topic_registry(store))
     in_use = state.files_in_use(store, commits)
     orphans = plan_sweep(staged, [c.value for c in commits], frozenset(in_use))
     superseded = superseded_done_files(names, frozenset(file.done for file in in_use.values()))
+    orphans += [name.format() for name in _orphan_manifests(listed, commits)]
     kept_orphans = store.delete_many(orphans)
     kept_done = store.delete_many([name.format() for name in superseded])
     failures = {**kept_orphans, **kept_done, **store.delete_many([*_dead_signs(store), *_old_costs(store)])}
@@ -47,6 +52,17 @@ def clean(store: ObjectStore) -> CleaningReport:
         store.sweep_temporary(),
         tuple(f"{p}: {e}" for p, e in failures.items()),
     )
+
+
+def _orphan_manifests(
+    listed: Iterable[ManifestName], commits: Iterable[Versioned[Commit]]
+) -> list[ManifestName]:
+    heads = {
+        (c.value.topic, c.value.shard): (c.generation, frozenset(e.name for e in c.parts.head.manifests))
+        for c in commits
+        if c.parts is not None
+    }
+    return plan_manifest_sweep(listed, heads)
 
 
 def _old_costs(store: ObjectStore) -> Iterable[str]:

@@ -10,7 +10,7 @@ from kbq_assets.core.errors import InvalidName, PreconditionFailed, TransientErr
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import DONE
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.protocol.state import parallel
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 LOGGER: Final = logging.getLogger("kbq.staging")

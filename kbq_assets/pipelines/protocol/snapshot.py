@@ -28,6 +28,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import has_done_files
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -128,13 +129,15 @@ def topic_snapshots(
             selected[topic], described[topic], entry, commits, has_done, _problem(found.values())
         )
 
-    return tuple(state.parallel(snapshot, selected))
+    return tuple(parallel(snapshot, selected))
 
 
 def _reader(store: ObjectStore) -> Callable[[str], Versioned[Commit] | KbqError]:
     def read(path: str) -> Versioned[Commit] | KbqError:
         try:
-            return state.read(store, Commit, path)
+            head = state.read_head(store, path)  # a plan needs no windows
+            state.check_manifests(store, head)
+            return head
         except (NotFound, StateError, UnsupportedFormat) as error:
             return error  # the planner judges: an active shard that is missing stops its topic
 

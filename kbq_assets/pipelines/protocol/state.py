@@ -8,10 +8,9 @@ empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from kbq_assets.core.errors import (
     CorruptState,
@@ -27,6 +26,7 @@ from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED, WarehouseStates
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.manifests import Draft, Parts, packed, sealed, whole
 from kbq_assets.core.protocol.names import (
     BACKLOG,
     COMMITS,
@@ -40,31 +40,67 @@ from kbq_assets.core.protocol.names import (
     table_state_path,
 )
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
+from kbq_assets.pipelines.protocol import manifests
+from kbq_assets.pipelines.protocol.manifests import LostManifest, ManifestCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
 T = TypeVar("T")
-R = TypeVar("R")
 #: Tries of a read-modify-write while other writers are faster.
 _SWAP_ATTEMPTS = 20
-#: Below this many reads threads cost more than they save.
-_PARALLEL_FROM = 32
 
 
 @dataclass(frozen=True)
 class Versioned(Generic[T]):
-    """A state object as read. ``updated_ms`` is the store's time of its last change."""
+    """A state object as read. ``updated_ms`` is the store's time of its last change. ``parts`` are those of a whole
+    commit; without them a commit is a head."""
 
     path: str
     value: T
     generation: int
     updated_ms: int = 0
+    parts: Parts | None = field(default=None, compare=False, repr=False)
 
 
-def read(store: ObjectStore, cls: type[T], path: str) -> Versioned[T]:
-    """Read a state object. Raises NotFound, CorruptState, UnsupportedFormat, Unavailable."""
+def read(store: ObjectStore, cls: type[T], path: str, kept: ManifestCache | None = None) -> Versioned[T]:
+    """Read a state object; a commit with the contents of its manifests, which ``kept`` keeps. Raises NotFound,
+    CorruptState, UnsupportedFormat, Unavailable."""
+    if cls is Commit:
+        return cast("Versioned[T]", _read_whole(store, path, kept))
+    return _read(store, cls, path)
+
+
+def read_head(store: ObjectStore, path: str) -> Versioned[Commit]:
+    """Read the head of a commit alone: positions, and the latest windows."""
+    return _read(store, Commit, path)
+
+
+def _read(store: ObjectStore, cls: type[T], path: str) -> Versioned[T]:
     stored = store.get(path)
     return Versioned(path, codec.loads(cls, stored.data, path), stored.generation, stored.updated_ms)
+
+
+def _read_whole(store: ObjectStore, path: str, kept: ManifestCache | None) -> Versioned[Commit]:
+    """A head and its manifests. A manifest that is missing may have left the head meanwhile: if the head, read again,
+    still names it, it is lost (M4)."""
+    lost: LostManifest | None = None
+    while True:
+        head = read_head(store, path)
+        if lost is not None and lost.names(head.value):
+            raise lost
+        try:
+            parts = manifests.read_parts(store, head.value, head.value.manifests, kept)
+            return replace(head, value=whole(parts), parts=parts)
+        except LostManifest as error:
+            lost = error
+
+
+def check_manifests(store: ObjectStore, head: Versioned[Commit]) -> None:
+    """Raise the error of a manifest that a head names and the store does not have, by one listing (M4)."""
+    for lost in manifests.missing(store, head.value):
+        if lost.names(read_head(store, head.path).value):
+            raise lost
 
 
 def find(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
@@ -87,8 +123,28 @@ def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
     """Replace a state object as read. Raises PreconditionFailed, UnknownOutcome: read again."""
     if value == old.value:
         return old
+    if isinstance(value, Commit):
+        return cast("Versioned[T]", swap_commit(store, cast("Versioned[Commit]", old), value))
     generation = store.swap(old.path, codec.dumps(value), old.generation)
     return Versioned(old.path, value, generation)
+
+
+def swap_commit(
+    store: ObjectStore, old: Versioned[Commit], value: Commit, draft: Draft | None = None
+) -> Versioned[Commit]:
+    """Replace a commit, whole or a head, by ``value``; ``draft`` is how it is stored, if that is special. What is too
+    much for the head goes to manifests first (M1). Raises as `swap`."""
+    if draft is None and old.parts is not None:
+        draft = packed(old.parts, value)
+    elif draft is None:
+        draft = Draft(replace(value, manifests=()), value.manifests)
+    head, held = manifests.write(store, sealed(draft, manifests.LIMITS), old.generation)
+    if head == (old.value if old.parts is None else old.parts.head):
+        return old
+    generation = store.swap(old.path, codec.dumps(head), old.generation)
+    if old.parts is None:
+        return Versioned(old.path, head, generation)
+    return Versioned(old.path, value, generation, parts=Parts(head, {**old.parts.manifests, **held}))
 
 
 def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], T]) -> Versioned[T]:
@@ -96,19 +152,38 @@ def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], 
 
     After an unknown outcome it reads again: the object has the intended value, or the change is made again.
     """
+    return _change(lambda: read(store, cls, path), lambda old, value: swap(store, old, value), function)
+
+
+def change_head(store: ObjectStore, path: str, function: Callable[[Commit], Commit]) -> Versioned[Commit]:
+    """`change` of what the head of a commit has: positions, stops, gaps. It writes no manifest."""
+
+    def swap_as_it_is(old: Versioned[Commit], value: Commit) -> Versioned[Commit]:
+        if value == old.value:
+            return old
+        return Versioned(path, value, store.swap(path, codec.dumps(value), old.generation))
+
+    return _change(lambda: read_head(store, path), swap_as_it_is, function)
+
+
+def _change(
+    read_now: Callable[[], Versioned[T]],
+    swap_now: Callable[[Versioned[T], T], Versioned[T]],
+    function: Callable[[T], T],
+) -> Versioned[T]:
     intended: T | None = None
     for _ in range(_SWAP_ATTEMPTS):
-        old = read(store, cls, path)
+        old = read_now()
         if intended is not None and old.value == intended:
             return old
         value = function(old.value)
         try:
-            return swap(store, old, value)
+            return swap_now(old, value)
         except (PreconditionFailed, UnknownOutcome):
             # A lost swap may be our own: a client may retry it after its reply was lost.
             intended = value
     raise Unavailable(
-        f"{path} changed {_SWAP_ATTEMPTS} times under a change", next_step="run the command again"
+        f"{old.path} changed {_SWAP_ATTEMPTS} times under a change", next_step="run the command again"
     )
 
 
@@ -198,9 +273,18 @@ def create_table_states(
 
 def read_commits(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
     """Every registered commit that can be read. A missing or unreadable one stops its own topic only (E1)."""
-    paths = [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
-    found = parallel(lambda path: _readable(store, Commit, path), paths)
+    found = parallel(lambda path: _readable(lambda: read(store, Commit, path)), _commit_paths(registry))
     return [commit for commit in found if commit is not None]
+
+
+def read_heads(store: ObjectStore, registry: TopicRegistry) -> list[Versioned[Commit]]:
+    """The heads of every registered commit that can be read."""
+    found = parallel(lambda path: _readable(lambda: read_head(store, path)), _commit_paths(registry))
+    return [head for head in found if head is not None]
+
+
+def _commit_paths(registry: TopicRegistry) -> list[str]:
+    return [commit_path(t, shard) for t, e in registry.topics.items() for shard in (*e.active, *e.creating)]
 
 
 def read_table_states(
@@ -208,14 +292,16 @@ def read_table_states(
 ) -> dict[TableReference, Versioned[TableState]]:
     """The states that exist and can be read: an unreadable one stops its own table only (L6)."""
     tables = registry.tables
-    states = parallel(lambda table: _readable(store, TableState, table_state_path(table)), tables)
+    states = parallel(
+        lambda table: _readable(lambda: read(store, TableState, table_state_path(table))), tables
+    )
     return {table: state for table, state in zip(tables, states, strict=True) if state is not None}
 
 
-def _readable(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | None:
+def _readable(read_now: Callable[[], Versioned[T]]) -> Versioned[T] | None:
     try:
-        return find(store, cls, path)
-    except (CorruptState, UnsupportedFormat):
+        return read_now()
+    except (NotFound, CorruptState, UnsupportedFormat):
         return None
 
 
@@ -264,15 +350,6 @@ def files_in_use(store: ObjectStore, commits: Iterable[Versioned[Commit]]) -> di
             files.extend(state.value.in_flight.files if state.value.in_flight else ())
             files.extend(bad.file for bad in state.value.retried)
     return {file.path: file for file in files}
-
-
-def parallel(function: Callable[[R], T], items: Iterable[R]) -> list[T]:
-    """Apply a function that waits for the store to each item; results in order, in threads if there are many."""
-    items = list(items)
-    if len(items) < _PARALLEL_FROM:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(function, items))
 
 
 def by_table(

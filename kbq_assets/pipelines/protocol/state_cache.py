@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar, cast
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.manifests import ManifestCache
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore
 
 T = TypeVar("T")
@@ -29,6 +31,7 @@ class StateCache:
         self._room = kept_bytes
         self._kept: dict[str, tuple[int, Versioned[Any]]] = {}
         self._lock = threading.Lock()
+        self._manifests = ManifestCache(kept_bytes)
 
     def listing(self, prefix: str) -> Mapping[str, ObjectEntry]:
         """The objects below a prefix now. Objects that are gone leave the cache."""
@@ -46,9 +49,7 @@ class StateCache:
         paths = list(paths)
         found = {path: self._find(path, listed) for path in paths}
         missing = [path for path, value in found.items() if value is None]
-        found.update(
-            zip(missing, state.parallel(lambda p: _attempt(self.store, cls, p), missing), strict=True)
-        )
+        found.update(zip(missing, parallel(lambda p: self._attempt(cls, p), missing), strict=True))
         with self._lock:
             for path in missing:
                 self._keep(path, found[path], listed)
@@ -63,18 +64,20 @@ class StateCache:
     ) -> None:
         """Keep a value while there is room."""
         self._forget(path)
-        if not isinstance(value, Versioned) or path not in listed or listed[path].size > self._room:
+        if not isinstance(value, Versioned) or path not in listed:
             return
-        self._kept[path] = listed[path].size, value
-        self._room -= listed[path].size
+        manifests = value.parts.head.manifests if value.parts else ()
+        size = listed[path].size + sum(entry.bytes for entry in manifests)
+        if size <= self._room:
+            self._kept[path] = size, value
+            self._room -= size
 
     def _forget(self, path: str) -> None:
         size, _ = self._kept.pop(path, (0, None))
         self._room += size
 
-
-def _attempt(store: ObjectStore, cls: type[T], path: str) -> Versioned[T] | KbqError:
-    try:
-        return state.read(store, cls, path)
-    except KbqError as error:
-        return error
+    def _attempt(self, cls: type[T], path: str) -> Versioned[T] | KbqError:
+        try:
+            return state.read(self.store, cls, path, self._manifests)
+        except KbqError as error:
+            return error
