@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import struct
 import sys
@@ -22,7 +21,6 @@ from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.manifests import Limits
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
@@ -54,6 +52,7 @@ from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
+from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
 from kbq_assets_tests.simulation import mishaps
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
@@ -75,19 +74,14 @@ _SETTINGS = TopicSettings.of(dataset="d", route="record_name", error_share=1.0, 
 PERMANENT = JobError("invalid", "the table does not take it", transient=False)
 
 
-#: Heads so small that the few windows of a schedule fill manifests, and so few manifests that they are merged.
-TINY = Limits(tail=1_200, records=200, manifest=800, windows_manifests=3, records_manifests=1, merged=2)
-_names = itertools.count()
-
-
 @contextmanager
 def in_one_thread() -> Iterator[None]:
     """Pipelines start no threads meanwhile: the simulator's processes are greenlets of one, in an order that follows
     from the seed, as do the names of manifests."""
     with (
+        tiny_manifests(),
         patch.object(threads, "_PARALLEL_FROM", sys.maxsize),
-        patch.object(manifests, "LIMITS", TINY),
-        patch.object(manifests, "new_random", lambda: f"r{next(_names)}"),
+        patch.object(manifests, "new_random", counted()),
     ):
         yield
 
@@ -173,8 +167,7 @@ class World:
     def __init__(self, seed: int, recipe: Recipe | None = None) -> None:
         self.recipe = recipe or Recipe()
         self.random = random.Random(seed)
-        global _names  # noqa: PLW0603 - names of one world follow from its seed
-        _names = itertools.count()
+        setattr(manifests, "new_random", counted())  # noqa: B010 - a world's names follow from its seed
         self.scheduler = Scheduler(self.random)
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)

@@ -44,7 +44,7 @@ CREATES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
 #: Folders in which it deletes or replaces them, which takes the same permission of Cloud Storage.
 DELETES_IN: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.EXTRACT: (COMMITS, DONE, METRICS, VARIANTS, SHAPES),
-    Role.LOAD: (BACKLOG, COMPLETENESS, DONE, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
+    Role.LOAD: (BACKLOG, COMPLETENESS, DONE, MANIFESTS, METRICS, NOTICES, VARIANTS, STAGING, TABLES),
 }
 
 CREATE_OBJECTS: Final = "storage.objects.create"

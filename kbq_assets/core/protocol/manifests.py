@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes in bytes and numbers that keep a swap below 256 KB: per-table counts of 64 partitions and 50 tables take up
-    to 144 KB of it."""
+    """Sizes in bytes and numbers that keep a swap below 256 KB: counts of 64 partitions and 50 tables take up to 180 KB
+    of it."""
 
     #: windows in the head
-    tail: int = 48 * 1024
+    tail: int = 24 * 1024
     #: accepted gaps and given-up paths in the head
     records: int = 8 * 1024
     #: a manifest as it is first written, unless more than ten would be written at once

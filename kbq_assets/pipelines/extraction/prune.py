@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from kbq_assets.core.errors import PreconditionFailed
+from kbq_assets.core.errors import PreconditionFailed, TransientError
 from kbq_assets.core.extraction.pruning import PATIENCE, expected_done_files, may_leave, plan_pruning
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
@@ -65,14 +65,17 @@ def _examined(
 
 
 def _prune(store: ObjectStore, commit: Versioned[Commit], states: WarehouseStates) -> None:
+    """Prune one commit. If the store fails, a later run does it."""
     assert commit.parts is not None
     unread = sum(e.windows for e in commit.parts.head.manifests if e.name not in commit.parts.manifests)
     patience = max(0, PATIENCE - unread // max(1, len(commit.value.partitions)))
     planned = plan_pruning(commit.value, states, patience)
-    for path, chunk in planned.chunks.items():
-        state.create(store, path, chunk)
     draft = packed(commit.parts, planned.commit, rewrite=False, done=commit.parts.manifests.keys())
     try:
+        for path, chunk in planned.chunks.items():
+            state.create(store, path, chunk)
         state.swap_commit(store, commit, planned.commit, draft)
     except PreconditionFailed:
         return  # somebody extracts: pruning is theirs too
+    except TransientError as error:
+        _LOGGER.warning("%s is not pruned yet: %s", commit.path, error.message)

@@ -169,12 +169,12 @@ def test_every_flipped_bit_and_every_truncation_is_detected(value: object) -> No
 
 def test_an_older_version_finds_a_number_that_it_refuses() -> None:
     document = json.loads(codec.dumps(TopicRegistry()))
-    assert document["format"] == 2
+    assert document["format"] == 3
 
 
 def test_a_higher_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match="format 3"):
-        codec.loads(TopicRegistry, b'{"format":3,"topics":{}}', "commits/_topics.json")
+    with pytest.raises(UnsupportedFormat, match="format 4"):
+        codec.loads(TopicRegistry, b'{"format":4,"topics":{}}', "commits/_topics.json")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +190,7 @@ def test_a_higher_format_is_refused() -> None:
         b'{"format":0,"uuid":"u"}',
         b'{"format":true,"uuid":"u"}',
         b'{"format":2,"uuid":"u"}',
+        b'{"format":3,"uuid":"u"}',
         b'{"format":1,"checksum":"0","uuid":"u"}',
         b'{"a":' * 100_000,
     ],

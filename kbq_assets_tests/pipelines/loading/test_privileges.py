@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.notifier import FakeNotifier
 from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+from kbq_assets_tests.fixtures.tiny_manifests import TINY, tiny_manifests
 
 SOURCES = f"""
 {TOPIC} dataset=shop table=orders on_incompatible=variant_column
@@ -95,6 +97,13 @@ def test_each_side_writes_in_the_folders_that_are_its_own(tmp_path: Path) -> Non
     run("load")
     world.warehouse.bad_paths.clear()
     _shapes_and_schemas_change(run)
+    # So much waits that manifests are written, and merged.
+    with tiny_manifests(replace(TINY, tail=2)):
+        for _ in range(6):
+            world.produce(2)
+            run("extract")
+        run("load")
+        run("extract")
     # An orphan of a dead run, and an operator who begins anew.
     world.store.create(f"staging/1-dead/{TOPIC}.0.shop.orders.1.0.avro", b"")
     run("clean")
