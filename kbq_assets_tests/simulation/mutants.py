@@ -149,7 +149,7 @@ def _same_sequence(current: Any, in_flight: Any) -> Any:
     return dataclasses.replace(current, in_flight=in_flight)
 
 
-def _publish_listed_as_lost(commit: Any, outcomes: Any, now_ms: int, asked_ms: int) -> Any:
+def _publish_listed_as_lost(commit: Any, outcomes: Any, now_ms: int, asked_ms: int, sealed: Any) -> Any:
     for outcome in outcomes:
         tp = outcome.unit.range.topic_partition
         now = commit.partitions[tp.partition]
