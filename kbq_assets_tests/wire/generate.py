@@ -75,7 +75,7 @@ class SchemaMaker:
                 symbols = list(string.ascii_uppercase[: self.rng.randint(1, 5)])
                 return self.register({"type": "enum", "name": self.name(), "symbols": symbols})
             case 13:
-                return self.register({"type": "fixed", "name": self.name(), "size": self.rng.randint(0, 20)})
+                return self.register({"type": "fixed", "name": self.name(), "size": self.rng.randint(1, 20)})
             case 14:
                 decimal = {"logicalType": "decimal", "precision": 10, "scale": 2}
                 return self.register({"type": "fixed", "name": self.name(), "size": 8, **decimal})

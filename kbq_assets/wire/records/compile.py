@@ -227,8 +227,10 @@ class _Compiler(_Code):
             self.emit(_SIMPLE[node.kind], place)
 
     def fixed(self, node: avro.Fixed, place: str) -> None:
+        if not node.size:
+            raise avro.refusal(place, "Avro C++, and so BigQuery, reads no fixed type of size 0")
         precision = _precision(node)
-        if precision and node.size:
+        if precision:
             self.emit(Op.DECIMAL_FIXED, place, self.bound(precision), node.size)
         else:
             self.skip(node.size, place)
@@ -341,7 +343,7 @@ class _TakesNoBytes(SchemaVisitor[bool]):
         return node.kind == "null"
 
     def fixed(self, node: avro.Fixed) -> bool:
-        return node.size == 0
+        return False
 
     def inside_itself(self, node: avro.RecordType) -> bool:
         return True
