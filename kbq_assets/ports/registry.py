@@ -71,8 +71,11 @@ class LatestSchema:
 class SubjectRegistry(Protocol):
     """Subjects, for the catalog's commands. Guarantees: queries change nothing."""
 
-    def subjects(self) -> Mapping[str, LatestSchema]:
-        """Each subject's latest version. Raises Unavailable."""
+    def names(self) -> frozenset[str]:
+        """All subjects. Raises Unavailable."""
+
+    def latest(self, subject: str) -> LatestSchema:
+        """A subject's latest version. Raises Unavailable, for an answer about this subject that cannot be used too."""
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
         """Why a schema cannot become the subject's next version, or is invalid for its type; () if it can, or if there

@@ -60,10 +60,13 @@ class FakeSubjects:
         #: Subjects about which the registry answers with an error.
         self.broken: set[str] = set()
 
-    def subjects(self) -> Mapping[str, LatestSchema]:
-        return {
-            name: LatestSchema(versions[-1][1], versions[-1][0]) for name, versions in self.versions.items()
-        }
+    def names(self) -> frozenset[str]:
+        return frozenset(self.versions)
+
+    def latest(self, subject: str) -> LatestSchema:
+        self._answers(subject)
+        schema, kind = self.versions[subject][-1]
+        return LatestSchema(kind, schema)
 
     def incompatibilities(self, subject: str, schema: str, schema_type: str) -> Sequence[str]:
         self._answers(subject)

@@ -22,12 +22,12 @@ class ConfluentSubjects:
     def __init__(self, registry: ConfluentSchemaRegistry) -> None:
         self._endpoints = registry.endpoints
 
-    def subjects(self) -> Mapping[str, LatestSchema]:
-        """Each subject's latest version. Raises Unavailable."""
-        names = _good(*self._get("subjects"), list)
-        return {name: self._latest(name) for name in names if isinstance(name, str)}
+    def names(self) -> frozenset[str]:
+        """All subjects. Raises Unavailable."""
+        return frozenset(name for name in _good(*self._get("subjects"), list) if isinstance(name, str))
 
-    def _latest(self, subject: str) -> LatestSchema:
+    def latest(self, subject: str) -> LatestSchema:
+        """A subject's latest version. Raises Unavailable."""
         reply, address = self._get(f"subjects/{_quoted(subject)}/versions/latest")
         found = _good(reply, address, dict)
         kind, text = str(found.get("schemaType") or "AVRO"), str(found.get("schema", ""))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -22,11 +23,12 @@ from kbq_assets.pipelines.catalog.reader import (
 )
 from kbq_assets.pipelines.catalog.schema_kinds import ProtobufFields, SchemaFile, compiled_problems
 from kbq_assets.pipelines.operate.commands import Proposal
-from kbq_assets.ports.registry import LatestSchema, SubjectRegistry
+from kbq_assets.ports.registry import SubjectRegistry
 from kbq_assets.ports.topics import TopicAdmin
 
 #: So many subjects without an answer, and none with one, mean that the registry is away.
 PATIENCE = 3
+Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 _ENCODINGS = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 
@@ -130,13 +132,24 @@ class CatalogCommands:
 
     def drafts(
         self, company: str, domain: str, env: str, only: frozenset[str] | None = None
-    ) -> list[DraftFile]:
-        """First entries for the topics of the broker. Raises Unavailable."""
+    ) -> tuple[list[DraftFile], tuple[Difference, ...], tuple[Difference, ...]]:
+        """First entries for the topics of the broker; those left out since KBQ cannot use their schema, and those
+        left out since the registry gave none. Raises Unavailable."""
         topics = self.open_admin().topics()
         wanted = {t: live for t, live in topics.items() if (t in only if only else not t.startswith("_"))}
-        subjects = self.open_subjects().subjects()
-        known = {topic: _known(topic, subjects) for topic in wanted if f"{topic}-value" in subjects}
-        return draft_entries(wanted, known, company, domain, env)
+        subjects = self.open_subjects()
+        names = subjects.names()
+
+        def ask(topic: str) -> Iterable[tuple[str, KnownSchemas | Difference]]:
+            yield topic, _known(topic, names, subjects)
+
+        found, failed = _of_each([topic for topic in sorted(wanted) if f"{topic}-value" in names], ask)
+        known = {topic: each for topic, each in found if isinstance(each, KnownSchemas)}
+        unusable = tuple(each for _, each in found if isinstance(each, Difference))
+        unknown = tuple(Difference(topic, error.message) for topic, error in failed)
+        left_out = {each.topic for each in (*unusable, *unknown)}
+        kept = {topic: live for topic, live in wanted.items() if topic not in left_out}
+        return draft_entries(kept, known, company, domain, env), unusable, unknown
 
 
 def _compared(
@@ -154,28 +167,38 @@ def _compared(
 
 
 def _of_each(
-    schemas: Iterable[SchemaFile], ask: Callable[[SchemaFile], Iterable[Found]]
-) -> tuple[list[Found], list[tuple[SchemaFile, Unavailable]]]:
+    asked: Iterable[Asked], ask: Callable[[Asked], Iterable[Found]]
+) -> tuple[list[Found], list[tuple[Asked, Unavailable]]]:
     """Answers about schemas, and those about which the registry gave none. Raises Unavailable if it answers about none
     of the first ones: then it is away."""
     found: list[Found] = []
-    failed: list[tuple[SchemaFile, Unavailable]] = []
+    failed: list[tuple[Asked, Unavailable]] = []
     answers = 0
-    for schema in schemas:
+    for each in asked:
         try:
-            found.extend(ask(schema))
+            found.extend(ask(each))
             answers += 1
         except Unavailable as error:
-            failed.append((schema, error))
+            failed.append((each, error))
             if not answers and len(failed) == PATIENCE:
                 raise
     return found, failed
 
 
-def _known(topic: str, subjects: Mapping[str, LatestSchema]) -> KnownSchemas:
-    """The registry's schemas of a topic. Omits schemas that refer to others, and a key's schema in another language
-    than the value's."""
-    kind = subjects[f"{topic}-value"].schema_type
-    parts = ((part, subjects.get(f"{topic}-{part}")) for part in ("value", "key"))
-    whole = {part: s.schema for part, s in parts if s and s.schema_type == kind and not s.has_references}
-    return KnownSchemas(_ENCODINGS.get(kind, "avro"), whole)
+def _known(topic: str, names: frozenset[str], subjects: SubjectRegistry) -> KnownSchemas | Difference:
+    """The registry's schemas of a topic, or why KBQ cannot use them. Omits schemas that refer to others, and a key's
+    schema in another language than the value's. Raises Unavailable."""
+    latest = {
+        part: subjects.latest(f"{topic}-{part}") for part in ("value", "key") if f"{topic}-{part}" in names
+    }
+    kind = latest["value"].schema_type
+    if kind not in _ENCODINGS:
+        return Difference(topic, f"KBQ does not know schemas of the type {kind}")
+    whole = {part: s.schema for part, s in latest.items() if s.schema_type == kind and not s.has_references}
+    for part, text in whole.items():
+        try:
+            if kind != "PROTOBUF":
+                json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return Difference(topic, f"the schema of {topic}-{part} is not JSON: {error}")
+    return KnownSchemas(_ENCODINGS[kind], whole)

@@ -184,9 +184,10 @@ def init(
     """Write a first entry, with the registry's schemas, for every topic of the cluster; existing files stay as
     they are.
 
+    It leaves out a topic whose schema it cannot use, and exits with 1, or which the registry does not give, with 75.
     KBQ extracts a topic only after a person adds `archiver` to its consumers.
     """
-    drafts = commands.drafts(company, domain, env, frozenset(topics) or None)
+    drafts, unusable, unknown = commands.drafts(company, domain, env, frozenset(topics) or None)
     for draft in drafts:
         path = folder / draft.path
         if path.exists():
@@ -197,6 +198,10 @@ def init(
         click.echo(f"wrote {path}")
     click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
     click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
+    for each in (*unusable, *unknown):
+        click.echo(f"left out: {each}", err=True)
+    if unusable or unknown:
+        sys.exit(ExitCode.FAILED if unusable else ExitCode.TRY_AGAIN)
 
 
 @catalog.command()

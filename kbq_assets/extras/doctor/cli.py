@@ -24,7 +24,7 @@ from kbq_assets.cli.render import echo_json
 from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
-from kbq_assets.core.errors import KbqError, NotFound
+from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import Decision, fields_of
@@ -264,20 +264,26 @@ def personal_data(
     decided = {entry.pattern: entry.settings.privacy.decisions for entry in sources}
     if not any(map(fields_of, decided.values())):
         return
-    known = open_subjects().subjects()
+    subjects = open_subjects()
+    names = subjects.names()
     for topic, decisions in sorted(decided.items()):
-        missing = _missing_fields(known.get(f"{topic}-value"), decisions)
+        subject = f"{topic}-value"
+        try:
+            missing = _missing_fields(subjects.latest(subject), decisions) if subject in names else []
+        except Unavailable as error:
+            yield Check("personal data", Outcome.WARN, f"{topic}: {error.message}", error.next_step)
+            continue
         if missing:
             found = f"{topic}: its latest schema does not have {', '.join(missing)}"
             fix = "correct the decision, unless older schemas or other types of records have the field"
             yield Check("personal data", Outcome.WARN, found, fix)
 
 
-def _missing_fields(latest: LatestSchema | None, decisions: Sequence[Decision]) -> list[str]:
+def _missing_fields(latest: LatestSchema, decisions: Sequence[Decision]) -> list[str]:
     """Fields with a decision that a schema does not have; none if the schema's fields are unknown."""
     from kbq_assets.wire.privacy.tags import undeclared as undeclared_in_avro
 
-    if latest is None or latest.has_references:
+    if latest.has_references:
         return []
     with contextlib.suppress(KbqError, ValueError, RecursionError):
         if latest.schema_type == "AVRO":

@@ -135,6 +135,6 @@ def test_a_registry_that_is_away_is_unavailable() -> None:
         ConfluentSchemaRegistry(RegistrySettings("http://127.0.0.1:1", timeout_seconds=1))
     )
     with pytest.raises(Unavailable):
-        subjects.subjects()
+        subjects.names()
     with pytest.raises(Unavailable):
         subjects.register("s", "{}", "AVRO")

@@ -477,6 +477,31 @@ def test_init_writes_what_is_there_and_keeps_what_was_written(
     assert entry.read_text() == "description: mine"
 
 
+def test_init_leaves_out_topics_whose_schema_is_bad_and_names_them(
+    world: FakePlatform, run: Shell, tmp_path: Path
+) -> None:
+    names = ("a.500", "b.broken", "c.strange", "d.deep", "orders", "plain")
+    world.topic_admin.live = {name: LiveTopic(1, 1) for name in names}
+    kinds = {"b.broken": ("{", "AVRO"), "c.strange": ("x", "THRIFT"), "d.deep": ("[" * 10**5, "JSON")}
+    for name in names[:4]:
+        world.subjects.versions[f"{name}-value"] = [kinds.get(name, (order("a"), "AVRO"))]
+    world.subjects.register("orders-value", order("a"), "AVRO")
+    world.subjects.broken.add("a.500-value")
+    folder = tmp_path / "catalog"
+    init = ("catalog", "init", str(folder), "--company", "shop", "--domain", "found")
+    found = run(*init)
+    assert found.exit_code == 1
+    assert {path.parts[-3] for path in folder.rglob("topic.yaml")} == {"orders", "plain"}
+    left_out = [line for line in found.output.splitlines() if line.startswith("left out")]
+    for line, part in zip(sorted(left_out), ("HTTP 500", "not JSON", "THRIFT", "not JSON"), strict=True):
+        assert part in line
+    for name in ("b.broken", "c.strange", "d.deep"):
+        del world.subjects.versions[f"{name}-value"]
+    assert run(*init).exit_code == 75
+    world.subjects.broken.clear()
+    assert "wrote" in run.done(*init)
+
+
 def test_the_site_tells_what_the_catalogue_and_the_state_know(
     world: FakePlatform, run: Shell, write: Write, tmp_path: Path
 ) -> None:

@@ -194,6 +194,10 @@ def test_a_decision_about_no_field_is_told(kind: str, schema: object) -> None:
     assert (found.outcome, found.found) == (Outcome.WARN, "people: its latest schema does not have emial")
     assert checks("email:drop,_key:keep") == []
     assert checks("emial:drop", "others") == []
+    subjects.broken.add("people-value")
+    [unread] = checks("email:drop")
+    assert (unread.outcome, "HTTP 500" in unread.found) == (Outcome.WARN, True)
+    subjects.broken.clear()
     subjects.versions["people-value"].append(("no schema", kind))
     assert checks("emial:drop") == []
 
