@@ -196,6 +196,19 @@ def fixed(world: FakePlatform) -> None:
     world.store.time_ms += 3_600_000
 
 
+def dying_tasks(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    world.kills = lambda unit: unit.range.topic_partition == TP
+    for _ in range(3):
+        assert run("extract").exit_code == 75
+    run("extract")
+
+
+def enough_memory(world: FakePlatform) -> None:
+    world.kills = lambda unit: False
+    world.store.time_ms += 3_600_000
+
+
 RESUME, AS_ERRORS = f"resume --topic {TOPIC}", f"resume --topic {TOPIC} --partition 0 --as-errors"
 RESET = f"reset --topic {TOPIC}"
 RESET_PARTITION, ACCEPT_GAP = f"{RESET} --partition 0", f"accept-gap --topic {TOPIC} --partition 0"
@@ -257,6 +270,7 @@ STOPS = [
         ((batch_is_whole_again, RESUME), (ACCEPT_GAP,)),
     ),
     State(StopReason.LOG_CHANGED, log_changed, ((RESET_PARTITION,),)),
+    State(StopReason.TASK_DIED, dying_tasks, ((enough_memory,), (enough_memory, RESUME))),
     State(StopReason.FAILED, defect, ((fixed,), (fixed, RESUME))),
 ]
 

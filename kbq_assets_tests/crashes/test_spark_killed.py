@@ -162,6 +162,9 @@ def test_a_killed_worker_fails_its_windows_and_the_next_run_reads_them(begin: Be
                 worker.kill()
         if run.process.wait(300) != 0:
             assert "the Spark task failed" in run.said
+            store = world.parts.deployment.store
+            commits = state.read_commits(store, state.topic_registry(store))
+            assert any(p.deaths == 1 for commit in commits for p in commit.value.partitions.values())
             _check(world)
             return
     pytest.fail("no run failed for its workers' death")

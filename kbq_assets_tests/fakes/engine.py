@@ -12,15 +12,21 @@ from kbq_assets_tests.fakes.clock import FakeClock
 class InProcessEngine:
     """Runs submitted tasks when asked for outcomes, in the order that ``choose`` picks (by default the oldest).
 
-    ``slots`` tasks may be open at a time, as on a small cluster.
+    ``slots`` tasks may be open at a time, as on a small cluster. A task with a unit that ``kills`` dies.
     """
 
     def __init__(
-        self, ports: WorkerPorts, *, slots: int = 2, choose: Callable[[int], int] = lambda number: 0
+        self,
+        ports: WorkerPorts,
+        *,
+        slots: int = 2,
+        choose: Callable[[int], int] = lambda number: 0,
+        kills: Callable[[Unit], bool] = lambda unit: False,
     ) -> None:
         self._ports = ports
         self._slots = slots
         self._choose = choose
+        self._kills = kills
         self._open: list[tuple[Unit, ...]] = []
         self._given_up: list[UnitOutcome] = []
         self.tasks = 0
@@ -43,6 +49,10 @@ class InProcessEngine:
         if not self._open:
             return []
         units = self._open.pop(self._choose(len(self._open)))
+        if any(map(self._kills, units)):
+            return [
+                UnitOutcome(unit, failure="the Spark task failed: killed", has_died=True) for unit in units
+            ]
         return list(extract_units(units, self._ports))
 
     def complaint(self) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 import functools
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.worker.unit import WorkerPorts
@@ -80,6 +81,8 @@ class FakePlatform:
         self.expected: dict[TopicPartition, Expected] = {}
         self.notifiers: list[Notifier] = []
         self.engines_opened = 0
+        #: whether a unit kills its task
+        self.kills: Callable[[Unit], bool] = lambda unit: False
         self.parts = self.reopened()
 
     def reopened(self, **ports: Any) -> Parts:
@@ -117,7 +120,8 @@ class FakePlatform:
     @contextmanager
     def _engine(self) -> Iterator[InProcessEngine]:
         self.engines_opened += 1
-        yield InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
+        ports = WorkerPorts(self.store, self.kafka, self.registry, self.clock)
+        yield InProcessEngine(ports, kills=self.kills)
 
 
 def _no_orchestrator(definitions: object) -> Any:

@@ -23,6 +23,8 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome
 _LOGGER: Final = logging.getLogger("kbq.extract")
 #: Warn if no executor has registered after this many seconds.
 QUIET_SECONDS: Final = 30.0
+#: In the error of a task that died as often as Spark lets it; a context that ends has others.
+_ABORTED: Final = "Job aborted due to stage failure"
 #: A task's function. Workers import it: Spark ships only its name and the units.
 Task = Callable[[tuple[Unit, ...]], list[UnitOutcome]]
 
@@ -106,8 +108,10 @@ class SparkEngine:
             self._ended.put((number, self._collect(units)))
         except Exception as error:
             # Spark gave the task up: its windows are orphans, and the next run reads them again.
-            reason = f"the Spark task failed: {_cause(error)}"
-            self._ended.put((number, [UnitOutcome(unit, failure=reason) for unit in units]))
+            reason, has_died = f"the Spark task failed: {_cause(error)}", _ABORTED in str(error)
+            self._ended.put(
+                (number, [UnitOutcome(unit, failure=reason, has_died=has_died) for unit in units])
+            )
 
     def _collect(self, units: tuple[Unit, ...]) -> list[UnitOutcome]:
         first = units[0].range

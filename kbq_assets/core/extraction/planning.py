@@ -361,6 +361,7 @@ def _plan_partition(
         max(state.epoch_until or first, broker.earliest) if has_epoch else first,
         state.accept_errors_until,
         draft.limits.of_topic(settings),
+        alone=state.deaths > 0,
     )
     _add_unit(draft, unit, broker, Averages.of(state.totals, usual), is_try=state.stop is not None)
 

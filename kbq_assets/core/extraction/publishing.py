@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from kbq_assets.core.errors import StateError
+from kbq_assets.core.extraction import deaths
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol import commits, schema_pins
 from kbq_assets.core.protocol.commits import Commit, Window
@@ -58,7 +59,8 @@ def _with(commit: Commit, outcome: UnitOutcome, now_ms: int, asked_ms: int, seal
         _check_log(commit.partitions[tp.partition].leader_epoch, outcome)
         commit = schema_pins.pin(_counted(published, outcome, now_ms), outcome.schema_ids)
     if outcome.stop is not None and commit.partitions[tp.partition].next == outcome.stop.first:
-        commit = commits.stop(commit, tp.partition, outcome.stop)
+        stop = deaths.count_death if outcome.has_died else commits.stop
+        commit = stop(commit, tp.partition, outcome.stop)
     return commit
 
 

@@ -29,6 +29,7 @@ STOPS: Final = frozenset(
         StopReason.SCHEMA_CHANGED,
         StopReason.DAMAGED_BATCH,
         StopReason.LOG_CHANGED,
+        StopReason.TASK_DIED,
         StopReason.FAILED,
     }
 )

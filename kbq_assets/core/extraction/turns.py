@@ -185,9 +185,10 @@ class Turns:
         yield first
         size, count = first.range.positions, 1
         self._set_short_aside()
-        while self._queue and count < self._limits.packed_units:
-            size += self._chains[self._queue[0][-1]].left
-            if size > self._limits.packed_positions:
+        while self._queue and count < self._limits.packed_units and not first.alone:
+            following = self._chains[self._queue[0][-1]]
+            size += following.left
+            if size > self._limits.packed_positions or following.unit.alone:
                 break
             yield self._next_slice(cores, seconds)
             count += 1

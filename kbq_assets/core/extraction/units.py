@@ -54,6 +54,8 @@ class Unit:
     seconds: float = math.inf
     #: time for all units of the task, from ``handed_ms`` on; units whose turn comes later are not read
     task_seconds: float = math.inf
+    #: a task that read it died: it shares no task until it is read
+    alone: bool = False
     #: when the driver handed the task out, by its clock (0: count from the task's start)
     handed_ms: int = 0
 
@@ -99,6 +101,8 @@ class UnitOutcome:
     schema_ids: Mapping[int, str] = field(default_factory=dict)
     #: the failure is of a remote system out of reach
     is_unavailable: bool = False
+    #: the failure is of its task, which died: its worker was killed, or ran out of memory
+    has_died: bool = False
 
     @property
     def epoch_until(self) -> int:

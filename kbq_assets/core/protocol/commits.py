@@ -194,6 +194,8 @@ class PartitionCommit(Stored):
     totals: Counts = field(default_factory=Counts)
     windows: tuple[Window, ...] = ()
     stop: Stop | None = None
+    #: tasks in a row that died while they read from ``next`` on (core/extraction/deaths.py)
+    deaths: int = 0
     #: windows below this may have any share of errors (`kbq resume --as-errors`)
     accept_errors_until: int = 0
     #: the latest ones; ``totals.lost`` counts the positions of all
@@ -296,6 +298,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
         totals=state.totals + window.counts,
         windows=(*state.windows, window) if window.files else state.windows,
         stop=None,
+        deaths=0,
     )
 
 

@@ -33,6 +33,7 @@ class StopReason(StrEnum):
     DAMAGED_BATCH = "damaged_batch"
     OVERSIZED_BATCH = "oversized_batch"
     LOG_CHANGED = "log_changed"
+    TASK_DIED = "task_died"
     FAILED = "failed"
 
 
@@ -53,7 +54,12 @@ class ParkReason(StrEnum):
 #: Stops at a batch that no reader can deliver: its records cannot become error rows.
 UNREADABLE: Final = frozenset({StopReason.DAMAGED_BATCH, StopReason.OVERSIZED_BATCH})
 #: Stops that no record is to blame for: nothing can become error rows.
-NO_BAD_RECORD: Final = UNREADABLE | {StopReason.SCHEMA_CHANGED, StopReason.LOG_CHANGED, StopReason.FAILED}
+NO_BAD_RECORD: Final = UNREADABLE | {
+    StopReason.SCHEMA_CHANGED,
+    StopReason.LOG_CHANGED,
+    StopReason.TASK_DIED,
+    StopReason.FAILED,
+}
 
 
 def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:

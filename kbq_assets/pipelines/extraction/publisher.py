@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError, TransientError, UnknownOutcome
+from kbq_assets.core.extraction.deaths import stop_of
 from kbq_assets.core.extraction.planning import is_other_topic
 from kbq_assets.core.extraction.publishing import rebase
 from kbq_assets.core.extraction.units import UnitOutcome
@@ -79,7 +80,7 @@ class Publisher:
     def add(self, outcome: UnitOutcome) -> None:
         """Add an outcome's windows and its stop to the next swap of its commit."""
         tp = outcome.unit.range.topic_partition
-        if (outcome.windows or outcome.stop) and tp not in self.failures:
+        if (outcome.windows or outcome.stop or outcome.has_died) and tp not in self.failures:
             self._waiting[tp.topic, shard_of(tp.partition)].append(outcome)
             self._unpublished += len(outcome.windows)
 
@@ -183,9 +184,10 @@ class Publisher:
 
     def _timed(self, outcomes: list[UnitOutcome]) -> list[UnitOutcome]:
         """Outcomes whose stops have the store's time, from which pauses count (E10)."""
-        if all(outcome.stop is None for outcome in outcomes):
+        if all(outcome.stop is None and not outcome.has_died for outcome in outcomes):
             return outcomes
         now_ms = self._store.now_ms()
+        outcomes = [replace(o, stop=stop_of(o, now_ms)) if o.has_died else o for o in outcomes]
         return [
             replace(o, stop=replace(o.stop, last_ms=now_ms)) if o.stop is not None else o for o in outcomes
         ]
