@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.pipelines.operate.operator import Operator
     from kbq_assets.ports.clock import Clock
     from kbq_assets.ports.engine import ExtractionEngine
-    from kbq_assets.ports.kafka import OffsetReader, RecordSource
+    from kbq_assets.ports.kafka import AdvisoryGroups, OffsetReader, RecordSource
     from kbq_assets.ports.object_store import ObjectStore
     from kbq_assets.ports.orchestrator import Orchestrator
     from kbq_assets.ports.registry import SubjectRegistry, WriterSchemas
@@ -85,6 +85,12 @@ class Adapters:
         from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 
         return KafkaOffsetReader(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
+
+    def advisory_groups(self) -> AdvisoryGroups:
+        """Consumer groups that show positions."""
+        from kbq_assets.adapters.kafka.groups import KafkaGroups
+
+        return KafkaGroups(self.settings.kafka.bootstrap_servers, self.settings.kafka.options)
 
     def source(self) -> RecordSource:
         """The broker's records."""
@@ -226,7 +232,7 @@ class Parts:
         """From Kafka to staged files."""
         from kbq_assets.pipelines.extraction.extractor import Extractor
 
-        return Extractor(self.deployment, self.adapters.engine)
+        return Extractor(self.deployment, self.adapters.engine, self.adapters.advisory_groups)
 
     @cached_property
     def loader(self) -> Loader:

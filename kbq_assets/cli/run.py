@@ -100,6 +100,7 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
         "partitions": [_partition_json(p) for p in report.partitions],
         "stops": [stop_json(stop) for stop in report.stops],
         "failures": {str(tp): message for tp, message in report.failures.items()},
+        "advisory_failures": dict(report.advisory_failures),
         "evolved": [dataclasses.asdict(each) for each in report.evolved],
     }
 
@@ -153,6 +154,8 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
     if report.plan.throttled:
         left = sum(t.positions for t in report.plan.throttled)
         out.print(f"{number(left)} positions left for later runs by limits")
+    for message in report.advisory_failures.values():
+        out.print(f"not shown to Kafka's tools: {message}", style="yellow")
     for each in report.evolved:
         out.print(f"schema: {each}")
     for tp, message in sorted(report.failures.items()):

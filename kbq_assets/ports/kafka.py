@@ -51,6 +51,13 @@ class OffsetReader(Protocol):
         """The first offset at or after a time, else the last stable offset. Raises Unavailable."""
 
 
+class AdvisoryGroups(Protocol):
+    """Committed offsets for Kafka's own tools. Guarantees: nothing is read; no group gets a member."""
+
+    def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Set a group's offsets. Raises Unavailable, also if the group has members."""
+
+
 class RecordSource(Protocol):
     """Guarantees: only records of committed transactions, each once, in offset order, checksums verified; positions
     never run ahead of undelivered records."""

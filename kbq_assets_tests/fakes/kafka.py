@@ -303,6 +303,19 @@ class FakeKafka:
             raise Unavailable("the broker is down", next_step="start it")
 
 
+class FakeGroups:
+    """The `AdvisoryGroups` port: ``offsets`` by group; with a ``problem`` every commit fails."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, dict[TopicPartition, int]] = {}
+        self.problem = ""
+
+    def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        if self.problem:
+            raise Unavailable(f"{group}: {self.problem}", next_step="choose another group")
+        self.offsets.setdefault(group, {}).update(positions)
+
+
 class KafkaView:
     """One process's broker: every call, and every batch of a read, is announced to the fault plan first."""
 

@@ -20,7 +20,7 @@ from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
-from kbq_assets_tests.fakes.kafka import FakeKafka
+from kbq_assets_tests.fakes.kafka import FakeGroups, FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.topic_admin import FakeSubjects, FakeTopicAdmin
@@ -73,6 +73,7 @@ class FakePlatform:
         )
         self.kafka = FakeKafka()
         self.kafka.create_topic(TOPIC, partitions)
+        self.groups = FakeGroups()
         self.store = FaultyMemoryStore()
         self.warehouse = FakeWarehouse(self.store, self.store.path_of, keep_records=keep_records)
         self.registry = FakeRegistry(SCHEMAS)
@@ -100,6 +101,7 @@ class FakePlatform:
             "expected": lambda: self.expected.get,
             "notifiers": lambda: tuple(self.notifiers),
             "topic_admin": lambda: self.topic_admin,
+            "advisory_groups": lambda: self.groups,
             "registry": lambda: self.registry,
             "subjects": lambda: self.subjects,
             "examine_staging": lambda role: (),

@@ -41,6 +41,12 @@ class KafkaSettings:
         "KBQ_KAFKA_BOOTSTRAP_SERVERS", "host:port,…", shown_default="the local stack's"
     )
     options: Mapping[str, str] = field(default_factory=dict)
+    advisory_group: str = variable(
+        "KBQ_ADVISORY_GROUP",
+        "consumer group that gets the published positions after each run, for Kafka's own tools",
+        "",
+        shown_default="none",
+    )
     reader: KafkaReader = variable(
         "KBQ_READER",
         "Kafka reader: fetch, librdkafka, or auto, which is fetch where possible",

@@ -87,6 +87,8 @@ class RunTotals(Stored):
     orphans: int = 0
     #: deleted
     done_files: int = 0
+    #: commits to consumer groups that failed
+    advisory_failures: int = 0
     costs: Mapping[str, TopicCost] = field(default_factory=dict)
     #: of the last run that read anything, the busiest first
     workers: tuple[WorkerUse, ...] = ()
@@ -110,6 +112,7 @@ class RunTotals(Stored):
             lost_files=self.lost_files + run.lost_files,
             orphans=self.orphans + run.orphans,
             done_files=self.done_files + run.done_files,
+            advisory_failures=self.advisory_failures + run.advisory_failures,
             costs=costs,
             workers=run.workers or self.workers,
             recent=(*self.recent, run.run)[-_REMEMBERED:],
@@ -127,6 +130,7 @@ class RunEnd:
     lost_files: int = 0
     orphans: int = 0
     done_files: int = 0
+    advisory_failures: int = 0
     costs: tuple[Usage, ...] = ()
     workers: tuple[WorkerUse, ...] = ()
 

@@ -268,6 +268,12 @@ class ExtractionOptions:
         "`auto`: a stop that may pass is [retried](operations.md#what-is-tried-again-by-itself); `manual`: a stopped "
         "partition or parked table waits for `kbq resume`",
     )
+    advisory_group: str = option(
+        "",
+        TEXT,
+        "a consumer group that gets the [published positions](operations.md#lag-in-kafkas-own-tools) after each run, "
+        "for Kafka's own tools; by default `KBQ_ADVISORY_GROUP`; `none`: no group",
+    )
     min_records: int = option(
         "0",
         whole(),

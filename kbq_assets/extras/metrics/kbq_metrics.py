@@ -260,6 +260,12 @@ def _runs(totals: Mapping[str, RunTotals]) -> Iterator[Family]:
     ):
         values = {run: getattr(totals[run], attribute) / scale for run in KINDS}
         yield labelled(name, kind, text, "kind", values)
+    yield single(
+        "kbq_advisory_failures_total",
+        COUNTER,
+        "Commits of positions to consumer groups that failed",
+        totals[EXTRACTION].advisory_failures,
+    )
 
 
 def _costs(extraction: RunTotals) -> Iterator[Family]:

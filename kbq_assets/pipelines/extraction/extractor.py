@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction import extract as extraction
+from kbq_assets.pipelines.extraction.advisory import commit_groups, groups_of
 from kbq_assets.pipelines.extraction.end_marks import mark_idle
 from kbq_assets.pipelines.observation import pending
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.ports.engine import ExtractionEngine, OnDemandEngine
+from kbq_assets.ports.kafka import AdvisoryGroups
 
 #: Bound of `mark_ends`: with the poll before it, a sensor's tick stays under 10 seconds.
 MARK_SECONDS: Final = 4.0
@@ -33,6 +35,7 @@ class Extractor:
 
     deployment: Deployment
     open_engine: Callable[[], AbstractContextManager[ExtractionEngine]]
+    open_groups: Callable[[], AdvisoryGroups] | None = None
 
     @cached_property
     def limits(self) -> extraction.ExtractionLimits:
@@ -94,8 +97,22 @@ class Extractor:
             watching = log.watching(on_progress)
             sources = deployment.sources.read()
             report = extraction.extract(ports, sources, only=only, limits=self.limits, on_progress=watching)
+            report = self._advised(report)
             log.end_extraction(report)
         return report
+
+    def _advised(self, report: extraction.ExtractionReport) -> extraction.ExtractionReport:
+        """Commit what was published to the topics' advisory groups."""
+        sources, default = self.deployment.sources, self.deployment.settings.kafka.advisory_group
+        try:
+            topics = sources.select({each.topic_partition.topic for each in report.partitions})
+            positions = groups_of(report.partitions, topics, default)
+            if not positions or self.open_groups is None:
+                return report
+            failures = commit_groups(self.open_groups(), positions)
+        except KbqError as error:  # the list was edited meanwhile, the client does not open
+            failures = {default: str(error)}
+        return replace(report, advisory_failures=failures)
 
     def poll(self, start: str = "") -> pending.Poll[ExtractionPlan]:
         """Whether an extraction would do anything: in pages, if very much is staged."""

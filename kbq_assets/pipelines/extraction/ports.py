@@ -95,6 +95,8 @@ class ExtractionReport:
     workers: tuple[WorkerUse, ...] = ()
     #: new schema variants
     evolved: tuple[Evolution, ...] = ()
+    #: groups that did not get their positions, and why
+    advisory_failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def totals(self) -> commits.Counts:

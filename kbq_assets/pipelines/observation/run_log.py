@@ -64,6 +64,7 @@ class RunLog:
             report.seconds,
             self.clock.now_ms(),
             lost_files=report.lost_files,
+            advisory_failures=len(report.advisory_failures),
             costs=report.costs,
             workers=report.workers,
         )

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import urllib.request
+import uuid
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from kbq_assets.adapters.kafka.admin import KafkaTopicAdmin
+from kbq_assets.adapters.kafka.groups import KafkaGroups
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry, ConfluentSubjects
 from kbq_assets.core.catalog.access import Acl, Allow
+from kbq_assets.core.catalog.changes import CreateTopic
 from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.errors import Refused, Unavailable
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.local.stack import LocalStack
 from kbq_assets.ports.registry import SubjectRegistry
 from kbq_assets.ports.topics import TopicAdmin
@@ -42,6 +48,22 @@ class TestKafkaTopicAdmin(TopicAdminContract):
         assert "no authorizer" in admin.access().problem
         with pytest.raises(Refused, match=topic):
             admin.apply(Allow(topic, (Acl("User:a", "READ", "topic", topic),)))
+
+
+@pytest.mark.kafka
+def test_positions_are_the_offsets_of_a_group_without_members(local_stack: LocalStack) -> None:
+    topic, servers = f"advisory-{uuid.uuid4().hex}", local_stack.bootstrap_servers
+    KafkaTopicAdmin(servers).apply(CreateTopic(topic, 2, 1, {}))
+    positions = {TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 0}
+    groups = KafkaGroups(servers)
+    groups.commit(topic, positions)
+    groups.commit(topic, {TopicPartition(topic, 0): 5})  # a reset moves back
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": topic})
+    found = consumer.committed([ClientPartition(topic, partition) for partition in (0, 1)], timeout=60)
+    consumer.close()
+    assert [each.offset for each in found] == [5, 0]
+    with pytest.raises(Unavailable, match=topic):
+        groups.commit(topic, {TopicPartition(f"{topic}-missing", 0): 1})
 
 
 @pytest.mark.kafka

@@ -1,0 +1,56 @@
+"""Positions as the committed offsets of a consumer group that has no members: what Kafka's own tools show as lag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+
+from kbq_assets.adapters.kafka.options import LOGGER, admin_options, client_options, without_secrets
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+_SECONDS: Final = 10.0
+_NEXT: Final = (
+    "choose a group that no consumer uses; with ACLs, allow READ of the group and of the topic to this user"
+)
+
+
+class KafkaGroups:
+    """The `AdvisoryGroups` port."""
+
+    def __init__(self, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._options = dict(options or {})
+
+    def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Set the group's offsets. Raises Unavailable."""
+        wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(positions.items())]
+        try:
+            [answer] = self._admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_SECONDS
+            ).values()
+            failed = [each for each in answer.result(_SECONDS * 2).topic_partitions if each.error]
+        except (KafkaException, TimeoutError) as error:
+            raise self._refused(group, error.args[0] if error.args else "no answer") from error
+        if failed:
+            raise self._refused(group, f"{failed[0].topic}[{failed[0].partition}]: {failed[0].error}")
+
+    def _refused(self, group: str, why: Any) -> Unavailable:
+        text = without_secrets(why.str() if isinstance(why, KafkaError) else str(why), self._client)
+        return Unavailable(f"the positions were not committed to the group {group}: {text}", next_step=_NEXT)
+
+    @cached_property
+    def _client(self) -> dict[str, str]:
+        return client_options(self._bootstrap_servers, self._options)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        try:
+            return AdminClient({**admin_options(self._client)}, logger=LOGGER)
+        except KafkaException as error:
+            raise self._refused("", error.args[0]) from error
