@@ -66,6 +66,8 @@ class StagedFileLoader:
         self._decoders: dict[str, Decoder] = {}
         self._schema = ""
         self._waiting: list[pa.Table] = []
+        #: rows and bytes that wait: counted up, since a batch may have thousands of small files
+        self._rows = self._size = 0
         self._waiting_files: dict[str, None] = {}
 
     def load(self, uris: Iterable[str], files: Mapping[str, StagedFile] | None = None) -> int:
@@ -106,11 +108,14 @@ class StagedFileLoader:
         header = read_header(stream)
         decoder = self._decoder(header.schema)
         blocks: list[Block] = []
+        records = size = 0
         for block in read_blocks(stream, header):
             blocks.append(block)
-            if _is_full(blocks, decoder.batch_records):
+            records, size = records + block.count, size + len(block.data)
+            if records >= decoder.batch_records or size >= _BATCH_BYTES:
                 yield header.schema, decoder.table(blocks)
                 blocks.clear()
+                records = size = 0
         if blocks:
             yield header.schema, decoder.table(blocks)
 
@@ -137,8 +142,9 @@ class StagedFileLoader:
             self._schema = schema
         self._waiting.append(table)
         self._waiting_files[uri] = None
-        rows, size = sum(t.num_rows for t in self._waiting), sum(t.nbytes for t in self._waiting)
-        if rows >= _INSERT_ROWS or size >= _INSERT_BYTES:
+        self._rows += table.num_rows
+        self._size += table.nbytes
+        if self._rows >= _INSERT_ROWS or self._size >= _INSERT_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -146,6 +152,7 @@ class StagedFileLoader:
             self._insert(pa.concat_tables(self._waiting))
         self._waiting.clear()
         self._waiting_files.clear()
+        self._rows = self._size = 0
 
     def _insert(self, batch: pa.Table) -> None:
         self._connection.register("kbq_batch", batch)
@@ -170,10 +177,6 @@ def _require_whole(file: StagedFile | None, reader: ChecksumReader) -> None:
     """Raise DamagedSource unless the bytes that were read are the file that the commit lists."""
     if file is not None and (why := damage(file, *reader.drain())):
         raise DamagedSource(why)
-
-
-def _is_full(blocks: Sequence[Block], batch_records: int) -> bool:
-    return sum(b.count for b in blocks) >= batch_records or sum(len(b.data) for b in blocks) >= _BATCH_BYTES
 
 
 def _shown(added: Sequence[str], relaxed: Sequence[str]) -> str:

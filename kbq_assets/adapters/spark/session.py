@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import py4j.protocol
 from pyspark import SparkConf, SparkContext
@@ -27,6 +28,8 @@ from kbq_assets.core.config.redaction import SPARK_PATTERN
 
 _LOOPBACK = "127.0.0.1"
 _REDACTION = "spark.redaction.regex"
+#: Runs whose event logs stay in `spark-events/`.
+KEPT_EVENT_LOGS: Final = 200
 #: Arguments of `spark-submit`, which PySpark starts (https://spark.apache.org/docs/latest/submitting-applications.html).
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -45,6 +48,7 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
     """
     events = home / "spark-events"
     events.mkdir(parents=True, exist_ok=True)
+    _delete_old_events(events)
     config = {
         "spark.master": settings.master,
         "spark.app.name": "kbq",
@@ -68,6 +72,17 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
     config |= settings.options
     theirs = settings.options.get(_REDACTION)
     return config | {_REDACTION: f"({SPARK_PATTERN})|({theirs})" if theirs else SPARK_PATTERN}
+
+
+def _delete_old_events(folder: Path) -> None:
+    """Keep the event logs of the latest runs: a large one is 3 MB, and there may be hundreds a day."""
+    runs = []
+    for log in folder.iterdir():
+        with suppress(OSError):  # another run deletes it, too
+            runs.append((log.stat().st_mtime, log))
+    for _, log in sorted(runs)[: -KEPT_EVENT_LOGS or None]:
+        with suppress(OSError):
+            log.unlink() if log.is_file() else shutil.rmtree(log)
 
 
 def prepare_environment(settings: SparkSettings, home: Path) -> None:

@@ -12,12 +12,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
+import duckdb
 import fastavro
 import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.local_store import LocalObjectStore
-from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.object_store import ObjectWriter
 from kbq_assets.ports.warehouse import LoadJob
@@ -33,6 +35,7 @@ from kbq_assets.wire.records.schema import (
     staged_schema,
     tombstone_schema,
 )
+from kbq_assets_tests.fixtures.work import calls_of
 
 TABLE = TableReference("shop", "orders")
 NOON = 1_700_000_000_000
@@ -235,6 +238,24 @@ def test_what_the_encoder_lets_through_the_warehouse_takes(
     rejects = encoding.add(Chunk.from_messages(messages))
     encoding.finish()
     assert len(stage.load(staged.json)) == len(values) - len(rejects)
+
+
+def test_small_files_cost_the_same_each_however_many_wait() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "long"}]}
+    file = io.BytesIO()
+    fastavro.writer(file, schema, [{"x": n} for n in range(3)])
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (x BIGINT)")
+
+    def load(files: int) -> None:
+        loader = StagedFileLoader(
+            connection, "t", (Column("x", "INT64", "REQUIRED"),), lambda _: io.BytesIO(file.getvalue())
+        )
+        assert loader.load(f"file:///{n}" for n in range(files)) == 3 * files
+
+    load(1)  # compiles
+    few, many = calls_of(lambda: load(50)), calls_of(lambda: load(200))
+    assert many < 4.2 * few
 
 
 def test_a_negative_zero_keeps_its_sign(stage: Stage) -> None:

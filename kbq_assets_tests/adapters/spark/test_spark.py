@@ -22,7 +22,7 @@ import pytest
 import kbq_assets
 from kbq_assets.adapters.spark import environment
 from kbq_assets.adapters.spark.engine import SparkEngine
-from kbq_assets.adapters.spark.session import prepare_environment, spark_config
+from kbq_assets.adapters.spark.session import KEPT_EVENT_LOGS, prepare_environment, spark_config
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
@@ -112,6 +112,19 @@ def test_workers_run_the_archives_python_where_one_is_shipped(
         variables.pop(name, None)
     prepare_environment(settings, tmp_path)
     assert os.environ["PYSPARK_PYTHON"] == python
+
+
+def test_event_logs_of_the_latest_runs_stay(tmp_path: Path) -> None:
+    events = tmp_path / "spark-events"
+    events.mkdir()
+    for age in range(KEPT_EVENT_LOGS + 3):
+        log = events / f"local-{age}"
+        log.touch()
+        os.utime(log, (1_000_000 - age, 1_000_000 - age))
+    (events / "rolled").mkdir()
+    os.utime(events / "rolled", (0, 0))
+    spark_config(SparkSettings("local[2]"), tmp_path)
+    assert {log.name for log in events.iterdir()} == {f"local-{age}" for age in range(KEPT_EVENT_LOGS)}
 
 
 def test_slots_follow_the_executors_that_are_there() -> None:
