@@ -88,7 +88,9 @@ def measure(how: str, count: int, home: Path) -> dict[str, float]:
 def _definitions(count: int, home: Path) -> dg.Definitions:
     sources = home / "topics.txt"
     sources.write_text("\n".join(sorted({_topic_partition(n).topic for n in range(count)})))
-    settings = parse_settings({"KBQ_HOME": str(home / "kbq"), "KBQ_SOURCE_TOPICS": str(sources)})
+    settings = parse_settings(
+        {"KBQ_HOME": str(home / "kbq"), "KBQ_SOURCE_TOPICS": str(sources), "KBQ_PARTITION_EVENTS": str(count)}
+    )
     nothing: Any = None  # no engine is opened
     store = LocalObjectStore(home / "staging")
     parts = with_ports(Parts(Adapters(settings)), store=lambda: store, load_store=lambda: store)

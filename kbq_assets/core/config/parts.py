@@ -241,8 +241,8 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class DagsterSettings:
-    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), and for how many days
-    it keeps finished runs (0: forever)."""
+    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), and how much of its
+    history KBQ writes and keeps (``run_days`` 0: forever)."""
 
     postgres_url: str = variable(
         "KBQ_DAGSTER_POSTGRES_URL",
@@ -253,6 +253,12 @@ class DagsterSettings:
     )
     run_days: int = variable(
         "KBQ_DAGSTER_RUN_DAYS", "days that Dagster keeps finished runs; 0 keeps all", 30, whole()
+    )
+    partition_events: int = variable(
+        "KBQ_PARTITION_EVENTS",
+        "changed partitions that one extraction reports to Dagster one by one; above, it reports each topic",
+        500,
+        whole(),
     )
 
 

@@ -53,6 +53,8 @@ class CheckResult:
     blocks: bool = False
     #: measured values
     numbers: Mapping[str, float] = field(default_factory=dict)
+    #: the topic's stopped partitions; -1 for all of it
+    partitions: tuple[int, ...] = ()
 
     @property
     def severity(self) -> str:

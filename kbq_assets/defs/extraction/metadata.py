@@ -263,6 +263,18 @@ def extraction_metadata(report: ExtractionReport, now_ms: int) -> Metadata:
     }
 
 
+def numbers_of_partitions(
+    slices: Iterable[StagedSlice],
+) -> dict[str, dict[str, dict[str, list[int]]]]:
+    """By topic, table and Kafka partition: rows, error rows, positions left to read, and the last offset."""
+    found: dict[str, dict[str, dict[str, list[int]]]] = {}
+    for piece in slices:
+        topic, partition = piece.key.topic_partition
+        numbers = [piece.rows, piece.counts.errors, piece.lag, max(f.until for f in piece.files) - 1]
+        found.setdefault(topic, {}).setdefault(str(piece.key.table), {})[str(partition)] = numbers
+    return found
+
+
 def _rate(count: int, seconds: float) -> float:
     return round(count / seconds, 1) if seconds > 0 else 0.0
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.errors import InvalidName
 from kbq_assets.core.observation.check_names import PARTITIONS_RUN
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.extraction import metadata
-from kbq_assets.defs.extraction.metadata import StagedSlice
-from kbq_assets.defs.observation.page_checks import stop_evaluations
+from kbq_assets.defs.extraction.staged_events import StagedEvents
+from kbq_assets.defs.observation.page_checks import stop_evaluations, stopped_partitions
 from kbq_assets.defs.pages import Pages
-from kbq_assets.defs.runs import StepContext, StepEvents, logged, or_else, parsed, register, state_checks
+from kbq_assets.defs.runs import StepContext, StepEvents, logged, or_else, parsed, state_checks
 from kbq_assets.defs.translator import AssetTranslator, StagedKey
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
@@ -84,70 +82,27 @@ class ExtractionStep:
     def _extraction_events(
         self, context: StepContext, report: ExtractionReport, chosen: Mapping[str, StagedKey] | None
     ) -> StepEvents:
-        key, now_ms = self.translator.staged_files, self.extractor.deployment.clock.now_ms()
-        slices = metadata.staged_slices(report, coarse=self._has_coarse_keys)
-        self._register_staged(context, slices.values())
-        if chosen:  # a person may choose keys from before the setting was changed
-            others = metadata.staged_slices(report, coarse=not self._has_coarse_keys)
-            slices |= {k: others[k] for k in chosen if k in others}
-        yield from in_batches(context, self._partition_events(report, slices, chosen or {}, now_ms))
-        yield from self._topic_events(context, report, now_ms)
-        yield dg.AssetObservation(key, metadata=metadata.extraction_metadata(report, now_ms))
+        deployment, pages = self.extractor.deployment, self.pages
+        now_ms, settings = deployment.clock.now_ms(), deployment.settings
+        events = StagedEvents(
+            context.instance,
+            pages.translator,
+            report,
+            chosen or {},
+            stopped_partitions(context.instance, pages),
+            now_ms,
+            settings.run.partition_keys == "topic_table",
+            settings.dagster.partition_events,
+        )
+        yield from in_batches(context, events.partitions())
+        yield from events.stops()
+        yield from events.topics(or_else(context, deployment.sources.read, ()))
+        whole = metadata.extraction_metadata(report, now_ms)
+        yield dg.AssetObservation(pages.translator.staged_files, metadata=whole)
         if chosen is None:
             read = {partition.topic_partition.topic for partition in report.partitions}
-            yield from logged(context, stop_evaluations(context.instance, self.pages, read, report.stops))
-            yield from state_checks(context, self.observer, self.pages, Role.EXTRACT)
+            yield from logged(context, stop_evaluations(context.instance, pages, read, report.stops))
+            yield from state_checks(context, self.observer, pages, Role.EXTRACT)
         else:  # the run did not check other topics for stops
-            yield from state_checks(context, self.observer, self.pages, Role.EXTRACT, PARTITIONS_RUN)
+            yield from state_checks(context, self.observer, pages, Role.EXTRACT, PARTITIONS_RUN)
         context.log.info(metadata.extraction_headline(report))
-
-    def _partition_events(
-        self,
-        report: ExtractionReport,
-        slices: Mapping[str, StagedSlice],
-        chosen: Mapping[str, StagedKey],
-        now_ms: int,
-    ) -> Iterator[dg.AssetMaterialization]:
-        """One event for each changed partition, and for each chosen one that was up to date."""
-        changed = {k: (s.key, metadata.staged_metadata(s, now_ms)) for k, s in slices.items()}
-        others = metadata.idle_partitions(report, (k for k in chosen if k not in changed))
-        idle = {k: (chosen[k], entries) for k, entries in others}
-        for partition, (key, entries) in (changed | idle).items():
-            asset = self.translator.staged_key(key.topic_partition.topic)
-            yield dg.AssetMaterialization(asset, partition=partition, metadata=entries)
-
-    @property
-    def _has_coarse_keys(self) -> bool:
-        return self.extractor.deployment.settings.run.partition_keys == "topic_table"
-
-    def _register_staged(self, context: StepContext, slices: Iterable[StagedSlice]) -> None:
-        """Register new keys, and forget keys of the other form: KBQ_PARTITION_KEYS was changed."""
-        by_topic: dict[str, set[str]] = defaultdict(set)
-        for piece in slices:
-            by_topic[piece.key.topic_partition.topic].add(piece.key.format())
-        for topic, keys in by_topic.items():
-            definition, coarse = self.translator.staged_partitions(topic), self._has_coarse_keys
-            known = context.instance.get_dynamic_partitions(definition.name or "")
-            register(context, definition, keys.difference(known))
-            for key in known:
-                if _is_of_topic(key) not in (None, coarse):
-                    context.instance.delete_dynamic_partition(definition.name or "", key)
-
-    def _topic_events(
-        self, context: StepContext, report: ExtractionReport, now_ms: int
-    ) -> Iterator[dg.AssetObservation]:
-        """An observation per line of the source list with topics that the run read or left behind."""
-        reports = metadata.topic_reports(report)
-        assets = self.translator.topic_assets(
-            or_else(context, self.extractor.deployment.sources.read, ()), reports
-        )
-        for key, topics in metadata.by_asset(reports, assets):
-            yield dg.AssetObservation(key, metadata=metadata.topic_metadata(topics, now_ms))
-
-
-def _is_of_topic(key: str) -> bool | None:
-    """Whether a known key stands for a whole topic; None for a key that somebody made up."""
-    try:
-        return StagedKey.parse(key).is_of_topic
-    except InvalidName:
-        return None

@@ -17,6 +17,7 @@ from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.observation.check_names import CHECKS, PARTITIONS_RUN, TABLES_LOAD
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import Metadata
 from kbq_assets.defs.observation.check_events import asset_of, digest, evaluation, evaluation_of, metadata_of
 from kbq_assets.defs.pages import Pages
@@ -81,6 +82,20 @@ def noted(instance: dg.DagsterInstance, pages: Pages, name: str) -> Mapping[str,
     return {str(k): str(v) for k, v in values.items()} if isinstance(values, dict) else {}
 
 
+def stopped_partitions(instance: dg.DagsterInstance, pages: Pages) -> set[TopicPartition]:
+    """The partitions that pages show as stopped."""
+    return {
+        TopicPartition(topic, int(number))
+        for topic, says in noted(instance, pages, PARTITIONS_RUN).items()
+        for number in says.split()[1:]
+    }
+
+
+def _says(result: CheckResult) -> str:
+    """The result in short: "" if it passed, else a digest of it and the stopped partitions."""
+    return "" if result.passed else " ".join((digest([result]), *map(str, result.partitions)))
+
+
 def note_of(says: Mapping[str, str]) -> Metadata:
     """The entry that remembers what each page shows."""
     return {_NOTED: dg.MetadataValue.json(dict(sorted(says.items())))}
@@ -93,7 +108,7 @@ def _changes(
     shown: Mapping[str, CheckResult],
     before: Mapping[str, str],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    now = {subject: "" if result.passed else digest([result]) for subject, result in shown.items()}
+    now = {subject: _says(result) for subject, result in shown.items()}
     yield evaluation(asset_of(name, pages.translator), name, results, note_of(now))
     changed = sorted(subject for subject, says in now.items() if before.get(subject) != says)
     for key, subjects in _keys(pages, name, changed).items():

@@ -295,7 +295,8 @@ def _runs(topic: str, stops: list[PartitionStop]) -> CheckResult:
         return CheckResult(PARTITIONS_RUN, topic, "no partition waits for an operator")
     findings = [f"{_place(stop)}: {stop.reason}: {stop.message}{_retry(stop)}" for stop in stops]
     commands = dict.fromkeys(command for stop in stops for command in stop.commands)
-    return checks.failed(PARTITIONS_RUN, topic, findings, commands, partitions=len(stops))
+    found = checks.failed(PARTITIONS_RUN, topic, findings, commands, partitions=len(stops))
+    return replace(found, partitions=tuple(stop.topic_partition.partition for stop in stops))
 
 
 def _place(stop: PartitionStop) -> str:

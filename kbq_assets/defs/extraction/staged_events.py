@@ -1,0 +1,140 @@
+"""What one extraction reports about topics and their partitions.
+
+A changed partition is a materialization. Above KBQ_PARTITION_EVENTS changed partitions, a topic is one observation
+with the partitions' numbers inside, and a partition has an event of its own only if it has its first data, stops,
+resumes, or a person asked for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import dagster as dg
+
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.defs.extraction import metadata
+from kbq_assets.defs.extraction.metadata import StagedSlice
+from kbq_assets.defs.metadata import Metadata, stop_line
+from kbq_assets.defs.translator import AssetTranslator, StagedKey
+from kbq_assets.pipelines.extraction.ports import ExtractionReport
+
+
+@dataclass(frozen=True)
+class StagedEvents:
+    """The events of one extraction. ``chosen`` are the partitions that a person asked for, ``stopped_before`` those
+    that were stopped when the run began."""
+
+    instance: dg.DagsterInstance
+    translator: AssetTranslator
+    report: ExtractionReport
+    chosen: Mapping[str, StagedKey]
+    stopped_before: Collection[TopicPartition]
+    now_ms: int
+    is_coarse: bool = False
+    most: int = 0
+
+    @cached_property
+    def _slices(self) -> Mapping[str, StagedSlice]:
+        found = metadata.staged_slices(self.report, coarse=self.is_coarse)
+        if self.chosen:  # a person may choose keys from before KBQ_PARTITION_KEYS was changed
+            others = metadata.staged_slices(self.report, coarse=not self.is_coarse)
+            found |= {key: others[key] for key in self.chosen if key in others}
+        return found
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether too many partitions changed to report each."""
+        return len(self._slices) > self.most
+
+    def partitions(self) -> Iterator[dg.AssetMaterialization]:
+        """One event for each changed partition, or those that a summary does not replace; and one for each chosen
+        partition that was up to date."""
+        known = self._register()
+        shown = {k: s for k, s in self._slices.items() if not self.is_summary or self._is_marked(k, s, known)}
+        changed = {k: (s.key, metadata.staged_metadata(s, self.now_ms)) for k, s in shown.items()}
+        others = (key for key in self.chosen if key not in self._slices)
+        idle = {k: (self.chosen[k], entries) for k, entries in metadata.idle_partitions(self.report, others)}
+        for partition, (key, entries) in (changed | idle).items():
+            yield dg.AssetMaterialization(self._asset(key), partition=partition, metadata=entries)
+
+    def _is_marked(self, key: str, piece: StagedSlice, known: Collection[str]) -> bool:
+        whole = TopicPartition(piece.key.topic_partition.topic, -1)
+        places = (whole, *(p.topic_partition for p in piece.partitions))
+        was_stopped = any(place in self.stopped_before for place in places)
+        return key not in known or key in self.chosen or was_stopped
+
+    def _register(self) -> set[str]:
+        """Register new keys, and forget keys of the other form: KBQ_PARTITION_KEYS was changed. Returns the keys that
+        were known."""
+        by_topic: dict[str, set[str]] = defaultdict(set)
+        for key, piece in self._slices.items():
+            if piece.key.is_of_topic == self.is_coarse:
+                by_topic[piece.key.topic_partition.topic].add(key)
+        known: set[str] = set()
+        for topic, keys in by_topic.items():
+            name = self.translator.staged_partitions(topic).name or ""
+            before = self.instance.get_dynamic_partitions(name)
+            known.update(before)
+            if new := sorted(keys.difference(before)):
+                self.instance.add_dynamic_partitions(name, new)
+            for key in before:
+                if _is_of_topic(key) not in (None, self.is_coarse):
+                    self.instance.delete_dynamic_partition(name, key)
+        return known
+
+    def stops(self) -> Iterator[dg.AssetObservation]:
+        """An observation of each known partition that has stopped since the last report."""
+        new = [stop for stop in self.report.stops if stop.topic_partition not in self.stopped_before]
+        for topic, stops in _by_topic(new).items():
+            known = self.instance.get_dynamic_partitions(self.translator.staged_partitions(topic).name or "")
+            keys = {key: StagedKey.parse(key) for key in known if _is_of_topic(key) is False}
+            for stop in stops:
+                entries: Metadata = {"state": "stopped", "reason": str(stop.reason), "why": stop_line(stop)}
+                for text, key in keys.items():
+                    if key.topic_partition == stop.topic_partition:
+                        yield dg.AssetObservation(self._asset(key), partition=text, metadata=entries)
+
+    def topics(self, sources: Iterable[SourceEntry]) -> Iterator[dg.AssetObservation]:
+        """One observation per topic with its partitions' numbers, if there are too many to report each; else one per
+        line of the source list. And the last error of each topic that could not be read."""
+        reports = metadata.topic_reports(self.report)
+        if self.is_summary:
+            numbers = metadata.numbers_of_partitions(self._slices.values())
+            for topic, report in reports.items():
+                entries = metadata.topic_metadata(report, self.now_ms)
+                entries["changed"] = dg.MetadataValue.json(numbers.get(topic, {}))
+                yield dg.AssetObservation(self.translator.staged_key(topic), metadata=entries)
+        else:
+            assets = self.translator.topic_assets(sources, reports)
+            for key, together in metadata.by_asset(reports, assets):
+                yield dg.AssetObservation(key, metadata=metadata.topic_metadata(together, self.now_ms))
+        failures: dict[str, list[str]] = defaultdict(list)
+        for tp, message in sorted(self.report.failures.items()):
+            failures[tp.topic].append(f"{tp}: {message}")
+        for topic, lines in failures.items():
+            failed: Metadata = {"failed_partitions": len(lines), "last_error": lines[-1]}
+            yield dg.AssetObservation(self.translator.staged_key(topic), metadata=failed)
+
+    def _asset(self, key: StagedKey) -> dg.AssetKey:
+        return self.translator.staged_key(key.topic_partition.topic)
+
+
+def _by_topic(stops: Iterable[PartitionStop]) -> dict[str, list[PartitionStop]]:
+    found: dict[str, list[PartitionStop]] = defaultdict(list)
+    for stop in stops:
+        found[stop.topic_partition.topic].append(stop)
+    return found
+
+
+def _is_of_topic(key: str) -> bool | None:
+    """Whether a known key stands for a whole topic; None for a key that somebody made up."""
+    try:
+        return StagedKey.parse(key).is_of_topic
+    except InvalidName:
+        return None
