@@ -113,7 +113,7 @@ class Adapters:
         from kbq_assets.adapters.google.auth import GoogleAccess
 
         google = self.settings.google
-        access = GoogleAccess(google.load_credentials, google.bigquery_endpoint)
+        access = GoogleAccess(google.load_credentials, google.bigquery_endpoint, google.kms_key)
         return open_bigquery(
             self.settings.warehouse_url, access, self.clients.bigquery() if self.clients else None
         )

@@ -5,6 +5,7 @@ Commands are imported when they are called, so that `kbq --help` and shell compl
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,7 +14,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import click
 
 from kbq_assets.cli.context import exit_code, print_error
+from kbq_assets.cli.logs import log_json_lines
+from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
+
+LOGGER: Final = logging.getLogger("kbq")
 
 
 class Lazy(NamedTuple):
@@ -114,10 +119,16 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. An error ends with its message, its next step and its exit code."""
+        as_json = ctx.params["log_format"] == "json"
+        if as_json:
+            log_json_lines()
         try:
             return super().invoke(ctx)
         except KbqError as error:
-            print_error(error, debug=ctx.params["debug"])
+            if as_json:
+                LOGGER.error("%s", error, exc_info=ctx.params["debug"])
+            else:
+                print_error(error, debug=ctx.params["debug"])
             sys.exit(exit_code(error))
 
 
@@ -156,7 +167,14 @@ def command_line(sections: Commands) -> click.Group:
     @click.group("kbq", cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": HELP_OPTIONS})
     @click.version_option(package_name="kbq-assets", prog_name="kbq")
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-    def kbq(debug: bool) -> None:
+    @click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        default=LOG_FORMATS[0],
+        envvar="KBQ_LOG_FORMAT",
+        help="Log lines on stderr: text, or JSON for Cloud Logging.",
+    )
+    def kbq(debug: bool, log_format: str) -> None:
         """Kafka topics into a warehouse, exactly once."""
 
     assert isinstance(kbq, LazyGroup)

@@ -38,7 +38,7 @@ def _bigquery(settings: Settings, shown: dict[str, str]) -> Links:
     place = settings.warehouse
     if not isinstance(place, BigQueryProject) or not _is_googles(settings.google.bigquery_endpoint):
         return {}
-    table = {"p": place.project, **shown} if shown else {}
+    table = {"p": place.data_project, **shown} if shown else {}
     return {"console": _link("bigquery?" + urlencode({"project": place.project, **table}))}
 
 

@@ -35,7 +35,7 @@ def _open_store(settings: Settings, credentials: str, client: StorageClient | No
     from kbq_assets.adapters.gcs import open_gcs_store
     from kbq_assets.adapters.google.auth import GoogleAccess
 
-    access = GoogleAccess(credentials, settings.google.gcs_endpoint)
+    access = GoogleAccess(credentials, settings.google.gcs_endpoint, settings.google.kms_key)
     return open_gcs_store(settings.staging_url, access, client)
 
 

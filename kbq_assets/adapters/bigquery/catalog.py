@@ -30,6 +30,8 @@ _TAGS: Final = f", {' and '.join(POLICY_TAG_PERMISSIONS)} (for policy tags)"
 def create(session: Session, table: TableReference, columns: Sequence[Column], options: TableOptions) -> None:
     """Create a table, and its dataset. An existing one stays as it is."""
     new = schema.new_table(session.reference(table), columns, options)
+    if session.encryption:
+        new.encryption_configuration = session.encryption
     _create_dataset(session, table.dataset)
     needed = "bigquery.tables.create" + (_TAGS if schema.has_policy_tags(columns) else "")
     with calls(f"table {table}", needed):
@@ -71,8 +73,8 @@ def with_positions(session: Session) -> tuple[TableReference, ...]:
     It takes one query of INFORMATION_SCHEMA per dataset (10 MB billed), which needs no request per table and also
     finds tables that others created. One query for the region would need permissions on the whole project.
     """
-    with calls(f"project {session.project}", "bigquery.datasets.get"):
-        listed = list(session.client.list_datasets(session.project, **session.repeated))
+    with calls(f"project {session.data_project}", "bigquery.datasets.get"):
+        listed = list(session.client.list_datasets(session.data_project, **session.repeated))
     datasets = [item.dataset_id for item in listed if _is_here(session, item)]
     with ThreadPoolExecutor(_THREADS, "kbq-tables") as pool:
         found = pool.map(lambda dataset: _of_dataset(session, dataset), datasets)
@@ -81,8 +83,10 @@ def with_positions(session: Session) -> tuple[TableReference, ...]:
 
 def _create_dataset(session: Session, name: str) -> None:
     """Create a dataset unless it exists. Raises ConfigurationError if it is elsewhere, where every job would fail."""
-    new = bigquery.Dataset(bigquery.DatasetReference(session.project, name))
+    new = bigquery.Dataset(bigquery.DatasetReference(session.data_project, name))
     new.location = session.location
+    if session.encryption:
+        new.default_encryption_configuration = session.encryption
     try:
         with calls(f"dataset {name}", "bigquery.datasets.get"):
             dataset = session.client.get_dataset(new.reference, **session.repeated)
@@ -122,7 +126,7 @@ def _change(session: Session, table: bigquery.Table, wanted: Sequence[Column], n
 def _of_dataset(session: Session, dataset: str) -> list[TableReference]:
     """Tables with positions in a dataset; none if the dataset is gone or unreadable."""
     try:
-        rows = session.query(f"dataset {dataset}", queries.kafka_tables(session.project, dataset))
+        rows = session.query(f"dataset {dataset}", queries.kafka_tables(session.data_project, dataset))
     except (NotFound, ConfigurationError):
         return []
     found = []

@@ -30,7 +30,9 @@ def open_bigquery(url: str, access: GoogleAccess, client: bigquery.Client | None
             client_options={"api_endpoint": access.endpoint} if access.endpoint else None,
         )
     _send_once(client)
-    return BigQueryWarehouse(client, place.project, place.location)
+    return BigQueryWarehouse(
+        client, place.project, place.location, datasets=place.datasets, kms_key=access.kms_key
+    )
 
 
 def _send_once(client: bigquery.Client) -> None:

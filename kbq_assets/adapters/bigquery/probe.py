@@ -40,14 +40,15 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
 
 
 def _create_scratch(session: Session, table: TableReference, real: bigquery.Table) -> bigquery.TableReference:
-    dataset = bigquery.DatasetReference(session.project, table.dataset)
-    reference = dataset.table(f"{PROBE_PREFIX}{uuid.uuid4().hex}")
+    reference = session.reference(TableReference(table.dataset, f"{PROBE_PREFIX}{uuid.uuid4().hex}"))
     fields = schema.schema_fields(map(schema.shape, schema.api_fields(real.schema)))
     scratch = bigquery.Table(reference, schema=fields)
     if real.time_partitioning is not None:
         scratch.time_partitioning = bigquery.TimePartitioning(
             real.time_partitioning.type_, field=real.time_partitioning.field
         )
+    if session.encryption:
+        scratch.encryption_configuration = session.encryption
     scratch.expires = datetime.now(UTC) + SCRATCH_LIFE
     with calls(f"scratch table {reference}", "bigquery.tables.create"):
         session.client.create_table(scratch, exists_ok=True, **session.repeated)

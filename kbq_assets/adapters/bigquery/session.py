@@ -24,12 +24,24 @@ _ONCE: Final[Any] = None
 
 
 class Session:
-    """A client, the location of its jobs, and the time for retries of repeatable calls. Threads may share it."""
+    """A client, the project and location of its jobs, the time for retries of repeatable calls, the datasets' project
+    if it is another, and the key of what it creates. Threads may share it."""
 
-    def __init__(self, client: bigquery.Client, project: str, location: str, patience_seconds: float) -> None:
+    def __init__(
+        self,
+        client: bigquery.Client,
+        project: str,
+        location: str,
+        patience_seconds: float,
+        datasets: str = "",
+        kms_key: str = "",
+    ) -> None:
         self.client = client
         self.project = project
         self.location = location
+        self._datasets = datasets
+        #: None leaves encryption to the dataset and the project.
+        self.encryption = bigquery.EncryptionConfiguration(kms_key) if kms_key else None
         #: For all calls except the insertion of a job.
         self.repeated: dict[str, Any] = {
             "retry": DEFAULT_RETRY.with_timeout(patience_seconds),
@@ -37,9 +49,22 @@ class Session:
         }
         self._query_retry = DEFAULT_JOB_RETRY.with_timeout(patience_seconds)
 
+    @property
+    def data_project(self) -> str:
+        """The project of the datasets."""
+        return self._datasets or self.project
+
     def reference(self, table: TableReference, project: str = "") -> bigquery.TableReference:
-        """A table in the client's form."""
-        return bigquery.DatasetReference(project or self.project, table.dataset).table(table.table)
+        """A table in the client's form. ``project`` is a job's; datasets in a project of their own stay there."""
+        place = self._datasets or project or self.project
+        return bigquery.DatasetReference(place, table.dataset).table(table.table)
+
+    def query_config(self, **options: Any) -> bigquery.QueryJobConfig:
+        """The configuration of a query, whose result has the key too."""
+        config = bigquery.QueryJobConfig(use_legacy_sql=False, **options)
+        if self.encryption:
+            config.destination_encryption_configuration = self.encryption
+        return config
 
     def insert_load(self, job: LoadJob, target: bigquery.TableReference, timeout_ms: int) -> None:
         """Send a load once. Raises by the table of outcomes."""
@@ -58,7 +83,7 @@ class Session:
 
     def insert_burn(self, job_id: str, project: str, location: str) -> None:
         """Send a query that reads nothing, once. Raises by the table of outcomes."""
-        config = bigquery.QueryJobConfig(labels=dict(jobs.BURNED), use_legacy_sql=False)
+        config = self.query_config(labels=dict(jobs.BURNED))
         with insertion(f"job {job_id} of project {project}"):
             self.client.query(
                 jobs.BURN_SQL,
@@ -96,9 +121,7 @@ class Session:
 
     def query(self, what: str, query: Query) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        config = bigquery.QueryJobConfig(
-            query_parameters=list(query.parameters), labels={"kbq": "read"}, use_legacy_sql=False
-        )
+        config = self.query_config(query_parameters=list(query.parameters), labels={"kbq": "read"})
         with calls(what, "bigquery.jobs.create and bigquery.tables.getData"):
             rows = self.client.query_and_wait(
                 query.sql,

@@ -34,7 +34,8 @@ class BigQueryWarehouse:
     """BigQuery: jobs of ``project`` run, and datasets are created, in ``location``.
 
     The default `LoadLimits` are BigQuery's limits for one job. Repeatable calls are repeated for
-    ``patience_seconds``; a job's insertion is sent once. Threads may share it.
+    ``patience_seconds``; a job's insertion is sent once. ``datasets`` is the project of the datasets, "" for the jobs'.
+    ``kms_key`` encrypts what it creates. Threads may share it.
     """
 
     limits: LoadLimits = LoadLimits()
@@ -49,10 +50,12 @@ class BigQueryWarehouse:
         *,
         clock: Clock | None = None,
         patience_seconds: float = 60.0,
+        datasets: str = "",
+        kms_key: str = "",
     ) -> None:
         self.project = project
         self.location = location
-        self._session = Session(client, project, location, patience_seconds)
+        self._session = Session(client, project, location, patience_seconds, datasets, kms_key)
         self._clock = clock or SystemClock()
 
     # Jobs -------------------------------------------------------------------------------------------------------

@@ -57,14 +57,14 @@ def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None)
     if client is None:
         options = {"api_endpoint": access.endpoint} if access.endpoint else None
         client = Client(project=None, credentials=google_credentials(access), client_options=options)
-    return GcsObjectStore(client, place.name, place.prefix)
+    return GcsObjectStore(client, place.name, place.prefix, kms_key=access.kms_key)
 
 
 class GcsObjectStore:
     """Objects below ``prefix`` of a bucket. Threads may share it; each process opens its own.
 
     ``pauses``: see `Calls`; a lost swap takes the first, by ``pause``. ``chunk_bytes``: the buffer of a writer; a
-    multiple of 256 KiB.
+    multiple of 256 KiB. ``kms_key`` encrypts what it writes; "": the bucket's own setting.
     """
 
     def __init__(
@@ -76,11 +76,14 @@ class GcsObjectStore:
         pauses: Sequence[float] = PAUSES,
         chunk_bytes: int = CHUNK_BYTES,
         pause: Callable[[float], None] = wait,
+        kms_key: str = "",
     ) -> None:
         self._calls = Calls(client, pauses)
         self._folder = BucketFolder(bucket, f"{prefix}/" if prefix else "")
         self._chunk_bytes = chunk_bytes
         self._pause = pause
+        self._kms_key = kms_key
+        self._encryption = {"kmsKeyName": kms_key} if kms_key else {}
         self._writers: WeakSet[UploadWriter] = WeakSet()
 
     # Reading
@@ -160,6 +163,8 @@ class GcsObjectStore:
         )
         url = f"{self._url(source)}/rewriteTo{to.removeprefix('/storage/v1')}"
         parameters: dict[str, str | int] = {"ifGenerationMatch": 0, "fields": "done,rewriteToken"}
+        if self._kms_key:
+            parameters["destinationKmsKeyName"] = self._kms_key
         try:
             while not (answer := self._calls.json(Call(intent, "POST", url, parameters))).get("done"):
                 parameters["rewriteToken"] = answer["rewriteToken"]
@@ -169,9 +174,8 @@ class GcsObjectStore:
     def open_write(self, path: str) -> ObjectWriter:
         """Stream a new object; its path must not exist when the writer closes."""
         intent = self._intent("write", path, "storage.objects.create", changes=True)
-        target = UploadTarget(
-            path, self._folder.name(path), intent, self._calls.bucket_url(self._folder.bucket, "/upload")
-        )
+        url = self._calls.bucket_url(self._folder.bucket, "/upload")
+        target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption)
         writer = UploadWriter(self._calls, target, self._put_file, self._chunk_size)
         self._writers.add(writer)
         return writer
@@ -248,6 +252,7 @@ class GcsObjectStore:
                 "uploadType": "multipart",
                 "ifGenerationMatch": generation,
                 "fields": _WRITTEN,
+                **self._encryption,
             },
             {"Content-Type": f"multipart/related; boundary={boundary}"},
             _multipart(boundary, metadata, data),

@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import google_crc32c
@@ -36,12 +36,13 @@ _KEPT: Final = re.compile(r"bytes=0-(\d+)")
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """An object to write: its path, its name in the bucket, and the bucket's upload URL."""
+    """An object to write: its path, its name in the bucket, the bucket's upload URL, and its parameters."""
 
     path: str
     name: str
     intent: Intent
     url: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def chunk_size(most: int, writers: int) -> int:
@@ -149,7 +150,7 @@ class _UploadSession:
             intent,
             "POST",
             f"{target.url}/o",
-            {"uploadType": "resumable", "ifGenerationMatch": 0},
+            {"uploadType": "resumable", "ifGenerationMatch": 0, **target.parameters},
             {"Content-Type": "application/json; charset=UTF-8"},
             json.dumps({"name": target.name, "contentType": "application/octet-stream"}).encode(),
         )

@@ -30,10 +30,12 @@ _LIFETIME_SECONDS: Final = 3600
 
 @dataclass(frozen=True)
 class GoogleAccess:
-    """Identity and endpoint. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" for Google's."""
+    """Identity and endpoint. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" for Google's;
+    ``kms_key`` encrypts what it writes, "" leaves that to the place."""
 
     credentials: str = ""
     endpoint: str = ""
+    kms_key: str = ""
 
 
 def google_credentials(access: GoogleAccess) -> Credentials:

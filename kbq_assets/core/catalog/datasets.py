@@ -178,7 +178,7 @@ def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
 def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
     """A cheap query: at most a hundred rows of the last week."""
     if isinstance(warehouse, BigQueryProject):
-        name = f"`{warehouse.project}.{table.dataset}.{table.table}`"
+        name = f"`{warehouse.data_project}.{table.dataset}.{table.table}`"
         since = "DATE_SUB(CURRENT_DATE(), INTERVAL 7 DAY)"
     else:
         name, since = f'"{table.dataset}"."{table.table}"', "current_date - 7"

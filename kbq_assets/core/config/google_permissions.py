@@ -103,7 +103,7 @@ def job_grant(place: BigQueryProject, member: str) -> Grant:
 
 def dataset_grant(place: BigQueryProject, dataset: str, member: str) -> Grant:
     """The grant of everything that loading does in a dataset, in SQL: gcloud has no command for it."""
-    sql = f'GRANT `{DATASET_ROLE}` ON SCHEMA `{place.project}`.{dataset} TO "{member}"'
+    sql = f'GRANT `{DATASET_ROLE}` ON SCHEMA `{place.data_project}`.{dataset} TO "{member}"'
     command = (
         f"bq query --project_id={place.project} --location={place.location} --use_legacy_sql=false '{sql}'"
     )

@@ -4,6 +4,7 @@
     gs://bucket/prefix                       Bucket
     duckdb:/data/warehouse.duckdb            DuckDbFile
     bigquery://project?location=EU           BigQueryProject; the default location is US, as in BigQuery
+    bigquery://project?datasets=other        jobs run, and are billed, in another project than that of the datasets
     bq=bigquery://project, local=duckdb:a    several warehouses, each with a name
 
 Every parser raises ConfigurationError.
@@ -58,10 +59,16 @@ class DuckDbFile:
 
 @dataclass(frozen=True)
 class BigQueryProject:
-    """The project and location of datasets and jobs."""
+    """The project of jobs, their location and that of datasets, and the datasets' project, "" for the same."""
 
     project: str
     location: str
+    datasets: str = ""
+
+    @property
+    def data_project(self) -> str:
+        """The project of the datasets."""
+        return self.datasets or self.project
 
 
 @dataclass(frozen=True)
@@ -146,13 +153,15 @@ def parse_bigquery(url: str) -> BigQueryProject:
     if scheme != "bigquery" or not separator or not _PROJECT.fullmatch(project):
         _refuse(f"{url!r} does not name a project", _WAREHOUSE_FORMS)
     parameters = parse_qsl(query, keep_blank_values=True)
-    unknown = [name for name, _ in parameters if name != "location"]
-    if unknown or len(parameters) > 1 or (query and not parameters):
-        _refuse(f"{url!r} has parameters other than one location", _WAREHOUSE_FORMS)
-    location = dict(parameters).get("location", DEFAULT_LOCATION)
+    given = dict(parameters)
+    if given.keys() - {"location", "datasets"} or len(parameters) > len(given) or (query and not parameters):
+        _refuse(f"{url!r} has parameters other than one location and datasets", _WAREHOUSE_FORMS)
+    location, datasets = given.get("location", DEFAULT_LOCATION), given.get("datasets", "")
     if not _LOCATION.fullmatch(location):
         _refuse(f"{location!r} in {url!r} is not a location", "such as location=EU or location=europe-west3")
-    return BigQueryProject(project, location)
+    if "datasets" in given and not _PROJECT.fullmatch(datasets):
+        _refuse(f"{datasets!r} in {url!r} is not a project", "such as datasets=my-data")
+    return BigQueryProject(project, location, datasets)
 
 
 def check_places(staging: Staging, warehouse: WarehousePlace) -> None:

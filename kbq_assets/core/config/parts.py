@@ -10,8 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from kbq_assets.core.config.variables import choice, credentials, folder, reference, url, variable, whole
+from kbq_assets.core.config.variables import (
+    choice,
+    credentials,
+    folder,
+    kms_key,
+    reference,
+    url,
+    variable,
+    whole,
+)
 
+#: Of commands' log lines; the first is the default.
+LOG_FORMATS: Final = ("text", "json")
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
 
@@ -112,6 +123,13 @@ class GoogleSettings:
     )
     bigquery_endpoint: str = variable(
         "KBQ_BIGQUERY_ENDPOINT", "URL of another BigQuery API", "", url, shown_default="Google's"
+    )
+    kms_key: str = variable(
+        "KBQ_KMS_KEY",
+        "Cloud KMS key of new objects, datasets, tables and results of queries",
+        "",
+        kms_key,
+        shown_default="the bucket's and the datasets'",
     )
 
 

@@ -110,6 +110,13 @@ def url(variable: Variable, value: str) -> str:
     return value.rstrip("/")
 
 
+def kms_key(variable: Variable, value: str) -> str:
+    """Parse the name of a Cloud KMS key, without a version; "" for none."""
+    if value and not re.fullmatch(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", value):
+        raise _refused(variable, "projects/P/locations/L/keyRings/R/cryptoKeys/K is needed")
+    return value
+
+
 def reference(variable: Variable, value: str) -> str:
     """Parse a reference to a secret; "" for none."""
     if value and not is_reference(value):

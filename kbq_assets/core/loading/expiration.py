@@ -28,14 +28,12 @@ def drops_rows(stored: StoredTable, expiry_days: int) -> str:
     )
 
 
-def require_rows_kept(
-    project: str, table: TableReference, stored: StoredTable | None, expiry_days: int
-) -> None:
+def require_rows_kept(table: TableReference, stored: StoredTable | None, expiry_days: int) -> None:
     """Refuse a table that would drop rows: a load would succeed without them. Raises ConfigurationError."""
     if stored is not None and (why := drops_rows(stored, expiry_days)):
         raise ConfigurationError(
             f"table {table}: {why}: it would drop loaded rows, so nothing is loaded",
-            next_step=_next_step(f"{project}.{table}", stored),
+            next_step=_next_step(str(table), stored),
         )
 
 

@@ -94,7 +94,7 @@ def _tags(dataset: Dataset) -> dict[str, str]:
 
 def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Metadata:
     place = settings.warehouse
-    name = f"{place.project}.{table}" if isinstance(place, BigQueryProject) else str(table)
+    name = f"{place.data_project}.{table}" if isinstance(place, BigQueryProject) else str(table)
     metadata: Metadata = {
         "dagster/table_name": name,
         "materialized_by": "done_file_sensor",

@@ -238,7 +238,7 @@ def _dataset(
     try:
         found = questions.dataset(dataset)
     except NotFound:
-        make = f"bq --location={place.location} mk --dataset {place.project}:{dataset}"
+        make = f"bq --location={place.location} mk --dataset {place.data_project}:{dataset}"
         yield Check(
             name, Outcome.WARN, "does not exist; loading creates it only with bigquery.datasets.create", make
         )

@@ -89,7 +89,7 @@ class BigQueryQuestions:
 
     def __init__(self, access: GoogleAccess, place: BigQueryProject, seconds: float = _SECONDS) -> None:
         self._client = bigquery_client(access, place)
-        self._project = place.project
+        self._project, self._data = place.project, place.data_project
         self._patience = _patience(seconds)
 
     def job_identity(self) -> str:
@@ -102,7 +102,7 @@ class BigQueryQuestions:
     def dataset(self, name: str) -> DatasetFacts:
         """A dataset's location, such as EU or europe-west3, and the days after which its new tables expire."""
         with _answers(f"dataset {name}"):
-            found = self._client.get_dataset(name, **self._patience)
+            found = self._client.get_dataset(f"{self._data}.{name}", **self._patience)
         expiry = found.default_partition_expiration_ms or found.default_table_expiration_ms or 0
         return DatasetFacts(str(found.location), expiry / _DAY_MS)
 
@@ -110,7 +110,7 @@ class BigQueryQuestions:
         """Whether the dataset's tables can be listed."""
         try:
             with _answers(f"dataset {dataset}"):
-                list(self._client.list_tables(dataset, max_results=1, **self._patience))
+                list(self._client.list_tables(f"{self._data}.{dataset}", max_results=1, **self._patience))
         except Refused:
             return False
         return True
@@ -118,7 +118,7 @@ class BigQueryQuestions:
     def table_permissions(self, dataset: str) -> frozenset[str]:
         """Those of `TABLE_PERMISSIONS`, and of setting policy tags, that the dataset's tables have, checked on a
         scratch table that is deleted again. Raises Refused if no table can be created."""
-        scratch = bigquery.Table(f"{self._project}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
+        scratch = bigquery.Table(f"{self._data}.{dataset}._kbq_doctor_{uuid.uuid4().hex}", [_COLUMN])
         scratch.expires = datetime.datetime.now(datetime.UTC) + _SCRATCH_LIFE
         with _answers(f"dataset {dataset}"):
             created = self._client.create_table(scratch, **self._patience)

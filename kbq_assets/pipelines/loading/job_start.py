@@ -81,7 +81,7 @@ def _prepare_table(
     warehouse, staging_id = run.ports.warehouse, view.registry.staging_id
     stored = warehouse.find_table(run.table)
     options = with_label(run.table_options(batch.files), staging_id)
-    require_rows_kept(warehouse.project, run.table, stored, options.expiry_days)
+    require_rows_kept(run.table, stored, options.expiry_days)
     if _is_parked(run, current, stored, staging_id):
         return None
     try:
@@ -102,7 +102,7 @@ def _prepare_table(
     if stored is None:
         # Another staging area may have created the table first.
         stored = warehouse.find_table(run.table)
-        require_rows_kept(warehouse.project, run.table, stored, options.expiry_days)
+        require_rows_kept(run.table, stored, options.expiry_days)
         if _is_parked(run, with_note, stored, staging_id):
             return None
     return with_note, fitted.batch

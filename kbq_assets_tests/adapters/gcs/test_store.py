@@ -71,6 +71,19 @@ def test_every_write_names_the_generation_it_expects(cloud: Cloud) -> None:
     assert conditions == [*expected, (None, "0")]
 
 
+def test_a_key_encrypts_every_object(cloud: Cloud) -> None:
+    key = "projects/k/locations/us/keyRings/r/cryptoKeys/c"
+    store = open_gcs_store(f"gs://{cloud.bucket}/kbq", GoogleAccess("anonymous", cloud.proxy.endpoint, key))
+    cloud.proxy.requests.clear()
+    generation = store.create("a", b"1")
+    store.swap("a", b"2", generation)
+    stream(store, "c", b"x" * (16 * UNIT + 1))
+    store.copy("a", "d")
+    written = [r for r in cloud.sent() if r.method in ("objects.insert", "objects.rewrite")]
+    keys = [r.query.get("kmsKeyName") or r.query.get("destinationKmsKeyName") for r in written]
+    assert keys == [key] * 4
+
+
 def test_a_listing_asks_for_what_it_needs_only(cloud: Cloud) -> None:
     cloud.store.create("done/a", b"")
     assert paths(cloud.store, "done/", start_after="done/A") == ["done/a"]

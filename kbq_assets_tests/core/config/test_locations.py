@@ -41,6 +41,10 @@ def test_staging_is_a_folder_or_a_bucket(url: str, place: Staging) -> None:
     ("url", "place"),
     [
         ("duckdb:a/b.duckdb", DuckDbFile(Path("a/b.duckdb"))),
+        (
+            "bigquery://my-jobs?location=EU&datasets=my-data",
+            BigQueryProject("my-jobs", "EU", datasets="my-data"),
+        ),
         ("bigquery://my-project", BigQueryProject("my-project", "US")),
         ("bigquery://my-project/?location=EU", BigQueryProject("my-project", "EU")),
         (

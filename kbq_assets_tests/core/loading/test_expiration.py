@@ -32,14 +32,14 @@ def test_a_table_drops_rows_that_its_options_keep(stored: StoredTable, days: int
 def test_the_refusal_names_both_ways_on() -> None:
     stored = StoredTable((), partition_expiry_ms=60 * DAY_MS)
     with pytest.raises(ConfigurationError, match="expire after 60 days") as refusal:
-        require_rows_kept("p", TABLE, stored, 0)
-    assert "ALTER TABLE `p.shop.orders` SET OPTIONS (partition_expiration_days=NULL)" in str(refusal.value)
+        require_rows_kept(TABLE, stored, 0)
+    assert "ALTER TABLE `shop.orders` SET OPTIONS (partition_expiration_days=NULL)" in str(refusal.value)
     assert "partition_expiry_days=60" in refusal.value.next_step
-    require_rows_kept("p", TABLE, stored, 60)
-    require_rows_kept("p", TABLE, None, 0)
+    require_rows_kept(TABLE, stored, 60)
+    require_rows_kept(TABLE, None, 0)
 
 
 def test_a_table_that_expires_as_a_whole_names_its_own_command() -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        require_rows_kept("p", TABLE, StoredTable((), expires=True), 60)
+        require_rows_kept(TABLE, StoredTable((), expires=True), 60)
     assert "expiration_timestamp=NULL" in refusal.value.next_step

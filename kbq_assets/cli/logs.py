@@ -1,0 +1,27 @@
+"""Log lines of commands as JSON, which Cloud Logging reads with their severity."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record. https://cloud.google.com/logging/docs/structured-logging"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Severity, message, time and logger; a traceback belongs to the message."""
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}\n{self.formatException(record.exc_info)}"
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"severity": record.levelname, "message": message, "time": at, "logger": record.name}
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_json_lines() -> None:
+    """Write all log records of this process from INFO on to stderr, as JSON lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
