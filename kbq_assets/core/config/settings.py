@@ -74,7 +74,7 @@ class Settings:
     )
     log_format: str = variable(
         "KBQ_LOG_FORMAT",
-        "log lines of `kbq`'s commands on stderr: text, or json for Cloud Logging",
+        "format of commands' log lines on stderr: text, or json for Cloud Logging",
         LOG_FORMATS[0],
         choice(*LOG_FORMATS),
     )
