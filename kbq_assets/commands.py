@@ -26,6 +26,9 @@ def command_line() -> click.Group:
             "serve": lazy("extras.metrics.cli:serve", "Health, status and Prometheus metrics over HTTP."),
         },
         "Catalog": {
+            "init": lazy(
+                "extras.catalog.start:init", "Write settings, a catalog and first checks into this folder."
+            ),
             "catalog": lazy(
                 "extras.catalog.cli:catalog", "Validate, show and apply the topic catalog; start one."
             ),

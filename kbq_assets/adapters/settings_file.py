@@ -48,6 +48,11 @@ def _parsed(path: Path) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
+def setting_line(name: str, value: str) -> str:
+    """A line of a settings file; JSON's texts are TOML's."""
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+
+
 def remembered_ports(environ: Mapping[str, str]) -> dict[str, int]:
     """The ports of the local stack below KBQ_HOME, as it last chose them; {} if it never ran."""
     try:

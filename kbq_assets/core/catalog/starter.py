@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,20 +36,51 @@ class KnownSchemas:
 
 
 def draft_entries(
-    topics: Mapping[str, LiveTopic], known: Mapping[str, KnownSchemas], company: str, domain: str, env: str
+    topics: Mapping[str, LiveTopic],
+    known: Mapping[str, KnownSchemas],
+    company: str,
+    domain: str,
+    env: str,
+    archived: Collection[str] = (),
 ) -> list[DraftFile]:
     """Entries for topics, each under its own name, with the schemas that are ``known``.
 
-    Nothing is archived until a person adds the consumer `archiver`: only a person knows which data is personal.
+    Only what a person names is ``archived``, now or later as the consumer `archiver`: only a person knows which data is
+    personal.
     """
     drafts = []
     for topic, part in _parts(topics).items():
         folder, found = f"{company}/{domain}/{part}/{env}", known.get(topic, KnownSchemas("json"))
-        drafts.append(DraftFile(f"{folder}/topic.yaml", _text(topic, topics[topic], found.encoding)))
+        drafts.append(
+            DraftFile(f"{folder}/topic.yaml", _text(topic, topics[topic], found, topic in archived))
+        )
         for name, schema in sorted(found.schemas.items(), reverse=True):
             path = f"{folder}/schemas/{name}{EXTENSIONS[found.encoding]}"
             drafts.append(DraftFile(path, _readable(schema, found.encoding)))
     return drafts
+
+
+def draft_root(env: str, team: str = "") -> list[DraftFile]:
+    """`catalog.yaml`, with names and rules, and `defaults.yaml`, with the first checks."""
+    owner = f"ownership: {{team: {json.dumps(team)}}}\n" if team else "# ownership: {team: sales}\n"
+    return [
+        DraftFile(
+            "catalog.yaml",
+            "# Names and rules; docs/catalog.md explains every key.\n"
+            'names:\n  dataset: "{domain}"\n  table: "{topic}"\n'
+            "rules:\n  mandatory: [description]\n"
+            f"envs: [{env}]\n",
+        ),
+        DraftFile(
+            "defaults.yaml",
+            "# Every entry inherits these values; an entry's own win.\n"
+            f"{owner}"
+            "checks:\n"
+            "  max_lag_seconds: 7200     # a record may be unread for two hours\n"
+            "  max_age_seconds: 14400    # and missing from its table for four\n"
+            "  max_error_share: 0.05     # of the last records\n",
+        ),
+    ]
 
 
 def _readable(schema: str, encoding: str) -> str:
@@ -72,15 +103,20 @@ def _parts(topics: Mapping[str, LiveTopic]) -> dict[str, str]:
     return taken
 
 
-def _text(topic: str, live: LiveTopic, encoding: str) -> str:
+def _text(topic: str, live: LiveTopic, known: KnownSchemas, is_archived: bool) -> str:
+    is_plain = known.encoding == "json"
     config = "".join(f"\n    {key}: {json.dumps(value)}" for key, value in sorted(live.config.items()))
     return (
         f"description: {json.dumps(f'Topic {topic}: describe it.')}\n"
-        f"encoding: {encoding}\n"
-        "producers: []\n"
-        "# Add archiver to extract the topic.\n"
-        "consumers: []\n"
-        "kafka:\n"
+        f"encoding: {known.encoding}\n"
+        + ("records: {json: columns}  # payload: the whole document in one column\n" if is_plain else "")
+        + "producers: []\n"
+        + (
+            "consumers: [archiver]\n"
+            if is_archived
+            else "# Add archiver to extract the topic.\nconsumers: []\n"
+        )
+        + "kafka:\n"
         f"  name: {json.dumps(topic)}\n"
         f"  partitions: {live.partitions}\n"
         f"  replication: {live.replication}\n" + (f"  config:{config}\n" if config else "")

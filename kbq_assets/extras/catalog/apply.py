@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -131,7 +131,12 @@ class CatalogCommands:
         return topics + schemas
 
     def drafts(
-        self, company: str, domain: str, env: str, only: frozenset[str] | None = None
+        self,
+        company: str,
+        domain: str,
+        env: str,
+        only: frozenset[str] | None = None,
+        archived: Collection[str] = (),
     ) -> tuple[list[DraftFile], tuple[Difference, ...], tuple[Difference, ...]]:
         """First entries for the topics of the broker; those left out since KBQ cannot use their schema, and those
         left out since the registry gave none. Raises Unavailable."""
@@ -149,7 +154,7 @@ class CatalogCommands:
         unknown = tuple(Difference(topic, error.message) for topic, error in failed)
         left_out = {each.topic for each in (*unusable, *unknown)}
         kept = {topic: live for topic, live in wanted.items() if topic not in left_out}
-        return draft_entries(kept, known, company, domain, env), unusable, unknown
+        return draft_entries(kept, known, company, domain, env, archived), unusable, unknown
 
 
 def _compared(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from kbq_assets.core.catalog.starter import DraftFile
     from kbq_assets.extras.catalog.apply import CatalogCommands, CatalogPlan
     from kbq_assets.extras.catalog.site import SiteTopic
     from kbq_assets.pipelines.deployment import Deployment
@@ -181,13 +182,26 @@ def _code(planned: CatalogPlan) -> int:
 def init(
     commands: CatalogCommands, folder: Path, company: str, domain: str, env: str, topics: tuple[str, ...]
 ) -> None:
-    """Write a first entry, with the registry's schemas, for every topic of the cluster; existing files stay as
-    they are.
+    """Write catalog.yaml, defaults.yaml, and a first entry, with the registry's schemas, for every topic of the
+    cluster; existing files stay as they are.
 
     It leaves out a topic whose schema it cannot use, and exits with 1, or which the registry does not give, with 75.
     KBQ extracts a topic only after a person adds `archiver` to its consumers.
     """
+    from kbq_assets.core.catalog.starter import draft_root
+
     drafts, unusable, unknown = commands.drafts(company, domain, env, frozenset(topics) or None)
+    write_drafts(folder, [*draft_root(env), *drafts])
+    click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
+    click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
+    for each in (*unusable, *unknown):
+        click.echo(f"left out: {each}", err=True)
+    if unusable or unknown:
+        sys.exit(ExitCode.FAILED if unusable else ExitCode.TRY_AGAIN)
+
+
+def write_drafts(folder: Path, drafts: Iterable[DraftFile]) -> None:
+    """Write files that are not there yet."""
     for draft in drafts:
         path = folder / draft.path
         if path.exists():
@@ -196,12 +210,6 @@ def init(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(draft.text, encoding="utf-8")
         click.echo(f"wrote {path}")
-    click.echo(f"{sum(draft.is_entry for draft in drafts)} topics; next: review them, then")
-    click.echo(f"  KBQ_SOURCE_TOPICS={folder} kbq catalog validate")
-    for each in (*unusable, *unknown):
-        click.echo(f"left out: {each}", err=True)
-    if unusable or unknown:
-        sys.exit(ExitCode.FAILED if unusable else ExitCode.TRY_AGAIN)
 
 
 @catalog.command()

@@ -13,6 +13,7 @@ import click
 from kbq_assets.cli.context import pass_deployment
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.local.stack import LocalStack, ServiceState, ServiceStatus, on_free_ports
 from kbq_assets.pipelines.deployment import Deployment
 
@@ -76,6 +77,25 @@ def status(deployment: Deployment, as_json: bool) -> None:
     else:
         _show(services)
     sys.exit(0 if all(service.healthy for service in services) else 1)
+
+
+@local.command()
+@click.option(
+    "--records", default=1000, show_default=True, type=click.IntRange(1, 1_000_000), help="Of each topic."
+)
+@pass_deployment
+def sample(deployment: Deployment, records: int) -> None:
+    """Produce two topics to try KBQ with: shop.orders (Avro) and shop.clicks (JSON)."""
+    from kbq_assets.local.stack.sample import produce_sample
+
+    stack, settings = stack_of(deployment.settings), deployment.settings
+    if settings.kafka.bootstrap_servers != stack.bootstrap_servers:
+        raise ConfigurationError(
+            "samples go to the local broker only",
+            next_step="unset KBQ_KAFKA_BOOTSTRAP_SERVERS, then kbq local up",
+        )
+    for topic in produce_sample(settings, records):
+        click.echo(f"produced {records:,} records to {topic}")
 
 
 def _as_json(service: ServiceStatus) -> dict[str, object]:

@@ -1,0 +1,112 @@
+"""``kbq init``: settings, a catalog and first checks, from a few questions or options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kbq_assets.adapters.settings_file import SETTINGS_FILE, setting_line
+from kbq_assets.cli.context import ExitCode, pass_deployment, reopen
+from kbq_assets.core.catalog.starter import draft_root
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.extras.catalog.cli import pass_commands, write_drafts
+
+if TYPE_CHECKING:
+    from kbq_assets.core.config.settings import Settings
+    from kbq_assets.extras.catalog.apply import CatalogCommands
+    from kbq_assets.pipelines.deployment import Deployment
+
+_CATALOG = Path("catalog")
+
+
+@click.command()
+@click.option("--bootstrap-servers", help="Your Kafka, host:port,…; by default the broker of `kbq local up`.")
+@click.option("--registry-url", help="Your schema registry; by default that of `kbq local up`.")
+@click.option("--staging", help="Folder or gs://bucket/prefix; by default below KBQ_HOME.")
+@click.option(
+    "--warehouse", help="duckdb:PATH or bigquery://project?location=EU; by default DuckDB below KBQ_HOME."
+)
+@click.option("--company", help="First folder of the catalog's entries.")
+@click.option("--domain", help="Second folder, and the dataset of the tables.")
+@click.option("--env", help="Environment of this Kafka, such as prod.")
+@click.option("--team", help="Owner of the tables.")
+@click.option(
+    "--topic", "topics", multiple=True, help="A topic to load; may be repeated. Others are not extracted yet."
+)
+def init(
+    *,
+    bootstrap_servers: str | None,
+    registry_url: str | None,
+    staging: str | None,
+    warehouse: str | None,
+    company: str | None,
+    domain: str | None,
+    env: str | None,
+    team: str | None,
+    topics: tuple[str, ...],
+) -> None:
+    """Write kbq.toml and a catalog with first checks into this folder; existing files stay as they are.
+
+    In a terminal it asks for what no option says; elsewhere it takes the defaults.
+    """
+    settings = {
+        "KBQ_KAFKA_BOOTSTRAP_SERVERS": _asked(bootstrap_servers, "Kafka, host:port (empty: kbq local)"),
+        "KBQ_REGISTRY_URL": _asked(registry_url, "schema registry, URL (empty: kbq local)"),
+        "KBQ_STAGING": _asked(staging, "staging, folder or gs://bucket/prefix (empty: .kbq/staging)"),
+        "KBQ_WAREHOUSE": _asked(
+            warehouse, "warehouse, duckdb:PATH or bigquery://project (empty: DuckDB in .kbq)"
+        ),
+        "KBQ_SOURCE_TOPICS": str(_CATALOG),
+    }
+    company, domain = _asked(company, "company", "company"), _asked(domain, "domain", "main")
+    env, team = _asked(env, "environment", "prod"), _asked(team, "team that owns the tables")
+    _write_settings({name: value for name, value in settings.items() if value})
+    reopen()  # with the file
+    _check()
+    _write_catalog(company, domain, env, team, topics)
+
+
+def _asked(given: str | None, question: str, default: str = "") -> str:
+    if given is not None or not sys.stdin.isatty():
+        return default if given is None else given
+    return str(click.prompt(question, default=default, show_default=bool(default)))
+
+
+def _write_settings(settings: dict[str, str]) -> None:
+    path = Path(SETTINGS_FILE)
+    if path.exists():
+        click.echo(f"kept {path}")
+        return
+    head = "# Settings of KBQ in this folder; the environment wins. `kbq settings` lists all.\n"
+    path.write_text(head + "".join(setting_line(*each) for each in settings.items()), encoding="utf-8")
+    click.echo(f"wrote {path}")
+
+
+@pass_deployment
+def _check(deployment: Deployment) -> None:
+    """Raises ConfigurationError if the settings of this folder are not in force."""
+    settings: Settings = deployment.settings
+    if settings.catalog.source_topics != _CATALOG.absolute():
+        raise ConfigurationError(
+            f"KBQ_SOURCE_TOPICS is {settings.catalog.source_topics}, not the new catalog",
+            next_step=f"unset it, or set it to {_CATALOG.absolute()} in the environment or in {SETTINGS_FILE}",
+        )
+
+
+@pass_commands
+def _write_catalog(
+    commands: CatalogCommands, company: str, domain: str, env: str, team: str, topics: tuple[str, ...]
+) -> None:
+    drafts, unusable, unknown = commands.drafts(company, domain, env, archived=frozenset(topics))
+    write_drafts(_CATALOG, [*draft_root(env, team), *drafts])
+    click.echo("next: review the entries (personal data, partition_time), then")
+    click.echo("  kbq doctor && kbq extract && kbq load")
+    on_broker = commands.open_admin().topics()
+    missing = [topic for topic in topics if topic not in on_broker]
+    for each in (*unusable, *unknown, *(f"{topic}: not on the broker" for topic in missing)):
+        click.echo(f"left out: {each}", err=True)
+    if unusable or missing or unknown:
+        sys.exit(ExitCode.FAILED if unusable or missing else ExitCode.TRY_AGAIN)

@@ -1,0 +1,82 @@
+"""`kbq init`: a folder's settings, catalog and first checks, from options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kbq_assets.adapters.settings_file import read_settings
+from kbq_assets.core.catalog.changes import LiveTopic
+from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.definitions import Adapters, Parts, command_line
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.contracts.topic_admin import order
+from kbq_assets_tests.fakes.platform import FakePlatform, with_ports
+
+WAREHOUSE = "duckdb:tables.duckdb"
+INIT = ("init", "--company", "shop", "--domain", "sales", "--team", "sales", "--warehouse", WAREHOUSE)
+
+
+@pytest.fixture
+def init(world: FakePlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """`kbq` in an empty folder, whose settings are read as by a process of its own."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    world.topic_admin.live = {
+        "shop.orders": LiveTopic(2, 1),
+        "clicks": LiveTopic(1, 1),
+        "_tool": LiveTopic(1, 1),
+    }
+    world.subjects.register("shop.orders-value", order("a"), "AVRO")
+
+    class Fresh(Shell):
+        def __call__(self, *args: str, answer: str | None = None):  # type: ignore[no-untyped-def]
+            def opened() -> Parts:
+                parts = Parts(Adapters(parse_settings(read_settings({}))))
+                return with_ports(
+                    parts, topic_admin=lambda: world.topic_admin, subjects=lambda: world.subjects
+                )
+
+            return CliRunner().invoke(command_line(), args, obj=opened, input=answer)
+
+    return Fresh(world)
+
+
+def test_init_writes_settings_catalog_and_checks_and_validates(init: Shell) -> None:
+    init.done(*INIT, "--topic", "shop.orders", "--topic", "clicks")
+    assert Path("kbq.toml").read_text().splitlines()[1:] == [
+        f'KBQ_WAREHOUSE = "{WAREHOUSE}"',
+        'KBQ_SOURCE_TOPICS = "catalog"',
+    ]
+    assert "checks:" in Path("catalog/defaults.yaml").read_text()
+    assert init.done("catalog", "validate") == "2 entries, environments: prod; no mistake\n"
+    found = {each["topic"]: each for each in json.loads(init.done("catalog", "show", "--json"))}
+    assert {topic: (each["archived"], each["tables"]) for topic, each in found.items()} == {
+        "shop.orders": (True, "sales.shop_orders"),
+        "clicks": (True, "sales.clicks"),
+    }
+    assert found["clicks"]["entry"]["records"] == {"json": "columns"}
+
+
+def test_init_keeps_what_is_there_and_archives_only_what_was_named(init: Shell) -> None:
+    init.done(*INIT)
+    entry = Path("catalog/shop/sales/clicks/prod/topic.yaml")
+    assert "consumers: []" in entry.read_text()
+    entry.write_text("description: mine")
+    again = init(*INIT, "--topic", "clicks", "--topic", "nothing")
+    assert "kept kbq.toml" in again.output and "left out: nothing: not on the broker" in again.output
+    assert (again.exit_code, entry.read_text()) == (1, "description: mine")
+
+
+def test_init_refuses_settings_that_another_variable_overrides(
+    init: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("kbq.toml").write_text('KBQ_SOURCE_TOPICS = "other"\n')
+    refused = init(*INIT)
+    assert refused.exit_code == 1
+    assert "not the new catalog" in refused.output
+    assert not Path("catalog").exists()
