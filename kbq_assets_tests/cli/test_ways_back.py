@@ -22,6 +22,7 @@ from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.kafka import FakePartition
 from kbq_assets_tests.fakes.platform import POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, tiny_manifests
 
 TP = TopicPartition(TOPIC, 0)
 ORDERS = TableReference("shop", "orders")
@@ -75,6 +76,27 @@ def missing_commit(world: FakePlatform, run: Shell) -> None:
 
 def restore_commit(world: FakePlatform) -> None:
     world.store.objects[COMMIT] = world.saved  # type: ignore[attr-defined]
+
+
+def damaged_manifest(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    with tiny_manifests(NO_TAIL):
+        world.produce(2)
+        run.done("extract")
+    [manifest] = [path for path in world.store.objects if path.startswith("manifests/")]
+    world.saved = manifest, world.store.objects[manifest]  # type: ignore[attr-defined]
+    found = world.store.get(manifest)
+    world.store.swap(manifest, found.data.replace(b'"rows":', b'"sows":'), found.generation)
+
+
+def missing_manifest(world: FakePlatform, run: Shell) -> None:
+    damaged_manifest(world, run)
+    world.store.delete(world.saved[0])  # type: ignore[attr-defined]
+
+
+def restore_manifest(world: FakePlatform) -> None:
+    path, found = world.saved  # type: ignore[attr-defined]
+    world.store.objects[path] = found
 
 
 def not_bootstrapped(world: FakePlatform, run: Shell) -> None:
@@ -217,6 +239,8 @@ STOPS = [
     State(StopReason.UNFIT_NAME, unfit_name, ((source("table=orders"),),)),
     State(StopReason.COMMIT_UNREADABLE, damaged_commit, ((restore_commit,),)),
     State(StopReason.COMMIT_MISSING, missing_commit, ((restore_commit,),)),
+    State(StopReason.COMMIT_UNREADABLE, missing_manifest, ((restore_manifest,),), "A *manifest*"),
+    State(StopReason.COMMIT_UNREADABLE, damaged_manifest, ((restore_manifest,),), "A *manifest*"),
     State(
         StopReason.NOT_BOOTSTRAPPED, not_bootstrapped, ((f"bootstrap --topic {TOPIC} --from-done-files",),)
     ),

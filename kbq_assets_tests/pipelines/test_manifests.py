@@ -23,6 +23,8 @@ from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.script import Script
 from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, TINY, tiny_manifests
 from kbq_assets_tests.pipelines.bench import TOPIC, A, B, Bench
+from kbq_assets_tests.simulation.manifest_mutants import LIST_AFTER_HEADS, READ_ONCE, TAKEN_FOR_EMPTY
+from kbq_assets_tests.simulation.mutants import Mutant
 from kbq_assets_tests.strategies import staged_file, window
 
 PATH = commit_path("t")
@@ -219,11 +221,27 @@ def test_a_manifest_that_a_swap_may_still_name_is_spared(store: FaultyMemoryStor
     assert gone not in named
 
 
-def test_a_manifest_that_is_named_while_clean_up_reads_is_spared(store: FaultyMemoryStore) -> None:
-    store.faults = Script("get", PATH, before=lambda: publish(store, 0))
+@pytest.mark.parametrize("at", [("get", PATH), ("list", "manifests/"), ("list", "done/")])
+def test_a_manifest_that_is_named_while_clean_up_reads_is_spared(
+    store: FaultyMemoryStore, at: tuple[str, str]
+) -> None:
+    _clean_beside_publications(store, *at)
+
+
+def _clean_beside_publications(store: FaultyMemoryStore, operation: str, target: str) -> None:
+    def publish_twice() -> None:
+        publish(store, 0)
+        publish(store, 0)
+
+    store.faults = Script(operation, target, before=publish_twice)
     with tiny_manifests(NO_TAIL):
         clean(store.view("janitor"))
-    assert len(read(store).partitions[0].windows) == 1
+    assert len(read(store).partitions[0].windows) == 2
+
+
+def test_clean_up_that_reads_heads_first_deletes_named_manifests(store: FaultyMemoryStore) -> None:
+    with LIST_AFTER_HEADS.active(), pytest.raises(CorruptState, match="is missing"):
+        _clean_beside_publications(store, "list", "manifests/")
 
 
 def test_manifests_of_a_commit_that_cannot_be_read_are_spared(store: FaultyMemoryStore) -> None:
@@ -239,6 +257,18 @@ def test_manifests_of_a_commit_that_cannot_be_read_are_spared(store: FaultyMemor
 
 
 def test_a_manifest_that_left_while_it_was_read_is_not_missed(store: FaultyMemoryStore) -> None:
+    _read_beside_a_merge(store)
+
+
+@pytest.mark.parametrize("mutant", [TAKEN_FOR_EMPTY, READ_ONCE], ids=lambda m: m.name.replace(" ", "-"))
+def test_a_reader_without_a_second_look_misses_windows_or_stops(
+    store: FaultyMemoryStore, mutant: Mutant
+) -> None:
+    with mutant.active(), pytest.raises((AssertionError, CorruptState)):
+        _read_beside_a_merge(store)
+
+
+def _read_beside_a_merge(store: FaultyMemoryStore) -> None:
     with tiny_manifests(dataclasses.replace(NO_TAIL, windows_manifests=2, merged=2)):
         publish(store, 0)
         publish(store, 1)

@@ -78,6 +78,12 @@ MENDING = dataclasses.replace(
 EVERY_NTH_MENDS = 10
 
 
+#: Many extractions and clean-ups at once, loads seldom: heads name and drop manifests all the time.
+SEALING = dataclasses.replace(
+    ROUGH, steps=250, extract=5.0, load=1.0, clean=3.0, operate=0.3, stall_rate=0.05, reset_rate=0.05
+)
+
+
 class ScheduleFailed(AssertionError):
     """A promise is broken; the seed reproduces it."""
 

@@ -24,6 +24,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.fakes.faults import Crash
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import schedule
+from kbq_assets_tests.simulation.manifest_mutants import MANIFEST_MUTANTS
 from kbq_assets_tests.simulation.mutants import (
     A_NEW_ID,
     LATEST_ONLY,
@@ -39,6 +40,7 @@ from kbq_assets_tests.simulation.schedule import (
     REPLAYING,
     RESTARTING,
     ROUGH,
+    SEALING,
     ScheduleFailed,
     commit,
     run_schedule,
@@ -141,6 +143,21 @@ def test_mishaps_show_when_a_rule_is_removed(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, MENDING)
+
+
+def test_heads_that_name_and_drop_manifests_all_the_time_keep_the_promises() -> None:
+    named = 0
+    for seed in range(VARIED_SCHEDULES // 4):
+        world = run_schedule(seed, SEALING)
+        named += sum("create manifests/" in step for step in world.scheduler.trace)
+    assert named > VARIED_SCHEDULES
+
+
+@pytest.mark.parametrize("mutant", MANIFEST_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, SEALING)
 
 
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:

@@ -37,7 +37,7 @@ def clean(store: ObjectStore) -> CleaningReport:
     # Listing first, commits second: what is committed in between counts as committed (E6, M3).
     staged = [entry.path for entry in store.list(STAGING)]
     names = list(list_done_files(store))
-    listed = list(names_of(entry.path for entry in store.list(MANIFESTS)))
+    listed = _manifests(store)
     commits = state.read_commits(store, state.topic_registry(store))
     in_use = state.files_in_use(store, commits)
     orphans = plan_sweep(staged, [c.value for c in commits], frozenset(in_use))
@@ -52,6 +52,10 @@ def clean(store: ObjectStore) -> CleaningReport:
         store.sweep_temporary(),
         tuple(f"{p}: {e}" for p, e in failures.items()),
     )
+
+
+def _manifests(store: ObjectStore) -> list[ManifestName]:
+    return list(names_of(entry.path for entry in store.list(MANIFESTS)))
 
 
 def _orphan_manifests(
