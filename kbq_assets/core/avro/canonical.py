@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,13 @@ from kbq_assets.core.avro.tree import (
     Primitive,
     RecordType,
     Union,
+    load_schema,
+    parse,
 )
 from kbq_assets.core.avro.visitor import SchemaVisitor, visit
+
+#: Hex digits: 64 bits distinguish the staged schemas of one table.
+FINGERPRINT_LENGTH: Final = 16
 
 
 def canonical(root: AvroType) -> Any:
@@ -28,6 +34,12 @@ def canonical(root: AvroType) -> Any:
     Avro's parsing canonical form, plus logical types: they decide the loaded column's type.
     """
     return visit(root, _Canonical())
+
+
+def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
+    """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
+    form = json.dumps(canonical(parse(load_schema(schema))), separators=(",", ":"))
+    return hashlib.sha256(form.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
 def rabin_fingerprint(root: AvroType) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.tables import (
@@ -25,6 +26,7 @@ from kbq_assets.core.loading.verification import damage
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, schema_path
 from kbq_assets.core.topics.evolution import VARIANTS, SchemaVariant, TableVariants, add_variant
+from kbq_assets.pipelines.loading.stored_schemas import read_schema
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
@@ -52,7 +54,7 @@ def fit(
 ) -> Fit:
     """Compare a batch with its table's columns (None: there is no table yet). If ``may_vary``, contradicting fields get
     variant columns, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable."""
-    schema = store.get(schema_path(batch.schema.fingerprint)).data.decode()
+    schema = read_schema(store, batch.files[0])
     try:
         return Fit(batch, schema, plan_table_change(schema, table))
     except IncompatibleColumn:
@@ -86,8 +88,6 @@ def _add_variant(
 
 
 def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) -> LoadBatch:
-    from kbq_assets.wire.records.schema import schema_fingerprint
-
     fingerprint = schema_fingerprint(schema)
     with contextlib.suppress(PreconditionFailed):  # content-addressed: what is there is the same
         store.create(schema_path(fingerprint), schema.encode())

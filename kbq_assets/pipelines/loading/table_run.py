@@ -14,7 +14,7 @@ from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.loading.warehouses import is_done_with
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.protocol.names import TableReference, schema_path, table_state_path
+from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.ports import (
     CONTINUE,
@@ -25,6 +25,7 @@ from kbq_assets.pipelines.loading.ports import (
     Turn,
     topics_of,
 )
+from kbq_assets.pipelines.loading.stored_schemas import read_schema
 from kbq_assets.pipelines.loading.view import missing_state
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -154,7 +155,7 @@ class TableRun:
             in_flight.location,
             self.table,
             self.uris(files),
-            self.ports.store.get(schema_path(files[0].fingerprint)).data.decode(),
+            read_schema(self.ports.store, files[0]),
             self.table_options(files).labels,
             files={self.ports.store.uri(file.path): file for file in files},
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.wire.chunk import (
     END_OF_TIME,
     NO_HEADERS,
@@ -22,7 +23,7 @@ from kbq_assets.wire.files.container import BLOCK_BYTES, ContainerWriter, FileFo
 from kbq_assets.wire.files.encode import NO_SCHEMA_ID, EncodedFile, NewFile, OpenSink, Rejects
 from kbq_assets.wire.records.event_time import HourCounter
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields, schema_fingerprint
+from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields
 
 ERROR_SCHEMA_ID = 0
 """Error rows have no schema in the registry."""

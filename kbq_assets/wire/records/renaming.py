@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
-from kbq_assets.wire.records.schema import StagedSchema, schema_fingerprint
+from kbq_assets.wire.records.schema import StagedSchema
 
 #: Names of fields from a record down. Lists add nothing, maps `value`, unions of several types the branch's field.
 Path: TypeAlias = tuple[str, ...]

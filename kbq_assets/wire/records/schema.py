@@ -6,7 +6,6 @@ metadata: nothing is decoded. No numba here: the driver needs schemas and finger
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.core.avro.canonical import canonical, named_types, recursive_record
+from kbq_assets.core.avro.canonical import named_types, recursive_record, schema_fingerprint
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.business_time import FORMATS, BusinessTime, Chosen, choose_field
 from kbq_assets.wire.records.compile import compile_program
 from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program
-
-FINGERPRINT_LENGTH = 16
-"""Hex digits: 64 bits distinguish the staged schemas of one table."""
 
 _HEADER_TYPE = "KafkaHeader"
 
@@ -133,12 +129,6 @@ def tombstone_schema(metadata: MetadataColumns, *, name: str = "Tombstone") -> S
     """The staged schema of tombstones as rows: the metadata alone, all other columns stay null."""
     schema: dict[str, Any] = {"type": "record", "name": name, "fields": []}
     return _staged(schema, _record(schema), metadata, BodyKind.EMPTY)
-
-
-def schema_fingerprint(schema: str | Mapping[str, Any]) -> str:
-    """Equal for schemas that load alike: docs, defaults and formatting do not count, logical types do."""
-    form = json.dumps(canonical(avro.parse(avro.load_schema(schema))), separators=(",", ":"))
-    return hashlib.sha256(form.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
 def _staged(

@@ -9,6 +9,7 @@ import fastavro
 import google_crc32c
 import pytest
 
+from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.wire.chunk import Chunk, RawRecord
 from kbq_assets.wire.files.container import BLOCK_BYTES
 from kbq_assets.wire.files.encode import FileFormat, NewFile
@@ -20,7 +21,6 @@ from kbq_assets.wire.files.error_rows import (
     error_schema_json,
 )
 from kbq_assets.wire.records.reasons import Reason
-from kbq_assets.wire.records.schema import schema_fingerprint
 from kbq_assets_tests.wire.samples import (
     DAY,
     MILLIS,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.core.avro.canonical import canonical
+from kbq_assets.core.avro.canonical import canonical, schema_fingerprint
 from kbq_assets.core.errors import KbqError, UnstageableSchema
 from kbq_assets.core.loading.tables import Column, columns_of
 from kbq_assets.core.topics.business_time import parse_business_time
@@ -21,7 +21,6 @@ from kbq_assets.wire.records.schema import (
     BodyKind,
     MetadataColumns,
     json_staged_schema,
-    schema_fingerprint,
     staged_schema,
     tombstone_schema,
 )
