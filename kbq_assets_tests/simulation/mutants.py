@@ -18,6 +18,7 @@ from kbq_assets.core.loading import batches, completeness, origins, table_state
 from kbq_assets.core.loading.origins import Doubt
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.verification import Unsound
+from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
@@ -29,12 +30,14 @@ from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.operate import restage
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.files.error_rows import ErrorRows
 from kbq_assets.wire.files.staged_file import FileEncoder
 from kbq_assets.wire.records.event_time import HourCounter
 from kbq_assets.worker import unit
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
+from kbq_assets_tests.simulation.world import World
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,31 @@ MUTANTS = (
 )  # fmt: skip
 #: Two loaders at once notice it far sooner than whole schedules do, where its job seldom finds its files.
 A_NEW_ID = Mutant("a new id after an unknown outcome", "L3", ((job_recovery, "_submit", _submit_or_give_up),))
+
+
+def _wanted_by_the_option(self: WarehouseStates, file: StagedFile) -> list[str]:
+    return list(World.options_now[-1] or ("",))
+
+
+def _used_by_the_first(store: Any, commits_: Any) -> Any:
+    first = WarehouseStore.of(store)
+    files = [file for commit in commits_ for file in commit.value.files]
+    files += [file for chunk in state.read_backlogs(first) for file in chunk.value.files]
+    for current in state.read_table_states(first, state.table_registry(first)).values():
+        files += current.value.in_flight.files if current.value.in_flight else ()
+    return {file.path: file for file in files}
+
+
+#: With several warehouses only (`TWO_WAREHOUSES`).
+WAREHOUSE_MUTANTS = (
+    Mutant("a window is pruned by one warehouse's marks", "W3",
+           ((WarehouseStates, "_wanting", lambda self, file: list(file.wanted_by[:1])),)),
+    Mutant("a file is deleted after its own load alone", "W4",
+           ((TableRun, "without_needed", lambda self, files: list(files)),)),
+    Mutant("the topic's option decides a deletion", "W2", ((WarehouseStates, "_wanting", _wanted_by_the_option),)),
+    Mutant("clean-up knows the first warehouse only", "W4",
+           ((state, "files_in_use", _used_by_the_first),), seed=21),
+)  # fmt: skip
 
 
 def _latest_hours_only(hours: Any) -> Any:

@@ -7,8 +7,11 @@ import functools
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from unittest.mock import patch
 
 from kbq_assets.core.errors import KbqError
+from kbq_assets.pipelines.extraction import prune
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
 from kbq_assets_tests.simulation import mishaps
@@ -84,6 +87,10 @@ SEALING = dataclasses.replace(
 )
 
 
+#: Two warehouses with loaders of their own, and a topic whose option changes all the time.
+TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), patience=2)
+
+
 class ScheduleFailed(AssertionError):
     """A promise is broken; the seed reproduces it."""
 
@@ -120,8 +127,9 @@ def _race_loaders(world: World) -> None:
 
 def _checked(world: World, again: str, rage: Callable[[World], None]) -> World:
     try:
-        rage(world)
-        settle(world)
+        with patch.object(prune, "PATIENCE", world.recipe.patience):
+            rage(world)
+            settle(world)
         check_all(world)
     except (AssertionError, KbqError) as error:
         trace = "\n".join(world.scheduler.trace)
@@ -166,7 +174,11 @@ def _events(world: World, chaos: Chaos) -> list[tuple[float, Callable[[], None]]
 
         return event
 
+    others = [
+        (chaos.load, start(f"{name}-loader", partial(world.load, warehouse=name), 2)) for name in world.others
+    ]
     return [
+        *others,
         (chaos.produce, world.produce),
         (chaos.extract, start("extractor", world.extract, 2)),
         (chaos.load, start("loader", world.load, 2)),
@@ -208,7 +220,14 @@ def settle(world: World) -> None:
         if world.random.random() < 0.05:
             world.land_late_call()
     for round_ in range(6):
-        for kind, body in (("extractor", world.extract), ("loader", world.load), ("janitor", world.clean)):
+        loads = [(f"{name}-loader", partial(world.load, warehouse=name)) for name in world.others]
+        runs: list[tuple[str, Callable[[str], object]]] = [
+            ("extractor", world.extract),
+            ("loader", world.load),
+            *loads,
+            ("janitor", world.clean),
+        ]
+        for kind, body in runs:
             scheduler.start(kind, body)
             while scheduler.step():
                 world.run_job()

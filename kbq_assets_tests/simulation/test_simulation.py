@@ -31,6 +31,7 @@ from kbq_assets_tests.simulation.mutants import (
     MENDING_MUTANTS,
     MUTANTS,
     REPLAY_MUTANTS,
+    WAREHOUSE_MUTANTS,
     Mutant,
 )
 from kbq_assets_tests.simulation.schedule import (
@@ -41,6 +42,7 @@ from kbq_assets_tests.simulation.schedule import (
     RESTARTING,
     ROUGH,
     SEALING,
+    TWO_WAREHOUSES,
     ScheduleFailed,
     commit,
     run_schedule,
@@ -158,6 +160,25 @@ def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, SEALING)
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_two_warehouses_each_keep_the_promises(chunk: int) -> None:
+    rows, waited = dict.fromkeys(("", "lake"), 0), 0
+    for seed in range(chunk, VARIED_SCHEDULES, 4):
+        world = run_schedule(seed, recipe=TWO_WAREHOUSES)
+        for name, warehouse in world.warehouses.items():
+            rows[name] += len(warehouse.log)
+        waited += any("create backlog/lake/" in line for line in world.scheduler.trace)
+    assert min(rows.values()) > 0
+    assert waited > 0
+
+
+@pytest.mark.parametrize("mutant", WAREHOUSE_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_two_warehouses_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
+        for seed in _seeds(mutant.seed, 2_000):
+            run_schedule(seed, recipe=TWO_WAREHOUSES)
 
 
 def test_schemas_that_contradict_their_table_keep_the_promises_as_variants() -> None:

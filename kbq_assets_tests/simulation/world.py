@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar, cast
 from unittest.mock import patch
 
 from kbq_assets.core.errors import KbqError, NotFound, Refused
@@ -21,7 +22,7 @@ from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.names import TABLE_REGISTRY, TABLES, TableReference, table_state_path
+from kbq_assets.core.protocol.names import COMMITS, TABLES, TOPIC_REGISTRY, TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -30,6 +31,7 @@ from kbq_assets.pipelines import threads
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, ExtractionPorts, ExtractionReport
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
+from kbq_assets.pipelines.loading.warehouses import register
 from kbq_assets.pipelines.operate.clean import clean
 from kbq_assets.pipelines.operate.commands import (
     Proposal,
@@ -41,6 +43,7 @@ from kbq_assets.pipelines.operate.commands import (
 )
 from kbq_assets.pipelines.operate.restage import RestagePorts, propose_restage
 from kbq_assets.pipelines.protocol import manifests, state
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.wire.chunk import encode_long
@@ -120,15 +123,21 @@ class WatchedStore(FaultyMemoryStore):
     """Tells of each swap of a table's state, when it happens, however late that is: how it was, and how it is."""
 
     def __init__(
-        self, watch: Callable[[TableState, TableState], None], faults: Callable[[Call], Outcome]
+        self,
+        watch: Callable[[TableState, TableState], None],
+        faults: Callable[[Call], Outcome],
+        published: Callable[[Commit, Commit], None],
     ) -> None:
         super().__init__(faults)
         self._watch = watch
+        self._published = published
 
     def swap(self, path: str, data: bytes, generation: int) -> int:
         before = self.objects.get(path)
         swapped = super().swap(path, data, generation)
-        if before is not None and path.startswith(TABLES) and path != TABLE_REGISTRY:
+        if before is not None and path.startswith(COMMITS) and path != TOPIC_REGISTRY:
+            self._published(codec.loads(Commit, before.data, path), state.read(self, Commit, path).value)
+        if before is not None and path.startswith(TABLES) and not path.endswith("/_tables.json"):
             self._watch(codec.loads(TableState, before.data, path), codec.loads(TableState, data, path))
         return swapped
 
@@ -146,6 +155,10 @@ class Recipe:
     settings: TopicSettings = _SETTINGS
     window_records: int = 4
     chunk_records: int = 2
+    #: what the topic's option may be in a run, by stored names; each run draws one
+    warehouses: tuple[tuple[str, ...], ...] = ((),)
+    #: windows that a commit keeps for a slower warehouse
+    patience: int = 24
 
 
 def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
@@ -162,7 +175,10 @@ def _park_as_loader(store: ObjectStore, table: TableReference) -> None:
 
 
 class World:
-    """One broker, store, warehouse and registry, and the processes of a schedule."""
+    """One broker, store and registry, the warehouses, and the processes of a schedule."""
+
+    #: what the topic's option was in the runs of this process
+    options_now: ClassVar[list[tuple[str, ...]]] = [()]
 
     def __init__(self, seed: int, recipe: Recipe | None = None) -> None:
         self.recipe = recipe or Recipe()
@@ -171,15 +187,23 @@ class World:
         self.scheduler = Scheduler(self.random)
         decide = self.scheduler.decide
         self.kafka = FakeKafka(chunk_records=self.recipe.chunk_records, faults=decide)
-        self.store = WatchedStore(self._watch, decide)
+        self.store = WatchedStore(self._watch, decide, self._watch_windows)
         #: a staging area that somebody sets by mistake, over the same topic and warehouse (mishaps.py)
         self.elsewhere = FaultyMemoryStore()
-        self.warehouse = FakeWarehouse(
-            Buckets(self.store, self.elsewhere), self.store.path_of, auto_run=False, faults=decide
-        )
+        #: by stored name; the first is also ``warehouse``
+        self.warehouses = {
+            name: FakeWarehouse(
+                Buckets(self.store, self.elsewhere), self.store.path_of, auto_run=False, faults=decide
+            )
+            for name in sorted({name for names in self.recipe.warehouses for name in names or ("",)})
+        }
+        self.warehouse = self.warehouses[""]
+        #: which warehouses each window that was ever published is for
+        self.windows: dict[tuple[TopicPartition, int], dict[range, tuple[str, ...]]] = defaultdict(dict)
         self.registry, self.registry_before = FakeRegistry(SCHEMAS), SCHEMAS
         self.clock = YieldingClock(self.scheduler.pause, lambda: self.store.time_ms)
-        self.warehouse.job_errors = self._job_error
+        for warehouse in self.warehouses.values():
+            warehouse.job_errors = self._job_error
         self.job_error_rate = 0.0
         self.rejecting: TableReference | None = None
         self.kafka.create_topic(TOPIC, self.recipe.partitions)
@@ -191,17 +215,21 @@ class World:
         self.park_rate = 0.0
         self.restart_rate = self.restage_rate = self.mend_rate = 0.0
         self._attempts = 0
+        self.area = ""
         #: how often mishaps and what mends them occurred (mishaps.py)
         self.met = Counter[str]()
         #: rows that an operator let be loaded out of order, from quarantine
         self.brought_back: set[Row] = set()
         self.lost_silently: list[str] = []
         self._produced = 0
-        self.late_rows = Counter[TableReference]()
+        self.late_by = {name: Counter[TableReference]() for name in self.warehouses}
+        self.late_rows = self.late_by[""]
         self.too_early: list[str] = []
         self._told: dict[tuple[TopicPartition, int], int] = {}
         self._passed: dict[TopicPartition, int] = {}
         self.began_ms = self.store.time_ms
+        others = [name for name in self.warehouses if name]
+        register(others, lambda: self.store, lambda: self.store)
         if self.recipe.settings.records.event_date:
             for partition in range(self.recipe.partitions):
                 self._produce(TopicPartition(TOPIC, partition), "r")
@@ -265,22 +293,45 @@ class World:
 
     def run_job(self) -> None:
         """Let one pending job of the warehouse run."""
-        if self.warehouse.pending:
-            job_id, before = self.random.choice(self.warehouse.pending), len(self.warehouse.log)
-            self.scheduler.trace.append(f"warehouse: {self.warehouse.run_pending(job_id)}"[:200])
-            self._note_late(self.warehouse.log[before:])
+        for name, warehouse in self.warehouses.items():
+            if warehouse.pending:
+                job_id, before = self.random.choice(warehouse.pending), len(warehouse.log)
+                self.scheduler.trace.append(f"warehouse {name}: {warehouse.run_pending(job_id)}"[:200])
+                self._note_late(name, warehouse.log[before:])
 
     def hour_of(self, row: Row) -> int:
         """The hour of a row's record, by its business time; of another record's where the topic was recreated since."""
         return self._told[TopicPartition(row.topic, row.partition), row.offset] // HOUR_MS
 
-    def _note_late(self, rows: Iterable[tuple[TableReference, Row]]) -> None:
+    def _note_late(self, warehouse: str, rows: Iterable[tuple[TableReference, Row]]) -> None:
         """Rows that become visible of an hour that is complete. A job in flight holds back its hours until it is
         recorded, so the order does not matter."""
-        states = state.read_table_states(self.store, state.table_registry(self.store))
+        states = state.warehouse_states(self.store).by_name[warehouse]
         for table, row in rows:
-            if self.hour_of(row) < states[table].value.hours.until:
-                self.late_rows[table] += 1
+            if self.hour_of(row) < states[table].hours.until:
+                self.late_by[warehouse][table] += 1
+
+    def _watch_windows(self, before: Commit, after: Commit) -> None:
+        """Windows that a swap publishes, and the warehouses that they are for."""
+        for number, partition in after.partitions.items():
+            known = before.partitions.get(number)
+            position = known.next if known and before.epoch == after.epoch else 0
+            found = self.windows[after.topic_partition(number), after.epoch]
+            for window in partition.windows:
+                if window.first >= position and window.files:
+                    found[range(window.first, window.until)] = window.files[0].wanted_by
+
+    def as_seen_by(self, name: str) -> World:
+        """The world with another warehouse as its warehouse: every promise holds for each."""
+        seen = copy.copy(self)
+        seen.area, seen.warehouse, seen.late_rows = name, self.warehouses[name], self.late_by[name]
+        seen.store = cast("WatchedStore", WarehouseStore(self.store, name))
+        return seen
+
+    def is_wanted(self, tp: TopicPartition, epoch: int, offset: int) -> bool:
+        """Whether the window of an offset is for the warehouse; one without files is for any."""
+        windows = self.windows[tp, epoch]
+        return all(self.area in wanted for span, wanted in windows.items() if offset in span)
 
     def _watch(self, before: TableState, after: TableState) -> None:
         self._watch_quarantine(before, after)
@@ -328,8 +379,8 @@ class World:
 
     def land_late_call(self) -> None:
         """Let one call arrive that its caller gave up."""
-        fakes: list[FaultyMemoryStore | FakeWarehouse] = [self.store, self.warehouse]
-        for fake in self.random.sample(fakes, 2):
+        fakes: list[FaultyMemoryStore | FakeWarehouse] = [self.store, *self.warehouses.values()]
+        for fake in self.random.sample(fakes, len(fakes)):
             if fake.late:
                 index = self.random.randrange(len(fake.late))
                 self.scheduler.trace.append(f"late: {fake.late[index].call}")
@@ -340,7 +391,8 @@ class World:
         """Make one staged file fail in every load."""
         staged = [e.path for e in self.store.list("staging/") if ".kbq_errors." not in e.path]
         if staged:
-            self.warehouse.bad_paths.add(self.random.choice(staged))
+            warehouse = self.random.choice(list(self.warehouses.values())) if self.others else self.warehouse
+            warehouse.bad_paths.add(self.random.choice(staged))
 
     def reject(self) -> None:
         """Let a table refuse every job for a while, so that it is parked; or let it accept again."""
@@ -348,7 +400,7 @@ class World:
 
     def waiting(self) -> list[StagedFile]:
         """Files that commits and backlogs list."""
-        chunks = state.read_backlogs(self.store)
+        chunks = [c for area in state.areas(self.store).values() for c in state.read_backlogs(area)]
         return [f for c in self.commits() for f in c.files] + [f for c in chunks for f in c.value.files]
 
     def lose_to_retention(self) -> None:
@@ -392,9 +444,14 @@ class World:
             slices=SliceLimits(positions=6, least=3, packed_positions=3),
             window=WindowLimits(records=self.recipe.window_records),
         )
+        settings = self.recipe.settings
+        if self.others:
+            self.options_now.append(self.random.choice(self.recipe.warehouses))
+            destination = replace(settings.destination, warehouses=self.options_now[-1])
+            settings = replace(settings, destination=destination)
         return extract(
             ExtractionPorts(store, kafka, engine, self.clock, new_run=self._attempt),
-            [SourceEntry(TOPIC, self.recipe.settings)],
+            [SourceEntry(TOPIC, settings)],
             limits=limits,
         )
 
@@ -403,11 +460,16 @@ class World:
         self.clock.seconds += self.random.choice([0.0, 0.6, 2.0])
         return self.random.randrange(tasks)
 
-    def load(self, name: str, staging: FaultyMemoryStore | None = None) -> None:
+    @property
+    def others(self) -> list[str]:
+        """The warehouses besides the first."""
+        return [name for name in self.warehouses if name]
+
+    def load(self, name: str, staging: FaultyMemoryStore | None = None, warehouse: str = "") -> None:
         """One load, a minute after the last run; sometimes it does not wait for its jobs (L8)."""
         self.store.time_ms += 60_000
-        store = (staging or self.store).view(name)
-        ports = LoadPorts(store, self.warehouse.view(name), self.clock, self._attempt)
+        store = WarehouseStore((staging or self.store).view(name), warehouse)
+        ports = LoadPorts(store, self.warehouses[warehouse].view(name), self.clock, self._attempt)
         wait_seconds = self.random.choice([0.0, 1000.0])
         load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics))
 
@@ -433,6 +495,10 @@ class World:
             return
         if self.random.random() < self.park_rate:
             table = self.random.choice(self.tables)
+            if self.others:
+                area = WarehouseStore(store, self.random.choice(list(self.warehouses)))
+                propose_park_table(area, table).apply()
+                return
             if self.restart_rate and self.random.random() < self.restart_rate:
                 _park_as_loader(store, table)
             else:
@@ -453,13 +519,15 @@ class World:
         propose_restage(RestagePorts(store, kafka, read_again, lambda topics: settings), file.path).apply()
         self.met["restaged"] += 1
 
-    def _repairs(self, store: object, kafka: object) -> Iterator[Callable[[], Proposal]]:
-        for table in self.tables:
-            yield lambda t=table: propose_resume_table(store, t, to_quarantine=True)  # type: ignore[misc, arg-type]
+    def _repairs(self, store: ObjectStore, kafka: object) -> Iterator[Callable[[], Proposal]]:
+        for name in self.warehouses:
+            area = WarehouseStore(store, name)
+            for table in self.tables:
+                yield partial(propose_resume_table, area, table, to_quarantine=True)
         for partition in range(self.partitions):
             tp = TopicPartition(TOPIC, partition)
             yield lambda p=tp: propose_accept_gap(store, kafka, p)  # type: ignore[misc, arg-type]
-        yield lambda: propose_resume(store, TOPIC)  # type: ignore[arg-type]
+        yield lambda: propose_resume(store, TOPIC)
 
     def repair(self) -> None:
         """A patient operator mends what can be mended without losing more (not a reset)."""

@@ -42,7 +42,7 @@ from kbq_assets.core.protocol.names import (
 from kbq_assets.core.protocol.topic_registry import TopicRegistry
 from kbq_assets.pipelines.protocol import manifests
 from kbq_assets.pipelines.protocol.manifests import LostManifest, ManifestCache
-from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore, beneath
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -201,7 +201,8 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
     found = find(store, cls, path)
     if found is not None:
         return found.value
-    if any(entry.path != path for entry in store.list(prefix)):
+    # The first warehouse's registry lists the others: a folder of another one shows that it existed (W1).
+    if any(entry.path != path for entry in beneath(store).list(prefix)):
         # Another process may have created it between the two reads.
         found = find(store, cls, path)
         if found is None:
@@ -216,6 +217,15 @@ def _establish(store: ObjectStore, cls: type[T], path: str, prefix: str) -> None
     """Create an empty registry if there is none; reading one never creates it. Raises MissingState."""
     if _registry(store, cls, path, prefix) == cls():
         create(store, path, cls())
+
+
+def set_warehouses(
+    store: ObjectStore, cls: type[TableRegistry] | type[TopicRegistry], statuses: Mapping[str, str]
+) -> None:
+    """Note in a registry what warehouses besides the first are (W1)."""
+    path, prefix = (TABLE_REGISTRY, TABLES) if cls is TableRegistry else (TOPIC_REGISTRY, COMMITS)
+    _establish(store, cls, path, prefix)
+    change(store, cls, path, lambda now: replace(now, warehouses={**now.warehouses, **statuses}))
 
 
 def create_commit(store: ObjectStore, commit: Commit) -> Versioned[Commit]:

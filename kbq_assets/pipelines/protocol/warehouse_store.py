@@ -19,6 +19,11 @@ def warehouse_of(store: ObjectStore) -> str:
     return store.warehouse if isinstance(store, WarehouseStore) else FIRST_WAREHOUSE
 
 
+def beneath(store: ObjectStore) -> ObjectStore:
+    """A store without the first warehouse's view of it; the view of another warehouse as it is."""
+    return store.shared if isinstance(store, WarehouseStore) and not store.warehouse else store
+
+
 class WarehouseStore:
     """An ObjectStore over ``shared`` for one warehouse."""
 

@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from kbq_assets.core.extraction.pruning import plan_pruning
+from kbq_assets.core.extraction.pruning import BacklogChunk, plan_pruning
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import Parked, TableState
 from kbq_assets.core.loading.warehouses import WarehouseStates
-from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference, backlog_path, table_state_path
 from kbq_assets.pipelines.loading.load import plan
 from kbq_assets.pipelines.operate import commands as operate
 from kbq_assets.pipelines.protocol import state
@@ -202,6 +203,31 @@ def test_a_parked_tables_files_wait_in_its_backlog_and_other_tables_continue() -
     operate.propose_resume_table(bench.store, A).apply()
     bench.load()
     assert bench.offsets(A) == [0, 2, 4, 5]
+    assert bench.paths("backlog/") == []
+
+
+def test_a_file_that_was_committed_and_moved_after_a_view_read_its_commit_waits_for_the_next_view() -> None:
+    """W5: another warehouse is ahead, so files move while their table is not parked."""
+    bench = _staged(1)
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+
+    def publish_and_move() -> None:
+        bench.faults = lambda call: Outcome.OK
+        for _ in range(2):
+            bench.produce(1)
+            bench.extract()
+        current = state.read(bench.store, Commit, f"commits/{TP.topic}.json")
+        *kept, last = current.value.partitions[0].windows
+        chunk = backlog_path(A, current.value.epoch, TP, last.first)
+        state.create(bench.store, chunk, BacklogChunk(last.files))
+        partition = dataclasses.replace(current.value.partitions[0], windows=tuple(kept))
+        state.swap(bench.store, current, current.value.with_partition(0, partition))
+
+    bench.faults = Script("list", "backlog/", before=publish_and_move)
+    bench.load()
+    assert bench.offsets(A) == [0, 1, 2, 3]
     assert bench.paths("backlog/") == []
 
 
