@@ -88,7 +88,7 @@ SEALING = dataclasses.replace(
 
 
 #: Two warehouses with loaders of their own, and a topic whose option changes all the time.
-TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), patience=2)
+TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), patience=0)
 
 
 class ScheduleFailed(AssertionError):

@@ -164,8 +164,11 @@ def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("chunk", range(4))
 def test_two_warehouses_each_keep_the_promises(chunk: int) -> None:
+
+
+def test_two_warehouses_each_keep_the_promises() -> None:
     rows, waited = dict.fromkeys(("", "lake"), 0), 0
-    for seed in range(chunk, VARIED_SCHEDULES, 4):
+    for seed in range(VARIED_SCHEDULES // 3):
         world = run_schedule(seed, recipe=TWO_WAREHOUSES)
         for name, warehouse in world.warehouses.items():
             rows[name] += len(warehouse.log)
