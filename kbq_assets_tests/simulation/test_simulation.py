@@ -162,7 +162,6 @@ def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
             run_schedule(seed, SEALING)
 
 
-@pytest.mark.parametrize("chunk", range(4))
 def test_two_warehouses_each_keep_the_promises(chunk: int) -> None:
 
 
