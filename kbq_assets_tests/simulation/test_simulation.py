@@ -162,9 +162,6 @@ def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
             run_schedule(seed, SEALING)
 
 
-def test_two_warehouses_each_keep_the_promises(chunk: int) -> None:
-
-
 def test_two_warehouses_each_keep_the_promises() -> None:
     rows, waited = dict.fromkeys(("", "lake"), 0), 0
     for seed in range(VARIED_SCHEDULES // 3):
