@@ -76,8 +76,8 @@ class Spans:
         ends = np.cumsum(lengths, dtype=np.int64)
         starts = ends - lengths
         starts[null] = ends[null] = -1
-        joined = b"".join(value for value in values if value is not None) + bytes(PADDING)
-        return cls(np.frombuffer(bytearray(joined), np.uint8), starts, ends)
+        joined = bytearray().join([*(value for value in values if value is not None), bytes(PADDING)])
+        return cls(np.frombuffer(joined, np.uint8), starts, ends)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

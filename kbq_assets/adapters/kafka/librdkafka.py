@@ -62,7 +62,7 @@ IDLE_SECONDS: Final = 1.0
 # faster. A reply is unpacked as a whole (lz4 expands zeros 255-fold), and the next one may arrive
 # while its records are taken: 256 KiB need no more processor time than 512, and half of that memory.
 _DEFAULTS: Final[Mapping[str, str | int]] = {
-    "queued.max.messages.kbytes": 32 * 1024,
+    "queued.max.messages.kbytes": 16 * 1024,
     "queued.min.messages": 50_000,
     "max.partition.fetch.bytes": 256 * 1024,
     "fetch.max.bytes": 16 * 1024 * 1024,
@@ -281,6 +281,8 @@ def _chunk(messages: Sequence[ClientMessage], keys: bool, headers: bool) -> Chun
     """Messages as arrays over one buffer. ``map`` over the client's methods is Python's fastest loop."""
     values = Spans.of(list(map(ClientMessage.value, messages)))
     timestamps = [milliseconds for _, milliseconds in map(ClientMessage.timestamp, messages)]
+    for message in messages:
+        message.set_value(None)  # the chunk has its copy, and keeps messages for their headers alone
     return Chunk(
         values.buffer,
         values.starts,
