@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as ClientMessage
 
 from kbq_assets.adapters.kafka.errors import read_error
-from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource, _headers
+from kbq_assets.adapters.kafka.librdkafka import CHUNK_BYTES, LibrdkafkaSource, _headers, _MessageReading
 from kbq_assets.adapters.kafka.offsets import KafkaOffsetReader
 from kbq_assets.core.errors import (
     ConfigurationError,
@@ -100,6 +102,33 @@ def test_what_librdkafka_refuses_is_a_configuration_error() -> None:
     source = LibrdkafkaSource("127.0.0.1:1", {"security.protocol": "sideways"})
     with pytest.raises(ConfigurationError, match=r"Kafka client: .*security\.protocol"):
         list(source.read(OffsetRange(TopicPartition("t", 0), 0, 1)))
+
+
+class FakeConsumer:
+    """librdkafka's consumer with all messages in its queue."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.queue = deque(ClientMessage("t", 0, n, value=bytes(size)) for n, size in enumerate(sizes))
+
+    def poll(self, seconds: float) -> ClientMessage | None:
+        return self.queue.popleft() if self.queue else None
+
+    def consume(self, count: int, seconds: float) -> list[ClientMessage]:
+        return [self.queue.popleft() for _ in range(min(count, len(self.queue)))]
+
+
+def test_a_chunk_holds_little_where_large_records_follow_small_ones() -> None:
+    sizes = [10] * 5_000 + [1_000_000] * 60 + [10] * 5_000
+    reading = _MessageReading(
+        OffsetRange(TopicPartition("t", 0), 0, len(sizes)), NOBODY, 60.0, math.inf, {}, deque()
+    )
+    chunks = [
+        (len(part.chunk), len(part.chunk.buffer))
+        for part in reading._batches(cast(Any, FakeConsumer(sizes)), 20_000, keys=False, headers=False)
+    ]
+    assert sum(records for records, _ in chunks) == len(sizes)
+    assert max(size for _, size in chunks) <= CHUNK_BYTES + 16 * 1_000_000
+    assert len(chunks) < 20, "small records share a chunk"
 
 
 class TestPartialAnswers:
