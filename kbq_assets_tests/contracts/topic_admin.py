@@ -62,7 +62,9 @@ class TopicAdminContract:
 
     def test_what_is_not_said_is_the_broker_s_choice(self, admin: TopicAdmin, topic: str) -> None:
         admin.apply(CreateTopic(topic, -1, -1, {}))
-        assert admin.topics()[topic].partitions >= 1
+        found = admin.topics()[topic]
+        assert found.partitions >= 1
+        assert (found.config, found.setting("cleanup.policy")) == ({}, "delete")
 
     def test_creating_what_is_there_changes_nothing(self, admin: TopicAdmin, topic: str) -> None:
         admin.apply(CreateTopic(topic, 2, 1, {}))

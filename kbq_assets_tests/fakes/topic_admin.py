@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kbq_assets.core.catalog.access import Acl, Allow, LiveAccess
 from kbq_assets.core.catalog.changes import AddPartitions, Change, CreateTopic, LiveTopic
@@ -20,10 +21,12 @@ class FakeTopicAdmin:
         self.acls: set[Acl] = set()
         #: Why there are no ACLs, as a broker without an authorizer would say.
         self.problem = ""
+        #: Settings of topics that do not set them.
+        self.defaults = {"cleanup.policy": "delete"}
         self._default_partitions = default_partitions
 
     def topics(self) -> Mapping[str, LiveTopic]:
-        return dict(self.live)
+        return {name: replace(topic, defaults=self.defaults) for name, topic in self.live.items()}
 
     def access(self) -> LiveAccess:
         return LiveAccess(problem=self.problem) if self.problem else LiveAccess(frozenset(self.acls))

@@ -73,18 +73,22 @@ class KafkaTopicAdmin:
             name: LiveTopic(
                 len(topic.partitions),
                 max((len(p.replicas) for p in topic.partitions), default=0),
-                configs.get(name, {}),
+                *configs.get(name, ({}, {})),
             )
             for name, topic in described.items()
             if not topic.is_internal
         }
 
-    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    def _configs(self, names: Iterable[str]) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+        """Each topic's own settings, and those that it has from the broker."""
         resources = [_RESOURCE(ResourceType.TOPIC, name) for name in names]
         answers = self._all(self._admin.describe_configs(resources, request_timeout=_SECONDS))
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {
-            resource.name: {key: str(e.value) for key, e in sorted(entries.items()) if e.source == own}
+            resource.name: (
+                {key: str(e.value) for key, e in sorted(entries.items()) if e.source == own},
+                {key: str(e.value) for key, e in sorted(entries.items()) if e.source != own},
+            )
             for resource, entries in answers.items()
         }
 

@@ -16,11 +16,16 @@ DEFAULT_REPLICATION: Final = -1
 
 @dataclass(frozen=True)
 class LiveTopic:
-    """A topic on the broker. ``config`` holds its own settings, without the broker's defaults."""
+    """A topic on the broker. ``config`` holds its own settings, ``defaults`` what the broker gives it besides."""
 
     partitions: int
     replication: int
     config: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def setting(self, key: str) -> str:
+        """The value in force, "" if the broker does not know the setting."""
+        return self.config.get(key, self.defaults.get(key, ""))
 
 
 @dataclass(frozen=True)
@@ -139,14 +144,6 @@ def _compare(
             f"replication {found.replication}, {wanted.replication} in the catalog: reassign replicas by hand"
         )
         differences.append(Difference(entry.topic, message))
-    after = {
-        key: value
-        for key, value in wanted.config.items()
-        if found.config.get(key, _DEFAULTS.get(key)) != value
-    }
+    after = {key: value for key, value in wanted.config.items() if found.setting(key) != value}
     if after:
         changes.append(AlterConfig(entry.topic, {key: found.config.get(key, "") for key in after}, after))
-
-
-#: Kafka's defaults of settings with a key in the catalog: naming the default is no change.
-_DEFAULTS: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}

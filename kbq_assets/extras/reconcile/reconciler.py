@@ -60,7 +60,7 @@ class Reconciler:
     @cached_property
     def _policies(self) -> Mapping[str, str]:
         live = self.open_admin().topics()
-        return {topic: found.config.get("cleanup.policy", "") for topic, found in live.items()}
+        return {topic: found.setting("cleanup.policy") for topic, found in live.items()}
 
     def counts(
         self,

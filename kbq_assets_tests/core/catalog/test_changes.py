@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kbq_assets.core.catalog.changes import (
     AddPartitions,
     AlterConfig,
@@ -46,10 +48,13 @@ def test_settings_that_differ_are_altered_and_others_left() -> None:
     ]
 
 
-def test_saying_the_default_cleanup_is_no_change() -> None:
+@pytest.mark.parametrize(
+    ("own", "default", "changes"), [("", "delete", 0), ("compact", "delete", 1), ("", "compact", 1)]
+)
+def test_saying_what_the_broker_does_anyway_is_no_change(own: str, default: str, changes: int) -> None:
     catalog = catalog_of({ENTRY: "kafka: {name: t}\ncompaction: false"})
-    assert plan_changes(catalog.entries, {"t": LiveTopic(1, 1)}).changes == ()
-    assert plan_changes(catalog.entries, {"t": LiveTopic(1, 1, {"cleanup.policy": "compact"})}).changes != ()
+    live = LiveTopic(1, 1, {"cleanup.policy": own} if own else {}, {"cleanup.policy": default})
+    assert len(plan_changes(catalog.entries, {"t": live}).changes) == changes
 
 
 def test_replication_and_uncatalogued_topics_are_left_to_people() -> None:
