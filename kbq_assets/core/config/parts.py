@@ -183,7 +183,7 @@ PARTITION_KEYS: Final = ("topic_partition_table", "topic_table")
 @dataclass(frozen=True)
 class RunSettings:
     """Bounds of a run and of a window (see `ExtractionLimits`, `WindowLimits`, `LoadOptions`), how often a load polls
-    its jobs (``poll_seconds``), and how often Dagster checks for work (the others).
+    its jobs (``poll_seconds``), how often Dagster checks for work, and the form of log lines.
 
     A load job of BigQuery takes a minute or so and counts against a quota of 1,500 a day and table: hence its own
     defaults, which are Kafka BigQuery Express's.
@@ -254,6 +254,12 @@ class RunSettings:
         PARTITION_KEYS[0],
         choice(*PARTITION_KEYS),
         shown_default="the first",
+    )
+    log_format: str = variable(
+        "KBQ_LOG_FORMAT",
+        "format of commands' log lines on stderr: text, or json for Cloud Logging",
+        LOG_FORMATS[0],
+        choice(*LOG_FORMATS),
     )
 
 

@@ -24,7 +24,6 @@ from kbq_assets.core.config.locations import (
 )
 from kbq_assets.core.config.notices import NotifySettings
 from kbq_assets.core.config.parts import (
-    LOG_FORMATS,
     CatalogSettings,
     DagsterSettings,
     GoogleSettings,
@@ -38,7 +37,6 @@ from kbq_assets.core.config.parts import (
 from kbq_assets.core.config.service import ServiceSettings
 from kbq_assets.core.config.variables import (
     Variable,
-    choice,
     declared_in,
     folder,
     parse_part,
@@ -71,12 +69,6 @@ class Settings:
         "KBQ_WAREHOUSE",
         "duckdb:PATH or bigquery://project?location=EU; several with names: bq=bigquery://project,local=duckdb:PATH",
         shown_default="duckdb:KBQ_HOME/warehouse.duckdb",
-    )
-    log_format: str = variable(
-        "KBQ_LOG_FORMAT",
-        "format of commands' log lines on stderr: text, or json for Cloud Logging",
-        LOG_FORMATS[0],
-        choice(*LOG_FORMATS),
     )
     #: the place in ``warehouses`` of the one that is loaded, checked and repaired
     chosen: int = 0

@@ -129,7 +129,7 @@ class ExtractionPlan:
 
 
 @dataclass
-class _Draft:
+class _PlanDraft:
     limits: WindowLimits
     ripe: Collection[TopicPartition] = ()
     now_ms: int = 0
@@ -165,7 +165,7 @@ def plan_extraction(
     ``ripe`` partitions need not wait for more. A stopped topic or partition does not stop the others. ``now_ms`` is the
     store's time, for automatic tries of stopped partitions; 0 means none.
     """
-    draft = _Draft(limits or WindowLimits(), ripe, now_ms)
+    draft = _PlanDraft(limits or WindowLimits(), ripe, now_ms)
     for snapshot in snapshots:
         _plan_topic(draft, snapshot, offsets, cluster_id)
     units, throttled = within_limits(in_order(draft.units), draft.averages, run or ReadLimits())
@@ -183,7 +183,7 @@ def plan_extraction(
 
 
 def _plan_topic(
-    draft: _Draft,
+    draft: _PlanDraft,
     snapshot: TopicSnapshot,
     offsets: Mapping[TopicPartition, BrokerOffsets],
     cluster_id: str,
@@ -222,7 +222,7 @@ def _plan_topic(
         )
 
 
-def _stops_topic(draft: _Draft, snapshot: TopicSnapshot, cluster_id: str) -> bool:
+def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) -> bool:
     """Names, E1, and the identities of E2."""
     topic = snapshot.description.topic
     if unfit := _unfit_name(topic, snapshot.settings):
@@ -274,7 +274,7 @@ def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
     return None
 
 
-def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, cluster_id: str) -> bool:
+def _other_identity(draft: _PlanDraft, commit: Commit, snapshot: TopicSnapshot, cluster_id: str) -> bool:
     topic, now = commit.topic, snapshot.description.topic_id
     if commit.cluster_id and cluster_id and commit.cluster_id != cluster_id:
         message = f"{topic} was read from cluster {commit.cluster_id}, this is cluster {cluster_id}"
@@ -294,7 +294,7 @@ def _other_identity(draft: _Draft, commit: Commit, snapshot: TopicSnapshot, clus
 
 
 def _plan_new_partition(
-    draft: _Draft,
+    draft: _PlanDraft,
     snapshot: TopicSnapshot,
     tp: TopicPartition,
     broker: BrokerOffsets,
@@ -319,7 +319,7 @@ def _plan_new_partition(
 
 
 def _plan_partition(
-    draft: _Draft,
+    draft: _PlanDraft,
     settings: TopicSettings,
     commit: Commit,
     partition: int,
@@ -382,7 +382,7 @@ def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> Partiti
 
 
 def _add_unit(
-    draft: _Draft, unit: Unit, broker: BrokerOffsets, averages: Averages, *, is_try: bool = False
+    draft: _PlanDraft, unit: Unit, broker: BrokerOffsets, averages: Averages, *, is_try: bool = False
 ) -> None:
     if not unit.range:
         draft.idle += 1

@@ -45,7 +45,7 @@ class Effort:
     something else than itself and ``references``."""
 
     def __init__(self, schema: Any, references: Mapping[str, Any]) -> None:
-        self._parts = _Parts(_Places(schema, references))
+        self._parts = _SubschemaSteps(_Places(schema, references))
         #: The most steps for one value, in documents of each depth until the number stays the same.
         self._by_depth = list(self._steps(schema)) if isinstance(schema, Mapping) else [1, 1]
 
@@ -143,7 +143,7 @@ def _pointed(root: Any, pointer: str) -> Any:
     return found
 
 
-class _Parts:
+class _SubschemaSteps:
     """The parts of a schema that judge the same value as it does, how often; and those that judge the values inside."""
 
     def __init__(self, places: _Places) -> None:
