@@ -99,13 +99,15 @@ class Chunk:
     keys: Spans | None = None
     headers: Spans | None = None
     late_headers: Callable[[int], bytes] | None = None
+    #: values that choose the table, as JSON scalars, if the records themselves do not show them (`json_columns`)
+    chosen_by: tuple[Spans, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_buffer(self.buffer, self.ends)
         _check_longs(self.starts, self.ends, self.offsets, self.timestamps)
-        for spans in (self.keys, self.headers):
+        for spans in (self.keys, self.headers, *(self.chosen_by or ())):
             if spans is not None and len(spans) != len(self.starts):
-                raise EncoderMisuse("a chunk's keys and headers must be as many as its records")
+                raise EncoderMisuse("a chunk's keys, headers and choices must be as many as its records")
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -137,6 +139,9 @@ class Chunk:
             None if self.keys is None else self.keys.slice(from_index, until_index),
             None if self.headers is None else self.headers.slice(from_index, until_index),
             None if late is None else lambda index: late(from_index + index),
+            None
+            if self.chosen_by is None
+            else tuple(spans.slice(from_index, until_index) for spans in self.chosen_by),
         )
 
     @classmethod

@@ -72,15 +72,19 @@ class Routes:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, message)
         try:
             check_decided(load_schema(registered.schema), self._decisions)
-            schema = staged_schema(
-                registered.schema, self._metadata, self._choice.fields if self._choice else ()
-            )
+            schema = staged_schema(registered.schema, self._metadata, self._captured)
             columns_of(schema.json)
             if not schema.event_field and self._fields is not None and (wrong := self._fields.problem()):
                 return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, wrong)
             return self._route(schema)
         except (UnstageableSchema, EncodingError, InvalidName) as error:
             return RejectedSchema(Reason.UNSTAGEABLE_SCHEMA, f"schema {registered.name}: {error.message}")
+
+    @property
+    def _captured(self) -> tuple[str, ...]:
+        """The fields that choose a table. A document may have any type there, so its translator reads them."""
+        is_json = self._settings.records.is_json
+        return () if self._choice is None or is_json else self._choice.fields
 
     def tombstones(self) -> Route | None:
         """The route of null values; None unless they become rows (`tombstones=row`)."""

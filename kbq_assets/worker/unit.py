@@ -315,7 +315,7 @@ def _routes(
     has_prefix = settings.records.framing == "prefix"
     names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
     registry = names or ports.registry
-    translator = _translator(topic, settings, ports, registry)
+    translator = _translator(topic, settings, ports, registry, choice.fields if choice else ())
     if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
         translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
     if names is not None:
@@ -331,11 +331,15 @@ def _routes(
 
 
 def _translator(
-    topic: str, settings: TopicSettings, ports: WorkerPorts, registry: SchemaRegistry
+    topic: str,
+    settings: TopicSettings,
+    ports: WorkerPorts,
+    registry: SchemaRegistry,
+    chosen_by: Sequence[str],
 ) -> ValueTranslator | None:
     """The translator of a topic's values to Avro; None if they are staged as they are."""
     if settings.records.is_json:
-        return _of_documents(topic, settings, ports, registry)
+        return _of_documents(topic, settings, ports, registry, chosen_by)
     if settings.records.format == "protobuf":
         # Imported here, as other topics need neither Google's library nor protoc.
         from kbq_assets.worker.protobuf import ProtobufRows
@@ -345,7 +349,11 @@ def _translator(
 
 
 def _of_documents(
-    topic: str, settings: TopicSettings, ports: WorkerPorts, registry: SchemaRegistry
+    topic: str,
+    settings: TopicSettings,
+    ports: WorkerPorts,
+    registry: SchemaRegistry,
+    chosen_by: Sequence[str],
 ) -> ValueTranslator | None:
     records = settings.records
     privacy = (
@@ -354,7 +362,7 @@ def _of_documents(
     made: ValueTranslator | None = None
     if records.format != "json":
         schemas = registry if records.format == "json_schema" else None
-        made = JsonColumns(topic, settings, ports.store, schemas, privacy, records.declared)
+        made = JsonColumns(topic, settings, ports.store, schemas, privacy, records.declared, chosen_by)
     elif privacy is not None or records.validate:
         made = Payloads(settings, privacy)
     if made is None or not records.validate:

@@ -209,6 +209,38 @@ def test_json_documents_choose_by_their_columns_or_as_a_whole_by_headers() -> No
     assert tables(bench) == {"d.t_de": [0, 1]}
 
 
+@pytest.mark.parametrize(
+    ("others", "found"),
+    [
+        ([b'{"a": {"b": {"c": 1}}}', b'{"a": {"b": "y"}}'], [1, 2]),
+        ([b'{"a": [1]}', b'{"a": 1.5}'], [1, 2]),
+        ([b'{"a": {"x": 1}}', b'{"c": 1}'], [1, 2]),
+        ([b'{"a": 7}', b'{"a": true}'], []),
+    ],
+)
+def test_a_document_chooses_alone_whatever_types_others_have_there(
+    others: list[bytes], found: list[int]
+) -> None:
+    for together in (True, False):
+        bench = Bench(settings_of("t_{field.a}", format="json_columns"))
+        for value in (b'{"a": "x"}', *others, b'{"a": "x"}'):
+            produce(bench, value)
+            if not together:
+                assert not bench.extract().stops
+        assert not bench.extract().stops
+        rows = tables(bench)
+        assert rows["d.t_x"] == [0, 3]
+        assert rows.get("d.kbq_errors", []) == found
+        assert found or (rows["d.t_7"], rows["d.t_true"]) == ([1], [2])
+
+
+def test_a_document_s_key_is_also_found_by_the_name_of_its_column() -> None:
+    bench = Bench(settings_of("t_{field.a_b.c|none}", format="json_columns"))
+    produce(bench, b'{"a-b": {"c": "x"}}', b'{"a_b": {"c": "y"}}', b'{"a": 1}')
+    bench.extract()
+    assert tables(bench) == {"d.t_none": [2], "d.t_x": [0], "d.t_y": [1]}
+
+
 def test_a_table_that_a_record_chose_takes_a_contradicting_schema_as_its_topic_says() -> None:
     bench = bench_of(settings_of("orders_{field.country}", on_incompatible="new_table_version"))
     fields = [{"name": "id", "type": "string"}, {"name": "country", "type": "string"}]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.topics.business_time import BusinessTime
@@ -17,6 +17,7 @@ from kbq_assets.core.topics.json.inference import (
     MIN_INT64,
     InferredSchema,
     InferredType,
+    column_name,
 )
 from kbq_assets.core.topics.json.numbers import all_storable, parse_fraction, storable
 from kbq_assets.wire.chunk import encode_bytes, encode_long
@@ -191,6 +192,20 @@ _SCALARS: Final[dict[str, Encode]] = {
     "STRING": _string,
     "JSON": _any,
 }
+
+
+def scalar_at(document: object, path: Sequence[str]) -> bytes | None:
+    """The text, boolean or whole number at a path of keys, or of columns' names, as JSON; None for anything else."""
+    for level, name in enumerate(path, 1):
+        if not isinstance(document, dict):
+            return None
+        key = name if name in document else _key_of(document, name, level)
+        document = document.get(key)
+    return json.dumps(document).encode() if type(document) in (str, bool, int) else None
+
+
+def _key_of(document: dict[str, Any], column: str, level: int) -> str:
+    return next((key for key in document if column_name(key, set(), level) == column), column)
 
 
 def event_time(document: object, business: BusinessTime) -> bytes:

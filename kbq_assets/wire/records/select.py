@@ -7,6 +7,7 @@ inputs without a Python loop; they are decoded once per group.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 _MOST_KNOWN = 10_000
 """Distinct inputs to remember: there may be as many keys as records."""
+
+_JSON = 2
+"""The kind of a value that a translator read."""
 
 _MOST_BYTES = 1_000
 """Of inputs to remember: longer ones are no names of tables."""
@@ -95,11 +99,14 @@ class Selector(Generic[T]):
 
     def _inputs(self, chunk: Chunk, rows: Longs, captures: Captures) -> list[_Input]:
         slot = len(captures.kinds) - self._program.routes
+        scalars = iter(chunk.chosen_by or ())
         inputs = []
         for name in self._chooser.inputs:
             source, _, rest = name.partition(".")
             if source != "field":
                 inputs.append(_of_spans(_spans(chunk, source, rows, rest)))
+            elif chunk.chosen_by is not None:
+                inputs.append(_of_scalars(next(scalars), rows))
             elif slot < len(captures.kinds):
                 inputs.append(
                     _Input(chunk.buffer, captures.kinds[slot], captures.starts[slot], captures.ends[slot])
@@ -126,13 +133,21 @@ def _of_spans(spans: Spans) -> _Input:
     return _Input(spans.buffer, (spans.starts >= 0).astype(np.uint8), spans.starts, spans.ends)
 
 
+def _of_scalars(spans: Spans, rows: Longs) -> _Input:
+    starts, ends = spans.starts[rows], spans.ends[rows]
+    return _Input(spans.buffer, np.where(starts >= 0, _JSON, 0).astype(np.uint8), starts, ends)
+
+
 def _nothing(chunk: Chunk, count: int) -> Spans:
     none = np.full(count, -1, np.int64)
     return Spans(chunk.buffer, none, none)
 
 
 def _decoded(types: tuple[RoutedType, ...], kind: int, data: bytes) -> Value:
-    """A value by its kind: 0 is null, 1 bytes, from `ROUTED` on a field of that type."""
+    """A value by its kind: 0 is null, 1 bytes, 2 a JSON scalar, from `ROUTED` on a field of that type."""
+    if kind == _JSON:
+        scalar: str | int | bool = json.loads(data)
+        return scalar
     if kind < ROUTED:
         return data if kind else None
     type_ = types[kind - ROUTED]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,9 @@ from kbq_assets.core.topics.json.inference import EVENT_TIME, SHAPES, InferredSc
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
-from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.chunk import Chunk, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
-from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
+from kbq_assets.wire.json.rows import RowEncoder, event_time, parse, scalar_at
 from kbq_assets.wire.privacy.json import UndecidedField
 from kbq_assets.wire.privacy.tags import refuse_undecided
 from kbq_assets.wire.records.prefix import PREFIX
@@ -49,7 +49,7 @@ class JsonColumns:
     """Translates the values of one topic, and is the registry of its versions.
 
     With ``registry``, values have Confluent's prefix and a JSON Schema, which declares columns up front. With
-    ``schema``, only the columns that it declares exist.
+    ``schema``, only the columns that it declares exist. ``chosen_by`` are the fields that choose a document's table.
     """
 
     def __init__(
@@ -60,7 +60,9 @@ class JsonColumns:
         registry: SchemaRegistry | None = None,
         privacy: JsonPrivacy | None = None,
         schema: Any = None,
+        chosen_by: Sequence[str] = (),
     ) -> None:
+        self._chosen_by = tuple(tuple(path.split(".")) for path in chosen_by)
         self._registry = registry
         self._privacy = privacy
         self._decisions = privacy.decisions if privacy is not None else ()
@@ -99,6 +101,7 @@ class JsonColumns:
         values: list[bytes | None] = [None] * len(chunk)
         bare, refused = self._bare(chunk)
         leftover: dict[int, object] = {}
+        choices: list[list[bytes | None]] = [[None] * len(chunk) for _ in self._chosen_by]
         for row in np.flatnonzero(chunk.starts >= 0).tolist():
             if row in refused:
                 values[row] = refused[row]
@@ -109,6 +112,8 @@ class JsonColumns:
             except (UndecidedField, ValueError) as error:
                 values[row] = self._unparsed(text, error)
                 continue
+            for path, found in zip(self._chosen_by, choices, strict=True):
+                found[row] = scalar_at(document, path)
             encoded, whole = self._current.rows.encode(document)
             values[row] = self._framed(encoded, document)
             if not whole:
@@ -121,6 +126,8 @@ class JsonColumns:
             for row, document in leftover.items():
                 values[row] = self._framed(self._current.rows.encode(document)[0], document)
         made = with_values(chunk, values)
+        if choices:
+            made = dataclasses.replace(made, chosen_by=tuple(map(Spans.of, choices)))
         return made if self._privacy is None else self._privacy.without_keys(made)
 
     def _parsed(self, text: str) -> object:

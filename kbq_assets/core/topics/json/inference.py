@@ -166,7 +166,7 @@ class _Growth:
             found = self._new(inner, level + 1)
             if found is not None and self._room > found.columns:
                 self._room -= 1 + found.columns
-                fields[key] = InferredField(key, _column_name(key, taken, level), found)
+                fields[key] = InferredField(key, column_name(key, taken, level), found)
         return replace(inferred, fields=tuple(fields.values()))
 
     def _known(self, inferred: InferredType, seen: Seen, level: int) -> InferredType:
@@ -211,7 +211,7 @@ class _Growth:
         return InferredType("LIST", item=item)
 
 
-def _column_name(key: str, taken: set[str], level: int) -> str:
+def column_name(key: str, taken: set[str], level: int) -> str:
     """A column name for a key, unlike its siblings' in any case; added to ``taken``."""
     name = _BAD_CHARACTER.sub("_", key)[:_LONGEST_NAME] or "_"
     if name[0].isdigit() or _RESERVED.match(name) or (level == 1 and name.lower() in _TAKEN):
