@@ -17,6 +17,7 @@ from kbq_assets.cli.context import exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
 from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
+from kbq_assets.core.extras import missing_package
 
 LOGGER: Final = logging.getLogger("kbq")
 
@@ -124,7 +125,10 @@ class LazyGroup(click.Group):
             log_json_lines()
         try:
             return super().invoke(ctx)
-        except KbqError as error:
+        except (KbqError, ModuleNotFoundError) as raised:
+            error = missing_package(raised) if isinstance(raised, ModuleNotFoundError) else raised
+            if error is None:
+                raise
             if as_json:
                 LOGGER.error("%s", error, exc_info=ctx.params["debug"])
             else:

@@ -25,6 +25,7 @@ from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
+from kbq_assets.core.extras import install_command
 from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
 from kbq_assets.core.topics.personal import Decision, fields_of
@@ -158,6 +159,8 @@ def package_version(name: str) -> Check:
     try:
         found = version(name)
     except PackageNotFoundError:
+        if extra := install_command(name):
+            return Check(name, Outcome.WARN, "not installed; extraction and Dagster need it", extra)
         return Check(name, Outcome.FAIL, "not installed", fix)
     wanted = _requirement(name)
     if wanted is None or wanted.specifier.contains(found, prereleases=True):

@@ -1,0 +1,128 @@
+"""The wheel and the sdist work without the checkout; a slim install names what it lacks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.extras import install_command, missing_package
+
+REPOSITORY = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+#: Refuses what the extras `spark` and `google` bring, as if it were not installed.
+_SLIM = """
+import sys
+
+class Missing:
+    gone = ("pyspark", "dagster_pyspark", "py4j", "dagster_gcp", "google.cloud", "google.auth", "google.api_core")
+
+    def find_spec(self, name, path=None, target=None):
+        if any(name == each or name.startswith(each + ".") for each in self.gone):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from kbq_assets.definitions import main
+main()
+"""
+
+
+def test_every_file_of_the_package_is_in_the_wheel() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["kbq_assets"]
+    package = REPOSITORY / "kbq_assets"
+    shipped = [path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    others = [path for path in shipped if path.suffix not in (".py", ".md")]
+    assert [path for path in others if not any(fnmatch(f"/{path}", f"*/{p}") for p in patterns)] == []
+
+
+def test_the_default_install_is_complete_and_the_slim_one_is_the_rest() -> None:
+    default = set(PROJECT["project"]["dependencies"])
+    optional = {*EXTRAS["spark"], *EXTRAS["google"]}
+    assert optional <= default
+    slim = (REPOSITORY / "requirements-slim.txt").read_text(encoding="utf-8").splitlines()
+    assert {line for line in slim if not line.startswith("#")} == default - optional
+
+
+@pytest.mark.parametrize("extra", ["spark", "google", "protobuf", "postgres", "demo"])
+def test_each_package_of_an_extra_is_named_with_it(extra: str) -> None:
+    wanted = f"pip install 'kbq-assets[{extra}]'"
+    for text in EXTRAS[extra]:
+        name = Requirement(text).name
+        module = {"grpcio-tools": "grpc_tools"}.get(name, name.replace("-", "_"))
+        module = re.sub(r"^google_cloud_", "google.cloud.", module)
+        error = missing_package(ModuleNotFoundError(name=module))
+        assert isinstance(error, ConfigurationError) and error.next_step == wanted, module
+    assert missing_package(ModuleNotFoundError(name="surprise")) is None
+    assert install_command("numpy") == ""
+
+
+def slim(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KBQ_")}
+    return subprocess.run(
+        [sys.executable, "-c", _SLIM, *arguments],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(REPOSITORY), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_loader_of_local_folders_needs_neither_spark_nor_google(tmp_path: Path) -> None:
+    (tmp_path / "topics.txt").write_text("t dataset=d")
+    loaded = slim(tmp_path, "load", KBQ_SOURCE_TOPICS="topics.txt")
+    assert (loaded.returncode, "loaded 0 rows" in loaded.stdout) == (0, True), loaded.stderr
+
+
+@pytest.mark.slow
+def test_a_command_that_needs_a_missing_package_names_its_extra(tmp_path: Path) -> None:
+    (tmp_path / "topics.txt").write_text("t dataset=d")
+    bucket = slim(tmp_path, "load", KBQ_SOURCE_TOPICS="topics.txt", KBQ_STAGING="gs://bucket/kbq")
+    assert (bucket.returncode, "kbq-assets[google]" in bucket.stderr) == (1, True), bucket.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_sdist_runs_from_an_empty_folder(tmp_path: Path) -> None:
+    source, target, empty = tmp_path / "source", tmp_path / "site", tmp_path / "empty"
+    empty.mkdir()
+    shutil.copytree(
+        REPOSITORY / "kbq_assets", source / "kbq_assets", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    run(tmp_path, sys.executable, "-m", "build", "--no-isolation", "-o", str(tmp_path / "dist"), str(source))
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    assert len([*(tmp_path / "dist").glob("*.tar.gz")]) == 1
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile")
+    run(tmp_path, *pip, "--target", str(target), str(wheel))
+    kbq = str(target / "bin" / "kbq")
+    assert "Usage: kbq" in run(empty, kbq, "--help", PYTHONPATH=str(target))
+    shown = run(empty, kbq, "settings", PYTHONPATH=str(target))
+    assert str(empty / ".kbq") in shown.replace("\n", "")
+    where = run(
+        empty, sys.executable, "-c", "import kbq_assets; print(kbq_assets.__file__)", PYTHONPATH=str(target)
+    )
+    assert where.startswith(str(target))
+    for arguments, code in ((("local", "status"), 1), (("doctor",), 1), (("local", "down"), 0)):
+        ran = run(empty, kbq, *arguments, PYTHONPATH=str(target), code=code)
+        assert "Traceback" not in ran
+    assert "stopped" in run(empty, kbq, "local", "status", PYTHONPATH=str(target), code=1)
+
+
+def run(folder: Path, *command: str, code: int = 0, **environ: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KBQ_", "PYTHONPATH"))}
+    ran = subprocess.run(
+        command, cwd=folder, env={**kept, **environ}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
