@@ -47,7 +47,7 @@ def definitions(home: Path) -> dg.Definitions:
         return InProcessEngine(WorkerPorts(store, world.kafka, world.registry, world.clock))
 
     engine = dg.ResourceDefinition(lambda context: OnDemandEngine(started))
-    found = world.parts.definitions(resources={ENGINE: engine})
+    found = world.reopened().parts.definitions(resources={ENGINE: engine})
     return dg.Definitions(assets=found.assets, resources=found.resources, executor=dg.in_process_executor)
 
 

@@ -196,7 +196,7 @@ def test_scattered_choices_and_several_topics_are_one_runs_work(
             register(instance, served_backfill.KEYS)
             request(instance, definitions, "scattered", first, keys=SCATTERED)
             assert wait_for_end(instance, "scattered") == BulkActionStatus.COMPLETED_SUCCESS
-            assert set(instance.get_materialized_partitions(first)) == set(SCATTERED)
+            assert set(instance.get_materialized_partitions(first)) >= set(SCATTERED)
             request(instance, definitions, "topics", first, second)
             assert wait_for_end(instance, "topics") == BulkActionStatus.COMPLETED_SUCCESS
             for name in ("scattered", "topics"):
