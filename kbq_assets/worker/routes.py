@@ -54,7 +54,10 @@ class Routes:
         self._registry = registry
         self._decisions = settings.privacy.decisions
         self._metadata = MetadataColumns(
-            settings.records.keys, settings.records.headers, settings.records.event_date
+            settings.records.keys,
+            settings.records.headers,
+            settings.records.event_date,
+            settings.records.event_bounds,
         )
 
     def resolve(self, schema_id: int) -> Route | RejectedSchema:

@@ -60,7 +60,7 @@ def test_compaction_gaps_are_covered_and_not_taken_for_loss(world: World) -> Non
 
 
 def test_json_fields_are_columns_and_what_fits_none_is_beside_them(world: World) -> None:
-    tp = world.topic("dataset=shop table=orders format=json_columns event_date=at")
+    tp = world.topic("dataset=shop table=orders format=json_columns event_date=at event_date_days_ahead=9999")
     first = [{"id": n, "at": "2025-01-31T12:00:00Z", "customer": {"name": f"c{n}"}} for n in range(5)]
     later = [{"id": "six", "at": 1738326600, "tags": ["a", "b"], "customer": {"name": "c6", "vip": True}}]
     world.producers.produce(tp, [json.dumps(document).encode() for document in first], ROW)
@@ -79,7 +79,7 @@ def test_json_fields_are_columns_and_what_fits_none_is_beside_them(world: World)
 
 def test_protobuf_and_json_of_a_real_registry_are_rows(world: World) -> None:
     valid = world.topic("dataset=shop table=valid format=json_schema validate=true")
-    tp = world.topic("dataset=shop table=orders format=protobuf event_date=at")
+    tp = world.topic("dataset=shop table=orders format=protobuf event_date=at event_date_days_ahead=9999")
     registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(world.producers.registry_url)))
     schema_id = registry.register(f"{tp.topic}-value", ORDER, "PROTOBUF")
     message = order(id=7, state=1)

@@ -66,6 +66,7 @@ PROFILES = (ROUGH, PARKING)
 REPLAYING = dataclasses.replace(ROUGH, reset_rate=0.0, recreate=0.0, lose_to_retention=0.0)
 REPLAY = Recipe("rrrr35gpt", settings=Recipe().settings.with_options(
     event_date="at", tombstones="row", complete_after_seconds=3600,
+    event_date_from="0001-01-01", event_date_days_ahead=3_652_059,
 ))  # fmt: skip
 #: The same, and clocks that are far ahead.
 FUTURE = dataclasses.replace(REPLAY, kinds="rrff35gpt")

@@ -137,7 +137,8 @@ def test_so_do_times_all_over_the_centuries(local_stack: LocalStack, tmp_path: P
     ids = register_tables(local_stack, topic)
     values = (encode(ids[n % TABLES], time, b"") for n, time in enumerate(seconds))
     produce_values(local_stack, topic, 1, values)
-    found = extract(local_stack, topic, tmp_path, "auto", "route=record_name event_date=id:epoch_s")
+    options = "event_date=id:epoch_s event_date_from=0001-01-01 event_date_days_ahead=3652059"
+    found = extract(local_stack, topic, tmp_path, "auto", f"route=record_name {options}")
     assert (found["rows"], found["tables"]) == (len(seconds), TABLES)
     require_bound(topic, "auto", found)
 

@@ -48,6 +48,8 @@ _MOST_COUNTED = 10 * MAX_COLUMNS
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
 _LEVELS = ("", "NONE", "LOW", "MEDIUM", "HIGH")
 _RESERVED_PREFIXES = ("_TABLE_", "_FILE_", "_PARTITION", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+#: https://cloud.google.com/bigquery/docs/change-data-capture
+_RESERVED = ("_CHANGE_TYPE", "_CHANGE_SEQUENCE_NUMBER", "_CHANGE_TIMESTAMP")
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ def _check_names(columns: Iterable[Column], prefix: str) -> int:
             problem = "a name is up to 300 letters, digits and '_', and begins with no digit"
         elif name.startswith(_RESERVED_PREFIXES):
             problem = "the prefix is reserved by BigQuery"
+        elif name in _RESERVED:
+            problem = "the name is reserved by BigQuery"
         elif name in seen:
             problem = "another one's name differs by case alone, or not at all"
         if problem:

@@ -37,6 +37,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST_MICROS: Final = -62_135_596_800_000_000
 _END_MICROS: Final = 253_402_300_800_000_000
+_DAY_MICROS: Final = 86_400_000_000
+#: All that a warehouse stores.
+MOST_DAYS_AHEAD: Final = 3_652_059
 _LEAST: Final = ((10**17, "epoch_ns"), (10**14, "epoch_us"), (10**11, "epoch_ms"), (10**8, "epoch_s"))
 _MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _MAX_INT64: Final = 2**63 - 1
@@ -46,6 +49,20 @@ _MOMENT: Final = re.compile(
     r"(?:[Tt ](\d\d)(:?)(\d\d)(?:\6(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])(\d\d)(?::?(\d\d))?)?(?:\[.*\])?)?",
     re.ASCII | re.DOTALL,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBounds:
+    """Business times that count: from ``first_day`` since 1970 on, until so many days after the day of the Kafka time.
+    A Kafka time before the first day is no measure."""
+
+    first_day: int
+    days_ahead: int
+
+    @property
+    def first_micros(self) -> int:
+        """The first moment that counts."""
+        return max(_FIRST_MICROS, self.first_day * _DAY_MICROS)
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,9 @@ class BusinessTime:
     @cached_property
     def _paths(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(path.split(".")) for path in self.candidates)
+
+
+ALL_TIMES: Final = TimeBounds(_FIRST_MICROS // _DAY_MICROS, MOST_DAYS_AHEAD)
 
 
 @dataclass(frozen=True)

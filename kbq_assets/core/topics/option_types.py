@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final, TypeAlias
 
 from kbq_assets.core.errors import ConfigurationError
@@ -59,8 +60,17 @@ def _flag(name: str, text: str) -> bool:
     return text == "true"
 
 
+def _day(name: str, text: str) -> int:
+    """Days since 1970."""
+    try:
+        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError as error:
+        raise ConfigurationError(f"{name}={text}: {error}", next_step=f"{name}=2000-01-01") from error
+
+
 TEXT: Final = OptionType("string", lambda name, text: text)
 FLAG: Final = OptionType("boolean", _flag)
+DAY: Final = OptionType("string", _day)
 SHARE: Final = OptionType("number", lambda name, text: _number(float, name, text, 0))
 PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}
 _MAX_WEIGHT: Final = 100

@@ -8,7 +8,7 @@ from typing import Any, Final
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.observation.check_names import BLOCKABLE, CONTIGUOUS
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
-from kbq_assets.core.topics.business_time import BusinessTime
+from kbq_assets.core.topics.business_time import MOST_DAYS_AHEAD, BusinessTime, TimeBounds
 from kbq_assets.core.topics.declaration import NO_PLACE, option
 from kbq_assets.core.topics.destinations import PYTHON, Template
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
@@ -16,6 +16,7 @@ from kbq_assets.core.topics.option_types import (
     BUSINESS_TIME,
     CHECKS,
     CLUSTERING,
+    DAY,
     DECISIONS,
     FLAG,
     PRIORITIES,
@@ -203,6 +204,17 @@ class RecordOptions:
         place="partition_time",
         shown_default="the Kafka time",
     )
+    event_date_from: int = option(
+        "2000-01-01",
+        DAY,
+        "an earlier business time does not count: the row gets its Kafka time, and counts as one without a business "
+        "time; `0001-01-01`: all count",
+    )
+    event_date_days_ahead: int = option(
+        "2",
+        whole(),
+        "neither does one more days than this after the day of its Kafka time; `3652059`: all count",
+    )
     keys: bool = option("false", FLAG, "add `_kafka_key` (bytes)")
     headers: bool = option("false", FLAG, "add `_kafka_headers` (repeated key and value)")
     errors: str = option(
@@ -230,6 +242,11 @@ class RecordOptions:
         "[`schemas/value.json`](catalog.md#an-entry)",
         place=NO_PLACE,
     )
+
+    @property
+    def event_bounds(self) -> TimeBounds:
+        """The business times that count."""
+        return TimeBounds(self.event_date_from, min(self.event_date_days_ahead, MOST_DAYS_AHEAD))
 
     @property
     def is_json(self) -> bool:

@@ -16,6 +16,7 @@ from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.choices import TableChoices
 from kbq_assets.wire.files.container import FileFormat, Sink
 from kbq_assets.wire.files.open_files import OpenFiles
+from kbq_assets.wire.files.row_sizes import TOO_LARGE_ROW, oversized
 from kbq_assets.wire.files.staged_file import EncodedFile, FileEncoder, NewFile, OpenSink
 from kbq_assets.wire.files.window import (
     MOST_TABLES,
@@ -160,6 +161,10 @@ class WindowEncoder:
         captures: Captures,
         rejected: Rejections,
     ) -> None:
+        too_large = oversized(chunk, rows, route.schema.metadata)
+        if too_large is not None:
+            rejected.all(rows[too_large], Reason.TOO_LARGE, schema_id, TOO_LARGE_ROW)
+            rows, captures = rows[~too_large], captures.take(~too_large)
         if not len(rows):
             return
         if route.chooser is None:

@@ -21,6 +21,7 @@ from kbq_assets.wire.chunk import (
 from kbq_assets.wire.files.assemble import RecordOrigin
 from kbq_assets.wire.files.container import BLOCK_BYTES, ContainerWriter, FileFormat, Sink
 from kbq_assets.wire.files.encode import NO_SCHEMA_ID, EncodedFile, NewFile, OpenSink, Rejects
+from kbq_assets.wire.files.row_sizes import MOST_ROW_BYTES
 from kbq_assets.wire.records.event_time import HourCounter
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.schema import MetadataColumns, metadata_fields
@@ -127,6 +128,9 @@ class ErrorRows:
         if not 0 <= timestamp < END_OF_TIME:
             timestamp = NO_TIMESTAMP
         day = max(0, timestamp // _DAY_MILLIS)
+        message, key, value, headers = _fitting(
+            rejects.messages[index], chunk.key(row), chunk.value(row), chunk.header_bytes(row)
+        )
         return b"".join(
             (
                 self._origin,
@@ -134,11 +138,11 @@ class ErrorRows:
                 encode_long(timestamp),
                 self._epoch,
                 encode_bytes(Reason(int(rejects.reasons[index])).name.encode()),
-                encode_bytes(rejects.messages[index].encode("utf-8", "replace")),
+                encode_bytes(message.encode("utf-8", "replace")),
                 b"\x00" if schema_id == NO_SCHEMA_ID else b"\x02" + encode_long(schema_id),
-                encode_nullable_bytes(chunk.key(row)),
-                encode_nullable_bytes(chunk.value(row)),
-                chunk.header_bytes(row) or NO_HEADERS,
+                encode_nullable_bytes(key),
+                encode_nullable_bytes(value),
+                headers or NO_HEADERS,
                 encode_long(day),
             )
         )
@@ -149,3 +153,15 @@ class ErrorRows:
             self._bytes_in_blocks += len(self._block)
             self._block.clear()
             self._rows_in_block = 0
+
+
+def _fitting(
+    message: str, key: bytes | None, value: bytes | None, headers: bytes | None
+) -> tuple[str, bytes | None, bytes | None, bytes | None]:
+    """What a row can hold of a record, and the message with what it leaves out."""
+    parts = {"value": value, "headers": headers, "key": key}
+    while sum(len(part or b"") for part in parts.values()) > MOST_ROW_BYTES:
+        largest = max(parts, key=lambda name: len(parts[name] or b""))
+        message += f"; {largest} of {len(parts[largest] or b'')} bytes left out: a row has at most 16 MB"
+        parts[largest] = None
+    return message, parts["key"], parts["value"], parts["headers"]

@@ -98,13 +98,14 @@ class OpenFiles:
     ) -> None:
         """Append to many files in one pass over the chunk."""
         slots = np.full(len(rows), -1, np.int64)
-        unit = parts[0][0].suffix.schema.event_unit
-        times, fallbacks, _ = event_times(chunk, rows, captures, unit)
+        schema = parts[0][0].suffix.schema
+        unit, bounds = schema.event_unit, schema.metadata.bounds
+        times, fallbacks, _ = event_times(chunk, rows, captures, unit, bounds)
         for file, picked in parts:
             slots[picked] = file.slot
             blocks.used[file.slot], blocks.rows[file.slot] = file.bytes_buffered, 0
             if fallbacks:  # the pass over all rows counts them only
-                found = event_times(chunk, rows[picked], captures.take(picked), unit)
+                found = event_times(chunk, rows[picked], captures.take(picked), unit, bounds)
             else:
                 found = EventTimes(times[picked] if len(times) else times)
             file.note(chunk, rows[picked], found)

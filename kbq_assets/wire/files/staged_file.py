@@ -104,7 +104,7 @@ class FileEncoder:
         """Append the good records ``rows`` of ``chunk``, in offset order."""
         if not len(rows):
             return
-        found = event_times(chunk, rows, captures, self._schema.event_unit)
+        found = event_times(chunk, rows, captures, self._schema.event_unit, self._schema.metadata.bounds)
         self.note(chunk, rows, found)
         self.lay(chunk, rows, found.times, prefix)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kbq_assets.core.protocol.commits import MOST_DATES, MOST_HOURS
+from kbq_assets.core.topics.business_time import ALL_TIMES, TimeBounds
 from kbq_assets.wire.chunk import END_OF_TIME, Chunk, Longs
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
 from kbq_assets.wire.records.program import CaptureKind
@@ -51,17 +52,24 @@ class EventTimes(NamedTuple):
     newest: int = _NONE
 
 
-def event_times(chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED) -> EventTimes:
+def event_times(
+    chunk: Chunk, rows: Longs, captures: Captures, unit: int = _JUDGED, bounds: TimeBounds = ALL_TIMES
+) -> EventTimes:
     """The business time of each row, from capture 0 or else from the Kafka timestamp; plain numbers are in ``unit``.
 
-    If the captured field is null, absent, or not a time, the record has its Kafka timestamp; without one, 0.
-    Without a capture the times are empty: use `kafka_times`.
+    If the captured field is null, absent, not a time, or out of bounds, the record has its Kafka timestamp; without
+    one, 0. Without a capture the times are empty: use `kafka_times`.
     """
     if not len(captures.kinds):
         return EventTimes()
     times = np.empty(len(rows), np.int64)
     fallbacks, newest = _event_times(
-        chunk.buffer, chunk.timestamps, rows, (captures.kinds, captures.starts, captures.ends), unit, times
+        chunk.buffer,
+        chunk.timestamps,
+        rows,
+        (captures.kinds, captures.starts, captures.ends),
+        (unit, bounds.first_micros, bounds.days_ahead),
+        times,
     )
     return EventTimes(times, int(fallbacks), int(newest))
 
@@ -330,11 +338,22 @@ def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
     return _of_moment(buffer, start, end)
 
 
+@inlined
+def _counts(time: int, timestamp: int, first: int, days_ahead: int) -> bool:
+    """Whether a time is within bounds. A Kafka time before the first one is no measure."""
+    if time < first:
+        return False
+    if timestamp < 0 or timestamp >= END_OF_TIME or timestamp * 1000 < first:
+        return True
+    return time < (timestamp * 1000 // DAY_MICROS + days_ahead + 1) * DAY_MICROS
+
+
 @kernel
 def _event_times(
-    buffer: Any, timestamps: Any, rows: Any, captures: Any, unit: int, times: Any
+    buffer: Any, timestamps: Any, rows: Any, captures: Any, meaning: Any, times: Any
 ) -> tuple[int, int]:
     kinds, starts, ends = captures
+    unit, first, days_ahead = meaning
     fallbacks, newest = 0, _NONE
     for k in range(len(rows)):
         kind = int64(kinds[0, k])
@@ -344,9 +363,11 @@ def _event_times(
         elif kind != 0:
             value, _ = read_wide_long(buffer, starts[0, k], ends[0, k])
             time = _of_long(kind, value, unit)
+        timestamp = timestamps[rows[k]]
+        if time != _NONE and not _counts(time, timestamp, first, days_ahead):
+            time = _NONE
         if time == _NONE:
             fallbacks += 1
-            timestamp = timestamps[rows[k]]
             time = timestamp * 1000 if 0 <= timestamp < END_OF_TIME else 0
         elif time > newest:
             newest = time

@@ -15,7 +15,14 @@ from typing import Any
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import named_types, recursive_record, schema_fingerprint
 from kbq_assets.core.errors import UnstageableSchema
-from kbq_assets.core.topics.business_time import FORMATS, BusinessTime, Chosen, choose_field
+from kbq_assets.core.topics.business_time import (
+    ALL_TIMES,
+    FORMATS,
+    BusinessTime,
+    Chosen,
+    TimeBounds,
+    choose_field,
+)
 from kbq_assets.wire.records.compile import compile_program
 from kbq_assets.wire.records.program import WIDTH, CaptureKind, Op, Program
 
@@ -49,6 +56,7 @@ class MetadataColumns:
     key: bool = False
     headers: bool = False
     business_time: BusinessTime | None = None
+    bounds: TimeBounds = ALL_TIMES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

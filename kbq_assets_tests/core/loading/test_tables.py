@@ -335,8 +335,14 @@ def test_a_name_that_avro_refuses_is_refused_at_any_depth(name: str) -> None:
         columns_of(record(("outer", inner)))
 
 
+@pytest.mark.parametrize("name", ["_CHANGE_TYPE", "_change_sequence_number", "_CHANGE_TIMESTAMP"])
+def test_names_of_bigquerys_changes_are_refused(name: str) -> None:
+    with pytest.raises(EncodingError, match=f"column {name}: the name is reserved by BigQuery"):
+        columns_of(record((name, "int")))
+
+
 def test_names_that_only_resemble_reserved_ones_are_columns() -> None:
-    names = ("_kafka_partition", "partition", "_root_", "table_", "a" * 300)
+    names = ("_kafka_partition", "partition", "_root_", "table_", "_change_types", "a" * 300)
     assert [c.name for c in columns_of(record(*((name, "int") for name in names)))] == list(names)
 
 

@@ -26,11 +26,15 @@ HOUR = 3_600_000_000
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 
 
+#: Tests of values try all centuries.
+ANY_TIME: dict[str, Any] = {"event_date_from": "0001-01-01", "event_date_days_ahead": 3_652_059}
+
+
 def bench_of(
     event_date: str, *fields: tuple[str, Any], window: WindowLimits | None = None, **options: Any
 ) -> Bench:
     bench = Bench(
-        TopicSettings.of(dataset="d", table="t", event_date=event_date, **options),
+        TopicSettings.of(dataset="d", table="t", event_date=event_date, **(ANY_TIME | options)),
         window=window or WindowLimits(),
     )
     bench.warehouse.keep_records = True
@@ -177,3 +181,19 @@ def test_plain_numbers_are_in_the_unit_that_is_said(option: str, number: int, mo
     bench.load()
     [row] = bench.warehouse.records(TABLE)
     assert micros(row["_event_time"]) == moment
+
+
+def test_a_time_of_a_wrong_clock_is_the_kafka_time_and_counted() -> None:
+    """From 2000 on, until two days after the Kafka time's day, if the topic says nothing."""
+    seconds = KAFKA_MS // 1000
+    bench = bench_of("sent:epoch_s", ("sent", "long"), event_date_from="2000-01-01", event_date_days_ahead=2)
+    assert bench.settings.records == TopicSettings.of(event_date="sent:epoch_s").records
+    produce(bench, sent=seconds - 5)
+    produce(bench, sent=5)
+    produce(bench, sent=seconds + 4 * 86_400)
+    report = bench.extract()
+    assert report.totals.event_time_fallbacks == 2
+    bench.load()
+    rows = sorted(bench.warehouse.records(TABLE), key=lambda row: int(row["_kafka_offset"]))
+    assert [micros(row["_event_time"]) // 10**6 for row in rows] == [seconds - 5, seconds, seconds]
+    assert [row["sent"] for row in rows] == [seconds - 5, 5, seconds + 4 * 86_400]

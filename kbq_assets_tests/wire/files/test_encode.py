@@ -423,6 +423,22 @@ def test_limits_are_the_callers() -> None:
     assert (rejects.rows.tolist(), rejects.reasons.tolist()) == ([1], [Reason.TOO_LARGE])
 
 
+def test_a_row_that_bigquery_cannot_read_is_rejected() -> None:
+    """Its key counts too, although each of both is within the topic's limits."""
+    half, whole = bytes(8_100_000), bytes(16_000_000)
+    values = [(half, b"k"), (half, half), (whole, b"k"), (b"x", b"k")]
+    messages = [
+        RawRecord(framed(encode_bytes(value)), offset, MILLIS, key)
+        for offset, (value, key) in enumerate(values)
+    ]
+    schema = staged(("data", "bytes"), metadata=MetadataColumns(key=True))
+    encoder = window(Sinks(), {1: schema}, limits=RecordLimits(max_bytes=2**30))
+    rejects = encoder.add(Chunk.from_messages(messages, keys=True))
+    assert (rejects.rows.tolist(), set(rejects.reasons.tolist())) == ([1, 2], {Reason.TOO_LARGE})
+    assert "larger than a row may be" in rejects.messages[0]
+    assert encoder.rows == 2
+
+
 def test_a_failing_registry_or_sink_comes_out() -> None:
     def fail(_: object) -> Any:
         raise ConnectionError("away")

@@ -41,6 +41,22 @@ def errors(sinks: Sinks) -> ErrorRows:
     return ErrorRows(SOURCE, TABLE, sinks.open, FileFormat(SYNC_MARKER))
 
 
+def test_what_a_row_cannot_hold_is_left_out_and_said() -> None:
+    sinks, large = Sinks(), bytes(16_000_000)
+    messages = [
+        RawRecord(large, 0, MILLIS, b"key", [("a", large)]),
+        RawRecord(b"small", 1, MILLIS, large, [("a", b"b")]),
+    ]
+    chunk = Chunk.from_messages(messages, keys=True, headers=True)
+    rows = errors(sinks)
+    rows.add(chunk, window(sinks, {}).add(chunk))
+    assert rows.finish() is not None
+    first, second = sinks.rows(table=TABLE)
+    assert (first["value"], first["headers"], first["key"]) == (None, [], b"key")
+    assert "; value of 16000000 bytes left out: a row has at most 16 MB" in first["message"]
+    assert (second["key"], second["value"], len(second["headers"])) == (None, b"small", 1)
+
+
 def test_a_reject_becomes_a_row_with_all_that_was_known() -> None:
     sinks = Sinks()
     bad = framed(b"\x02\xff", 1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.protocol.commits import MOST_DATES, MOST_HOURS
-from kbq_assets.core.topics.business_time import FORMATS, epoch_micros
+from kbq_assets.core.topics.business_time import ALL_TIMES, FORMATS, TimeBounds, epoch_micros
 from kbq_assets.wire.chunk import Chunk, RawRecord, encode_bytes, encode_long
 from kbq_assets.wire.records.compile import compile_program
 from kbq_assets.wire.records.event_time import (
@@ -298,12 +298,36 @@ def test_times_all_over_the_centuries_take_bounded_memory() -> None:
     assert len(counter.hours) == MOST_HOURS
 
 
-def times_of(schema: Any, field: str | None, bodies: Sequence[bytes], unit: int = 0) -> EventTimes:
-    chunk = Chunk.from_messages(RawRecord(body, offset, MILLIS) for offset, body in enumerate(bodies))
+def test_times_out_of_bounds_are_the_kafka_time_and_counted() -> None:
+    """From the first day on, until two days after the Kafka time's day."""
+    first, end = DAY - 100, DAY + 3
+    micros = [first * DAY_MICROS - 1, first * DAY_MICROS, end * DAY_MICROS - 1, end * DAY_MICROS]
+    texts = [(EPOCH + dt.timedelta(microseconds=each)).isoformat() for each in micros]
+    schema, bodies = record_of(("when", "string")), [encode_bytes(text.encode()) for text in texts]
+    bounds = TimeBounds(first, 2)
+    found = times_of(schema, "when", bodies, bounds=bounds)
+    assert (found.times.tolist(), found.fallbacks) == ([MILLIS * 1000, *micros[1:3], MILLIS * 1000], 2)
+    assert found.newest == micros[2]
+    assert times_of(schema, "when", bodies).fallbacks == 0
+    for no_measure in (-1, 0, 2**62):
+        found = times_of(schema, "when", bodies, bounds=bounds, timestamp=no_measure)
+        assert (found.times.tolist()[1:], found.fallbacks) == (micros[1:], 1)
+
+
+def times_of(
+    schema: Any,
+    field: str | None,
+    bodies: Sequence[bytes],
+    unit: int = 0,
+    *,
+    bounds: TimeBounds = ALL_TIMES,
+    timestamp: int = MILLIS,
+) -> EventTimes:
+    chunk = Chunk.from_messages(RawRecord(body, offset, timestamp) for offset, body in enumerate(bodies))
     program = compile_program(avro.parse(schema), [field] if field else [])
     validation = validate_avro(chunk, program, None, LIMITS, prefix=0)
     assert not validation.reasons.any()
-    return event_times(chunk, np.arange(len(chunk)), validation.captures, unit)
+    return event_times(chunk, np.arange(len(chunk)), validation.captures, unit, bounds)
 
 
 def days_of(schema: Any, field: str | None, bodies: Sequence[bytes]) -> tuple[list[int], int]:

@@ -39,7 +39,9 @@ MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 _BAD_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 #: https://cloud.google.com/bigquery/docs/schemas#column_names
 _RESERVED = re.compile(
-    r"_table_|_file_|_partition|_row_timestamp|__root__|_colidentifier|_kafka_|_kbq_", re.IGNORECASE
+    r"_table_|_file_|_partition|_row_timestamp|__root__|_colidentifier|_kafka_|_kbq_"
+    r"|_change_(type|sequence_number|timestamp)$",
+    re.IGNORECASE,
 )
 _LONGEST_NAME: Final = 120
 #: Columns of every table, and of those with a business time.
