@@ -28,6 +28,10 @@ NO_REPLICA: Final = -1
 _CONTROL_BYTES: Final = 8 << 20
 #: Most aborted transactions of an answer. Each overlaps its few megabytes of log, so no broker comes near.
 MOST_ABORTED: Final = 1_000_000
+#: Most brokers, partitions of a topic, and names or versions in an answer. An item takes ten times its bytes of memory.
+MOST_NODES: Final = 20_000
+_MOST_PARTITIONS: Final = 200_000
+_MOST_NAMES: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -130,11 +134,11 @@ class ResponseReader:
         start = self.skip(max(size, 0))
         return bytes(self._data[start : self.position]).decode(errors="replace")
 
-    def array(self, item: Callable[[], Item], most: int = 2**31) -> list[Item]:
+    def array(self, item: Callable[[], Item], most: int) -> list[Item]:
         """Length-prefixed items; null is empty. Every item has bytes, so a wrong length ends with the bytes."""
         size = self.int32()
         if size > most:
-            raise Damaged(f"an answer about {size} items instead of {most}")
+            raise Damaged(f"an answer about {size} items instead of {'at most ' * (most > 1)}{most}")
         return [item() for _ in range(size)]
 
     def pairs(self, most: int) -> Longs:
@@ -184,7 +188,7 @@ def parse_api_versions(reply: ResponseReader) -> dict[int, tuple[int, int]]:
     error = reply.int16()
     if error:
         raise Damaged(f"the broker answers ApiVersions with error {error}")
-    return {key: (low, high) for key, low, high in reply.array(lambda: _int16s(reply))}
+    return {key: (low, high) for key, low, high in reply.array(lambda: _int16s(reply), _MOST_NAMES)}
 
 
 def _int16s(reply: ResponseReader) -> tuple[int, int, int]:
@@ -194,10 +198,10 @@ def _int16s(reply: ResponseReader) -> tuple[int, int, int]:
 def parse_metadata(reply: ResponseReader, topic: str) -> TopicAnswer:
     """The metadata of ``topic``."""
     reply.int32()
-    nodes = dict(reply.array(lambda: _node(reply)))
+    nodes = dict(reply.array(lambda: _node(reply), MOST_NODES))
     reply.text()
     reply.int32()
-    topics = dict(reply.array(lambda: _topic(reply, nodes)))
+    topics = dict(reply.array(lambda: _topic(reply, nodes), 1))
     if topic not in topics:
         raise Damaged(f"an answer about other topics than {topic}")
     return topics[topic]
@@ -212,7 +216,7 @@ def _node(reply: ResponseReader) -> tuple[int, BrokerAddress]:
 def _topic(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[str, TopicAnswer]:
     error, name = reply.int16(), reply.text()
     reply.int8()
-    return name, TopicAnswer(error, dict(reply.array(lambda: _partition(reply, nodes))))
+    return name, TopicAnswer(error, dict(reply.array(lambda: _partition(reply, nodes), _MOST_PARTITIONS)))
 
 
 def _partition(reply: ResponseReader, nodes: dict[int, BrokerAddress]) -> tuple[int, PartitionLeader]:
@@ -263,7 +267,7 @@ def _only(found: Found[Item], tp: TopicPartition) -> Item:
 
 def parse_handshake(reply: ResponseReader) -> tuple[int, list[str]]:
     """Error, and the mechanisms offered by the broker."""
-    return reply.int16(), reply.array(reply.text)
+    return reply.int16(), reply.array(reply.text, _MOST_NAMES)
 
 
 def parse_authenticate(reply: ResponseReader) -> tuple[int, str, bytes]:
