@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from kbq_assets.cli.context import json_option, pass_extractor, pass_loader, pass_observer
+from kbq_assets.cli.cost import cost_json, cost_lines, costs_of
 from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.units import Unit
@@ -22,6 +23,7 @@ from kbq_assets.pipelines.observation.status import TableStatus
 @click.command()
 @click.argument("what", type=click.Choice(["extract", "load"]), required=False)
 @click.option("--topic", "topics", multiple=True, help="Plan the extraction of only these topics.")
+@click.option("--cost", is_flag=True, help="Estimate Cloud Storage's operations and their list price.")
 @json_option
 @pass_observer
 @pass_loader
@@ -32,6 +34,7 @@ def plan(
     observer: Observer,
     what: str | None,
     topics: tuple[str, ...],
+    cost: bool,
     as_json: bool,
 ) -> None:
     """Show what an extraction or a load would do; change nothing.
@@ -43,13 +46,16 @@ def plan(
       kbq plan
       kbq plan extract --topic shop.orders.v1
       kbq plan load --json
+      kbq plan --cost
     """
     extraction = extractor.plan(extractor.chosen(topics)) if what != "load" else None
     batches = loader.plan() if what != "extract" else None
     blocked = [t for t in observer.tables() if t.blocked_rows] if what != "extract" else []
+    costs = costs_of(extractor, extraction, batches) if cost else []
     if as_json:
         document = {} if extraction is None else {"extract": extraction_json(extraction)}
-        echo_json(document if batches is None else {**document, "load": load_json(batches, blocked)})
+        document |= {} if batches is None else {"load": load_json(batches, blocked)}
+        echo_json({**document, "cost": [cost_json(each) for each in costs]} if cost else document)
         return
     out = console()
     if extraction is not None:
@@ -59,6 +65,8 @@ def plan(
         _print_extraction(extraction, out)
     if batches is not None:
         _print_load(batches, blocked, out)
+    for line in cost_lines(costs) if cost else ():
+        out.print(line)
 
 
 def extraction_json(planned: ExtractionPlan) -> dict[str, object]:

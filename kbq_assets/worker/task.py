@@ -43,7 +43,9 @@ class UnitTask:
         """Extract units one after another."""
         from kbq_assets.worker.unit import extract_units
 
-        return [_signed(outcome) for outcome in extract_units(units, worker_ports(self.settings))]
+        # A write of each schema per task and not per window: Cloud Storage bills refused ones too.
+        ports = dataclasses.replace(worker_ports(self.settings), written_schemas=set())
+        return [_signed(outcome) for outcome in extract_units(units, ports)]
 
 
 def _signed(outcome: UnitOutcome) -> UnitOutcome:

@@ -79,6 +79,8 @@ class WorkerPorts:
     pseudonyms: Callable[[], Pseudonyms | None] = lambda: None
     seal_key: Callable[[], SealKey | None] = lambda: None
     find_route: Callable[[str], PythonRoute] = _no_route
+    #: fingerprints of schemas that need no second write; None writes each with every window
+    written_schemas: set[str] | None = None
 
 
 def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOutcome]:
@@ -250,7 +252,7 @@ def _open(
         or (choice is not None and choice.needs_headers),
         wait_seconds=wait_seconds,
     )
-    staging = Staging(unit, attempt, routes, ports.store, translator, copies)
+    staging = Staging(unit, attempt, routes, ports.store, translator, copies, ports.written_schemas)
     return batches, partial(WindowWriter, staging)
 
 

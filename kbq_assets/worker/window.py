@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class Staging:
     store: ObjectStore
     translator: ValueTranslator | None = None
     error_copies: ErrorCopies | None = None
+    written_schemas: set[str] | None = None
 
     def context(self, format_: FileFormat) -> WindowContext:
         """How the records of a window are read and written."""
@@ -100,6 +102,7 @@ class WindowWriter:
         self._attempt = staging.attempt
         self._routes = staging.routes
         self._store = staging.store
+        self._written_schemas = staging.written_schemas
         self._translator = staging.translator
         self._error_copies = staging.error_copies
         self._tally = _Tally()
@@ -286,10 +289,13 @@ class WindowWriter:
         return min((first for first in following if first > file.first_offset), default=self.position)
 
     def _write_schema(self, fingerprint: str) -> None:
+        if self._written_schemas is not None and fingerprint in self._written_schemas:
+            return
         schema = (
             error_schema_json() if fingerprint == ERROR_FINGERPRINT else self._routes.schemas[fingerprint]
         )
-        try:
+        # content-addressed: an existing object is the same
+        with contextlib.suppress(PreconditionFailed):
             self._store.create(schema_path(fingerprint), schema.encode())
-        except PreconditionFailed:
-            return  # content-addressed: the existing object is the same
+        if self._written_schemas is not None:
+            self._written_schemas.add(fingerprint)

@@ -21,8 +21,6 @@ from kbq_assets.core.config.variables import (
     whole,
 )
 
-#: Of commands' log lines; the first is the default.
-LOG_FORMATS: Final = ("text", "json")
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
 
@@ -222,6 +220,12 @@ class RunSettings:
     )
     file_bytes: int = variable(
         "KBQ_FILE_BYTES", "a staged file ends after this many bytes", 256 * 1024 * 1024, whole()
+    )
+    done_files: str = variable(
+        "KBQ_DONE_FILES",
+        "on, or off: no done files, which are half of a bucket's writes; sensors poll the state instead",
+        "on",
+        choice("on", "off"),
     )
     load_wait_seconds: float = variable(
         "KBQ_LOAD_WAIT_SECONDS", "how long a load run waits for its jobs", 600, whole()

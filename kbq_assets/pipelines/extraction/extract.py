@@ -75,11 +75,14 @@ def extract(
     """Run one extraction. The report names topics that stopped. Raises Unavailable, MissingState."""
     limits = limits or ExtractionLimits()
     started, started_ms = ports.clock.monotonic(), ports.clock.now_ms()
-    repair_and_prune(ports.store)
+    repair_and_prune(ports.store, done_files=limits.done_files)
     planned = plan(ports.store, ports.offsets, sources, now_ms=started_ms, only=only, limits=limits)
     units = prepare(ports.store, planned)
     with pool_of(ports.publishing_threads, "kbq-publish") as pool:
-        publisher = Publisher(ports.store, ports.offsets, ports.clock, pool, planned.log_ends, started_ms)
+        ends, hints = planned.log_ends, limits.done_files
+        publisher = Publisher(
+            ports.store, ports.offsets, ports.clock, pool, ends, started_ms, done_files=hints
+        )
         run = _Run(ports, limits, units, publisher, on_progress)
         run.read_all()
     costs = charge(ports.store, run.usage, ports.new_run(), started_ms)

@@ -45,6 +45,7 @@ class Extractor:
             seconds=run.run_seconds,
             total=ReadLimits(run.run_records, run.run_bytes),
             window=WindowLimits(run.window_bytes, run.window_records, run.window_seconds, run.file_bytes),
+            done_files=run.done_files == "on",
         )
 
     def chosen(self, topics: Iterable[str]) -> frozenset[str] | None:

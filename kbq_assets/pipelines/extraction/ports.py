@@ -37,6 +37,8 @@ class ExtractionLimits:
     total: ReadLimits = field(default_factory=ReadLimits)
     slices: SliceLimits = field(default_factory=SliceLimits)
     window: WindowLimits = field(default_factory=WindowLimits)
+    #: whether done files are written (E5)
+    done_files: bool = True
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.manifests import Manifest, Parts, packed, whole
 from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files, write_done_files
 from kbq_assets.pipelines.protocol.manifests import LostManifest, read_manifest
@@ -28,7 +29,7 @@ MOST_STUCK: Final = 8
 _LOGGER: Final = logging.getLogger("kbq.extract")
 
 
-def repair_and_prune(store: ObjectStore) -> None:
+def repair_and_prune(store: ObjectStore, *, done_files: bool = True) -> None:
     """Write missing done files (E5), then drop loaded windows and set parked tables' files aside (E7).
 
     In this order: a partition's highest done file exists before its window can leave the commit (L7). If one cannot
@@ -38,9 +39,11 @@ def repair_and_prune(store: ObjectStore) -> None:
     states = state.warehouse_states(store)
     found = parallel(lambda head: _examined(store, head, states), heads)
     current = [commit for commit in found if commit is not None]
-    existing = frozenset(list_done_files(store))
-    expected = [name for c in current for name in expected_done_files(c.value, states)]
-    missing = write_done_files(store, [name for name in expected if name not in existing])
+    missing: frozenset[TopicPartition] = frozenset()
+    if done_files:
+        existing = frozenset(list_done_files(store))
+        expected = [name for c in current for name in expected_done_files(c.value, states)]
+        missing = write_done_files(store, [name for name in expected if name not in existing])
     kept = {commit_path(tp.topic, shard_of(tp.partition)) for tp in missing}
     parallel(lambda commit: _prune(store, commit, states), [c for c in current if c.path not in kept])
 

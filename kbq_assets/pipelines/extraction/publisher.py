@@ -61,8 +61,11 @@ class Publisher:
         pool: Executor,
         ends: Mapping[TopicPartition, LogEnd] | None = None,
         asked_ms: int = 0,
+        *,
+        done_files: bool = True,
     ) -> None:
         self._store = store
+        self._done_files = done_files
         self._offsets = offsets
         self._clock = clock
         self._pool = pool
@@ -171,7 +174,8 @@ class Publisher:
                 swap(self._store, current, wanted)
             except (PreconditionFailed, UnknownOutcome):
                 continue  # read again: listed windows are published, by this call or an earlier one
-            write_done_files(self._store, [f.done for o in ours for w in o.windows for f in w.files])
+            if self._done_files:
+                write_done_files(self._store, [f.done for o in ours for w in o.windows for f in w.files])
             return _Published(ours, lost)
         return _lost(outcomes, f"{path} changed {_REBASES} times; the next run reads these windows again")
 
