@@ -15,7 +15,7 @@ import click
 
 from kbq_assets.cli.context import exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
-from kbq_assets.core.config.service import LOG_FORMATS
+from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extras import missing_package
 

@@ -21,6 +21,8 @@ from kbq_assets.core.config.variables import (
     whole,
 )
 
+#: Of commands' log lines; the first is the default.
+LOG_FORMATS: Final = ("text", "json")
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
 

@@ -1,4 +1,4 @@
-"""Settings of `kbq serve`, how often it polls and who gets its metrics, and of log lines."""
+"""Settings of `kbq serve`: how often it polls, and who gets its metrics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from kbq_assets.core.errors import ConfigurationError
 
 PROMETHEUS, WEBHOOK = "prometheus", "webhook"
 _REPORTERS: Final = (PROMETHEUS, "log", WEBHOOK)
-#: Of commands' log lines; the first is the default.
-LOG_FORMATS: Final = ("text", "json")
 #: What a lag metric is labeled by.
 LAG_LABELS: Final = ("topic", "partition")
 
@@ -47,12 +45,6 @@ def parse_reporters(text: str) -> tuple[ReporterChoice, ...]:
 class ServiceSettings:
     """``look_seconds`` pass between two polls of a dependency, ``report_seconds`` between two reports."""
 
-    log_format: str = variable(
-        "KBQ_LOG_FORMAT",
-        "format of commands' log lines on stderr: text, or json for Cloud Logging",
-        LOG_FORMATS[0],
-        choice(*LOG_FORMATS),
-    )
     reporters: tuple[ReporterChoice, ...] = variable(
         "KBQ_REPORTERS",
         "who gets metrics: prometheus, log, webhook:URL, with commas",
