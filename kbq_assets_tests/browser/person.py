@@ -92,6 +92,10 @@ class Person:
         """A metadata entry's value on a partition's page."""
         return self.page.locator(f"xpath=//tr[td[1][normalize-space()='{entry}']]/td[2]").first
 
+    def latest(self, entry: str) -> Locator:
+        """A metadata entry's value on an asset's overview, which has the time between name and value."""
+        return self.page.locator(f"xpath=//tr[td[1][normalize-space()='{entry}']]/td[last()]").first
+
     def open_check(self, asset: str, check: str) -> None:
         """The page of one asset check."""
         self.page.goto(f"/assets/{asset}?view=checks&checkDetail={check}")

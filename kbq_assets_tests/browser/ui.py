@@ -141,4 +141,4 @@ def expect_all_flights(me: Person, served: Served) -> None:
     """The table's page counts every flight that was produced, now or soon."""
     me.open_asset(TABLE)
     rows = served.demo.produced()[FLIGHTS]["loaded"]
-    me.until_shown(lambda: expect(me.value("rows_in_table")).to_have_text(str(rows)))
+    me.until_shown(lambda: expect(me.latest("rows_in_table")).to_have_text(str(rows)))
