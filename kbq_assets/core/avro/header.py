@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import named_types, shared_records
-from kbq_assets.core.avro.visitor import SchemaVisitor, visit
+from kbq_assets.core.avro.visitor import SchemaWriter, visit
 
 #: Readers refuse a logical type elsewhere. No ``uuid``: columns are strings, and fastavro refuses a text that is none.
 _KIND: Final[Mapping[str, str]] = {
@@ -41,7 +41,7 @@ def header_schema(schema: str) -> str:
     return json.dumps(visit(root, _HeaderWriter(root)), separators=(",", ":"))
 
 
-class _HeaderWriter(SchemaVisitor[Any]):
+class _HeaderWriter(SchemaWriter):
     def __init__(self, root: avro.AvroType) -> None:
         self._names = named_types(root)
         self._shared = shared_records(root)
@@ -57,15 +57,6 @@ class _HeaderWriter(SchemaVisitor[Any]):
 
     def enum(self, node: avro.Enum) -> Any:
         return {"type": "enum", **self._named(node), "symbols": list(node.symbols)}
-
-    def array(self, node: avro.Array, items: Any) -> Any:
-        return {"type": "array", "items": items}
-
-    def map(self, node: avro.Map, values: Any) -> Any:
-        return {"type": "map", "values": values}
-
-    def union(self, node: avro.Union, branches: Sequence[Any]) -> Any:
-        return list(branches)
 
     def before_record(self, node: avro.RecordType) -> None:
         self._named(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kbq_assets.core.avro.tree import (
     Array,
@@ -161,3 +161,19 @@ class _Walk(Generic[T]):
                 result = visitor.record(node, fields)
         self._done[node.name, node.logical] = result
         return result
+
+
+class SchemaWriter(SchemaVisitor[Any]):
+    """Writes a tree as a schema again. Subclasses decide how named types and fields are written."""
+
+    def array(self, node: Array, items: Any) -> Any:
+        """An array as JSON values."""
+        return {"type": "array", "items": items}
+
+    def map(self, node: Map, values: Any) -> Any:
+        """A map as JSON values."""
+        return {"type": "map", "values": values}
+
+    def union(self, node: Union, branches: Sequence[Any]) -> Any:
+        """A union as JSON values."""
+        return list(branches)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import recursive_record
-from kbq_assets.core.avro.visitor import SchemaVisitor, visit
+from kbq_assets.core.avro.visitor import SchemaWriter, visit
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
 from kbq_assets.wire.chunk import encode_bytes, encode_long
@@ -169,7 +169,7 @@ class _Maker:
         return visit(node, self._forms)
 
 
-class _Forms(SchemaVisitor[Any]):
+class _Forms(SchemaWriter):
     """Schemas of unchanged types. Each use of a type is written out under its own name: only one of them may have a
     decision."""
 
@@ -189,15 +189,6 @@ class _Forms(SchemaVisitor[Any]):
     def enum(self, node: avro.Enum) -> Any:
         own = {"name": self.free_name(node.name), "symbols": list(node.symbols)}
         return {"type": "enum", **own, **dict(node.logical)}
-
-    def array(self, node: avro.Array, items: Any) -> Any:
-        return {"type": "array", "items": items}
-
-    def map(self, node: avro.Map, values: Any) -> Any:
-        return {"type": "map", "values": values}
-
-    def union(self, node: avro.Union, branches: Sequence[Any]) -> Any:
-        return list(branches)
 
     def before_record(self, node: avro.RecordType) -> None:
         self._open.append(self.free_name(node.name))
