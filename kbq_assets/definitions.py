@@ -304,7 +304,7 @@ class Parts:
         observed = Observed(
             self.observer.checks,
             self.observer.tables,
-            sources.uncatalogued,
+            sources.uncatalogd,
             lambda: read_evolutions(store, (entry.settings for entry in sources.read())),
             teams,
         )

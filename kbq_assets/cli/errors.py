@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 
@@ -96,8 +97,10 @@ def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool,
     elif as_json:
         echo_json([_row_json(row) for row in rows])
     else:
+        topics = operator.deployment.sources.select([topic])
+        is_personal = any(settings.privacy.decisions for settings in topics.values())
         for row in rows:
-            for line in _lines(row):
+            for line in _lines(row, is_personal=is_personal):
                 click.echo(line)
 
 
@@ -109,12 +112,25 @@ def hex_dump(data: bytes) -> Iterator[str]:
         yield f"{start:08x}  {chunk.hex(' '):<47}  {text}"
 
 
-def _lines(row: ErrorRow) -> Iterator[str]:
+#: Reasons of records whose value was null when they arrived.
+_NULL: Final = frozenset({"NULL_VALUE", "TOMBSTONE"})
+_WITHHELD: Final = (
+    "withheld (personal data: the topic has decisions about fields; pii_errors=seal keeps it, sealed)"
+)
+
+
+def _lines(row: ErrorRow, *, is_personal: bool) -> Iterator[str]:
     tp = TopicPartition(row.topic, row.partition)
     yield f"{tp} offset {row.offset}, epoch {row.epoch}, {_time(row.timestamp_ms)}"
     yield f"reason: {row.reason}: {row.message}"
     if row.schema_id is not None:
         yield f"schema id: {row.schema_id}"
+    # Withheld parts are null, as a record's own may be.
+    is_withheld = is_personal and row.value is None and row.key is None and not row.headers
+    if is_withheld:
+        yield f"key and headers: {_WITHHELD}"
+        yield f"value: {'null' if row.reason in _NULL else _WITHHELD}"
+        return
     yield from _bytes_lines("key", row.key)
     for name, value in row.headers:
         yield from _bytes_lines(f"header {name}", value)

@@ -169,7 +169,11 @@ def _print_load(report: LoadReport, out: Console) -> None:
     if busy:
         shown = table("loaded", "state", "#rows", "#files", "#jobs", "#quarantined")
         for t in busy:
-            shown.add_row(str(t.table), t.state, *map(number, (t.rows, t.files, len(t.jobs), t.quarantined)))
+            shown.add_row(
+                str(t.table),
+                "loaded" if t.state == "idle" else t.state,
+                *map(number, (t.rows, t.files, len(t.jobs), t.quarantined)),
+            )
         out.print(shown)
     tables = sum(t.rows > 0 for t in report.tables)
     out.print(f"loaded {number(report.rows)} rows into {tables} tables in {report.seconds:.1f} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -15,6 +16,14 @@ from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.protocol.offsets import TopicPartition
 
 _SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.5
+_PASSING: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)
 _NEXT: Final = (
     "choose a group that no consumer uses; with ACLs, allow READ of the group and of the topic to this user"
 )
@@ -30,15 +39,26 @@ class KafkaGroups:
     def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
         """Set the group's offsets. Raises Unavailable."""
         wanted = [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(positions.items())]
+        deadline = time.monotonic() + _SECONDS
+        # A group's coordinator is found within seconds after the group, or its broker, is new.
+        while error := self._error(group, wanted):
+            if error.code() not in _PASSING or time.monotonic() > deadline:
+                raise self._refused(group, error)
+            time.sleep(_PAUSE_SECONDS)
+
+    def _error(self, group: str, wanted: list[ClientPartition]) -> KafkaError | None:
+        """The first error of a commit, None if the broker took every offset."""
         try:
             [answer] = self._admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_SECONDS
             ).values()
-            failed = [each for each in answer.result(_SECONDS * 2).topic_partitions if each.error]
-        except (KafkaException, TimeoutError) as error:
-            raise self._refused(group, error.args[0] if error.args else "no answer") from error
-        if failed:
-            raise self._refused(group, f"{failed[0].topic}[{failed[0].partition}]: {failed[0].error}")
+            answers = answer.result(_SECONDS * 2).topic_partitions
+            return next((each.error for each in answers if each.error), None)
+        except KafkaException as error:
+            found: KafkaError = error.args[0]
+            return found
+        except TimeoutError as error:
+            raise self._refused(group, "no answer") from error
 
     def _refused(self, group: str, why: Any) -> Unavailable:
         text = without_secrets(why.str() if isinstance(why, KafkaError) else str(why), self._client)

@@ -68,7 +68,7 @@ class SparkEngine:
         with contextlib.suppress(queue.Empty):
             number, outcomes = self._ended.get(timeout=timeout_seconds)
             while True:
-                if self._open.pop(number, None) is not None:  # else it was cancelled
+                if self._open.pop(number, None) is not None:  # else it was canceled
                     self._last_sign = time.monotonic()
                     arrived += outcomes
                 number, outcomes = self._ended.get_nowait()
@@ -96,7 +96,7 @@ class SparkEngine:
             self._context.cancelJobGroup(self._group)
         except Exception as error:
             # The outcomes are already queued, whatever happens to Spark.
-            _LOGGER.warning("Spark's jobs could not be cancelled: %s", _cause(error))
+            _LOGGER.warning("Spark's jobs could not be canceled: %s", _cause(error))
 
     def _is_any_running(self) -> bool:
         tracker = self._context.statusTracker()

@@ -107,14 +107,14 @@ def plan_changes(
     ``ignored`` topics need no entry."""
     changes: list[Change] = []
     differences: list[Difference] = []
-    catalogued = {entry.topic: entry for entry in entries}
-    for topic, entry in sorted(catalogued.items()):
+    catalogd = {entry.topic: entry for entry in entries}
+    for topic, entry in sorted(catalogd.items()):
         found = live.get(topic)
         if found is None:
             changes.append(_creation(entry))
         else:
             _compare(entry, found, changes, differences)
-    for topic in sorted(live.keys() - catalogued.keys()):
+    for topic in sorted(live.keys() - catalogd.keys()):
         if not ignored(topic):
             differences.append(Difference(topic, "not in the catalog"))
     return ChangePlan(tuple(changes), tuple(differences))

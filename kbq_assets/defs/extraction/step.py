@@ -76,7 +76,8 @@ class ExtractionStep:
         yield from self._extraction_events(context, report, keys)
         if report.failures and not report.partitions:
             raise dg.Failure(
-                f"nothing was read: {len(report.failures)} partitions failed", allow_retries=False
+                f"nothing was read: {len(report.failures)} partitions failed; {report.cause}",
+                allow_retries=False,
             )
 
     def _extraction_events(

@@ -105,7 +105,7 @@ def _metadata(settings: Settings, dataset: Dataset, table: TableReference) -> Me
     if dataset.topics:
         metadata["loaded_within_seconds"] = dataset.max_age_seconds
     if dataset.entries:
-        metadata["catalogue"] = ", ".join(dataset.entries)
+        metadata["catalog"] = ", ".join(dataset.entries)
     for key, words in (("producers", dataset.contacts.producers), ("consumers", dataset.contacts.consumers)):
         if words:
             metadata[key] = ", ".join(words)

@@ -98,4 +98,6 @@ def _held_back(report: LoadReport, table: TableReference) -> dict[str, str]:
 def _log_table(context: StepContext, table: TableReport) -> None:
     if table.rows or table.state != "idle":
         message = f": {table.message}" if table.message else ""
-        context.log.info(f"{table.table}: {table.state}, {table.rows:,} rows of {table.files} files{message}")
+        # A table that has loaded and has nothing left is idle; its line is about this run.
+        outcome = "loaded" if table.state == "idle" else table.state
+        context.log.info(f"{table.table}: {outcome}, {table.rows:,} rows of {table.files} files{message}")

@@ -137,7 +137,7 @@ def diff(commands: CatalogCommands, env: str, as_json: bool) -> None:
             click.echo(f"by hand: {line}")
         _show_unknown(planned)
         if not lines and not others and not planned.unknown:
-            click.echo("the broker is as the catalogue says")
+            click.echo("the broker is as the catalog says")
     sys.exit(1 if lines else _code(planned))
 
 
@@ -159,7 +159,7 @@ def apply(commands: CatalogCommands, env: str, yes: bool) -> None:
     if proposals:
         confirm(proposals, yes=yes)
     elif not planned.unknown:
-        click.echo("the broker is as the catalogue says")
+        click.echo("the broker is as the catalog says")
     sys.exit(_code(planned))
 
 

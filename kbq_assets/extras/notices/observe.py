@@ -21,12 +21,12 @@ from kbq_assets.pipelines.observation.status import TableStatus
 
 @dataclass(frozen=True)
 class Observed:
-    """What a poll reads. ``uncatalogued``: those of the broker's other topics that the catalog lacks, each with the
+    """What a poll reads. ``uncatalogd``: those of the broker's other topics that the catalog lacks, each with the
     command that adds it. ``teams``: whose the named topics are, and tables by the topics that feed them."""
 
     checks: Callable[[], CheckReport]
     tables: Callable[[], tuple[TableStatus, ...]]
-    uncatalogued: Callable[[Iterable[str]], Iterable[tuple[str, str]]]
+    uncatalogd: Callable[[Iterable[str]], Iterable[tuple[str, str]]]
     evolutions: Callable[[], Iterable[Evolution]]
     teams: Callable[[Iterable[str]], Mapping[str, frozenset[str]]]
 
@@ -78,7 +78,7 @@ def observe(world: Observed, now_ms: int) -> Observation:
         why = next(iter(report.unknown.values()))
         found.append(Condition(model.UNREACHABLE, "broker", why, commands=("kbq doctor",)))
         unseen |= {model.NEW_TOPIC, *report.unknown}
-    for topic, command in world.uncatalogued(report.others):
+    for topic, command in world.uncatalogd(report.others):
         text = "the broker has it, the catalog does not"
         found.append(Condition(model.NEW_TOPIC, topic, text, INFO, (command,), lasts=False))
     for each in evolutions:

@@ -90,7 +90,7 @@ def refuse_problems(
     raise ConfigurationError(f"{message}:\n{shown}{more}", next_step=f"fix them: {command}")
 
 
-def uncatalogued(catalog: Catalog, env: str, origin: str, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
+def uncatalogd(catalog: Catalog, env: str, origin: str, topics: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Topics that need an entry and have none in any environment, each with the command that writes one. A person
     replaces the words in capitals. Empty for a catalog with mistakes."""
     known = {entry.topic for entry in catalog.entries}

@@ -83,13 +83,13 @@ class SourceList:
             table, topics, select_topics(entries, topics), datasets.notes(table, topics)
         )
 
-    def uncatalogued(self, topics: Iterable[str]) -> Iterable[tuple[str, str]]:
+    def uncatalogd(self, topics: Iterable[str]) -> Iterable[tuple[str, str]]:
         """Topics missing from the catalog, with the commands that add them; none if there is no catalog."""
         folder = self.settings.catalog.source_topics
         if not folder.is_dir():
             return ()
         return tuple(
-            reader.uncatalogued(self.catalog.catalog(), self.settings.catalog.env, str(folder), topics)
+            reader.uncatalogd(self.catalog.catalog(), self.settings.catalog.env, str(folder), topics)
         )
 
     @property

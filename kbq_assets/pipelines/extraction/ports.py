@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -104,3 +105,10 @@ class ExtractionReport:
     def totals(self) -> commits.Counts:
         """Counts over all partitions."""
         return sum((p.counts for p in self.partitions), commits.Counts())
+
+    @property
+    def cause(self) -> str:
+        """The most common failure, with one of its partitions; "" if there is none."""
+        for message, _ in Counter(self.failures.values()).most_common(1):
+            return f"{min(tp for tp, text in self.failures.items() if text == message)}: {message}"
+        return ""

@@ -97,7 +97,7 @@ def _cancel_stuck(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> str:
         run.cancelled_job = job.job_id
         with contextlib.suppress(UnknownOutcome):  # the next run cancels again
             run.ports.warehouse.cancel_job(in_flight.job_id, in_flight.project, in_flight.location)
-    stuck = f"{age / 3600:.1f} hours after it was inserted: cancelled"
+    stuck = f"{age / 3600:.1f} hours after it was inserted: canceled"
     run.note("idle", f"job {job.job_id} was {job.state} {stuck}")
     return f", {stuck}"
 

@@ -383,7 +383,7 @@ def test_apply_shows_asks_and_does(world: FakePlatform, run: Shell, write: Write
     assert world.topic_admin.live[TOPIC] == LiveTopic(2, 1)
     assert world.subjects.is_registered(f"{TOPIC}-value", order("a"), "AVRO")
     assert run("catalog", "diff").exit_code == 0
-    assert "the broker is as the catalogue says" in run.done("catalog", "apply")
+    assert "the broker is as the catalog says" in run.done("catalog", "apply")
 
 
 #: Names that nobody means, and a schema about whose personal data nothing is decided.

@@ -249,7 +249,7 @@ def test_a_stuck_job_is_cancelled_and_its_files_fly_again() -> None:
     bench.store.time_ms += 6 * HOUR_MS + 1
     bench.warehouse.auto_run = True
     [report] = bench.load().tables
-    assert (report.rows, "was PENDING 6.0 hours after it was inserted: cancelled" in report.message) == (
+    assert (report.rows, "was PENDING 6.0 hours after it was inserted: canceled" in report.message) == (
         1,
         True,
     )
@@ -263,7 +263,7 @@ def test_a_job_that_is_cancelled_and_runs_on_is_reported() -> None:
     bench.faults = Script("cancel_job", outcome=Outcome.LATE)
     [report] = bench.load(wait_seconds=30.0).tables
     assert report.state == "waiting"
-    assert "7.0 hours after it was inserted: cancelled" in report.message
+    assert "7.0 hours after it was inserted: canceled" in report.message
     assert sum(call.operation == "cancel_job" for call in bench.faults.calls) == 1
 
 

@@ -152,6 +152,8 @@ class Watches:
             if watch.last.is_up is False:
                 yield _problem(watch.name, watch.last.error, ())
         if shown is None:
+            if self.store.last.is_up is None:
+                yield _problem(self.store.name, "not read yet: problems are not known", ())
             return
         for stop in shown.status.stops:
             topic, partition = stop.topic_partition

@@ -1,0 +1,36 @@
+"""Personal data that is withheld says so; a run that read nothing names its cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, FakePlatform
+
+PII = " pii=x:drop,_key:keep headers=false error_share=1"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [(PII, "value: withheld"), (" error_share=1", "value: 7 B")]
+)
+def test_a_value_that_is_withheld_is_not_called_null(tmp_path: Path, options: str, expected: str) -> None:
+    world = FakePlatform(tmp_path, sources=f"{TOPIC} dataset=shop table=orders{options}\n", keep_records=True)
+    world.produce(value=POISON)
+    run = Shell(world)
+    run("extract")
+    run("load")
+    shown = run.done("errors", "show", TOPIC, "0", "0")
+    assert expected in shown
+    assert "value: null" not in shown
+
+
+def test_the_cause_of_a_run_that_read_nothing_is_its_most_common_failure(tmp_path: Path) -> None:
+    world = FakePlatform(tmp_path)
+    world.produce()
+    world.produce(partition=1)
+    world.registry.down = True
+    report = world.parts.extractor.extract()
+    assert report.cause.startswith(f"{TOPIC}[0]: ")
+    assert "the registry is down" in report.cause
