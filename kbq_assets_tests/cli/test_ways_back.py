@@ -14,7 +14,13 @@ from typing import TypeAlias
 import pytest
 
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.protocol.names import (
+    TABLE_REGISTRY,
+    TOPIC_REGISTRY,
+    TableReference,
+    commit_path,
+    table_state_path,
+)
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import ParkReason, StopReason
 from kbq_assets.pipelines.protocol import state
@@ -454,6 +460,74 @@ TABLES = [
     State(ParkReason.OPERATOR, held, (("resume --table shop.orders",),)),
 ]
 
+# Objects that are lost or damaged -------------------------------------------------------------------------------------
+
+
+def held_with_backlog(world: FakePlatform, run: Shell) -> None:
+    held(world, run)
+    world.produce(2)
+    for _ in range(2):
+        run.done("extract")
+    run.done("resume", "--table", "shop.orders", "--yes")
+
+
+def with_work(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.produce(2)
+    run.done("extract")
+
+
+def damage(world: FakePlatform, path: str) -> None:
+    world.store.swap(path, b"{", world.store.get(path).generation)
+
+
+def lose(world: FakePlatform, path: str) -> None:
+    world.store.delete(path)
+
+
+#: Prefix of an object, how it is reached, whether it stops everything, and the ways back besides its restoration.
+OBJECTS: list[tuple[str, Callable[[FakePlatform, Shell], None], bool, tuple[tuple[str, ...], ...]]] = [
+    (ORDERS_STATE, with_work, False, ()),
+    ("backlog/", held_with_backlog, False, ((f"{RESET} --give-up-pending",),)),
+    (TOPIC_REGISTRY, with_work, True, ()),
+    (TABLE_REGISTRY, with_work, True, ()),
+]
+RESTORED = [
+    pytest.param(*found[:3], harm, way, id=f"{harm.__name__} {found[0]}{n or ''}")
+    for found in OBJECTS
+    for harm in (damage, lose)
+    for n, way in enumerate(((), *found[3]))
+    if (found[0], harm) != ("backlog/", lose)  # a chunk that is gone is loaded
+]
+
+
+@pytest.mark.parametrize(("prefix", "reach", "stops_all", "harm", "way"), RESTORED)
+def test_an_object_that_is_lost_or_damaged_is_named_and_restoring_it_leads_back_to_green(
+    world: FakePlatform,
+    run: Shell,
+    prefix: str,
+    reach: Callable[[FakePlatform, Shell], None],
+    stops_all: bool,
+    harm: Callable[[FakePlatform, str], None],
+    way: tuple[str, ...],
+) -> None:
+    reach(world, run)
+    [path] = [entry.path for entry in world.store.list(prefix)]
+    stored = world.store.objects[path]
+    harm(world, path)
+    run("load")
+    status, check = run("status"), run("check")
+    assert (status.exit_code, check.exit_code) == (int(stops_all), 1)
+    for shown in (status.output, check.output):
+        assert f"{path} is " in shown or f"{path} cannot be read" in shown
+        assert "next: restore its previous generation" in shown.split(path, 1)[1]
+    for command in way:
+        run.done(*command.split(), "--yes")
+    if not way:
+        world.store.objects[path] = stored
+    assert_green(run)
+
+
 STATES = [*STOPS, *TABLES]
 WAYS = [pytest.param(found, way, id=f"{found}-{n}") for found in STATES for n, way in enumerate(found.ways)]
 
@@ -485,6 +559,10 @@ def test_the_documented_way_leads_back_to_green(
             run.done(*step.split(), "--yes")
         else:
             step(world)
+    assert_green(run)
+
+
+def assert_green(run: Shell) -> None:
     run.done("extract")
     run.done("load")
     green = run("check")

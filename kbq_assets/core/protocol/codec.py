@@ -42,7 +42,8 @@ FORMAT: Final = 3
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16
 _BEGINNING: Final = re.compile(rb'\{"format":([0-9]+),"checksum":"([0-9a-f]{32})"')
-_RESTORE: Final = (
+#: The next step for an object that is lost or damaged.
+RESTORE: Final = (
     "restore its previous generation, by `gcloud storage ls -a` and `cp` or from a backup: "
     "docs/operations.md#a-state-object-is-lost-or-damaged"
 )
@@ -84,7 +85,7 @@ def loads(cls: type[T], data: bytes, path: str, *, keep: bool = True) -> T:
         return cast(T, (_parse if keep else _parse.__wrapped__)(cast(Hashable, cls), data))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptState(
-            f"{path} cannot be read: {type(error).__name__}: {error}", next_step=_RESTORE
+            f"{path} cannot be read: {type(error).__name__}: {error}", next_step=RESTORE
         ) from error
     except UnsupportedFormat as error:
         raise UnsupportedFormat(

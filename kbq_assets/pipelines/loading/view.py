@@ -27,6 +27,7 @@ from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFoun
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.observation.checks import LoadBlock
+from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import (
     BACKLOG,
@@ -173,9 +174,7 @@ def read_states(
 
 def missing_state(table: TableReference) -> MissingState:
     """The error of a table whose registered state does not exist (L6)."""
-    return MissingState(
-        f"{table_state_path(table)} is registered but missing", next_step="restore it from a backup (L6)"
-    )
+    return MissingState(f"{table_state_path(table)} is registered but missing (L6)", next_step=codec.RESTORE)
 
 
 def _read_commits(

@@ -166,10 +166,21 @@ def _of_tables(
     states = {t: s.value for t, s in view.states.items() if isinstance(s, Versioned)}
     missing = _missing_rows(view, states, waiting, settled)
     for table in view.tables:
-        yield _loads(table, view.states.get(table))
-        if table in states:
+        unusable = None if table in waiting else _error_of(view, table)
+        yield _loads(table, unusable or view.states.get(table))
+        if table in states and unusable is None:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
             yield checks.quota_result(table, states[table].jobs, _LIMITS, now_ms)
+
+
+def _error_of(view: LoadView, table: TableReference) -> StateError | None:
+    """Why a table's state or backlog cannot be used."""
+    try:
+        view.state_of(table)
+        view.chunks(table)
+    except StateError as error:
+        return error
+    return None
 
 
 def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None) -> CheckResult:

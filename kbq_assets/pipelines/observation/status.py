@@ -160,7 +160,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
     try:
         current, files = view.state_of(table), view.files(table)
     except StateError as error:
-        return TableStatus(table, "failed", 0, 0, 0, 0, 0, error.message)
+        return TableStatus(table, "failed", 0, 0, 0, 0, 0, str(error))
     pending = pending_files(current, files)
     parked = current.parked
     next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0

@@ -31,7 +31,7 @@ from kbq_assets.core.protocol.offsets import (
 )
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.waits import NO_BAD_RECORD, UNREADABLE, ParkReason, stop_commands
-from kbq_assets.pipelines.operate.pending import Pending
+from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets.ports.kafka import OffsetReader
@@ -138,11 +138,14 @@ def propose_reset(
         change_of(shard)(commit)  # refuses before anything is asked
 
     count = described.partitions if partition is None else None
+    damaged = damaged_chunks(store, topic, affected, give_up_pending)
     lines = [*_reset_lines(affected, starts, topic, count), *_backlog_lines(waiting, give_up_pending)]
+    lines += map(str, damaged)
 
     def apply() -> None:
         for shard in affected:
             state.change(store, Commit, commit_path(topic, shard), change_of(shard))
+        give_up_chunks(damaged)
         # Done files of the old epoch would mislead a later bootstrap: they are hints about positions.
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 

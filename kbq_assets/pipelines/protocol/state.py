@@ -206,9 +206,7 @@ def _registry(store: ObjectStore, cls: type[T], path: str, prefix: str) -> T:
         # Another process may have created it between the two reads.
         found = find(store, cls, path)
         if found is None:
-            raise MissingState(
-                f"{path} is missing but {prefix} is not empty", next_step="restore it from a backup"
-            )
+            raise MissingState(f"{path} is missing but {prefix} is not empty", next_step=codec.RESTORE)
         return found.value
     return cls()
 
