@@ -139,14 +139,13 @@ def propose_reset(
 
     count = described.partitions if partition is None else None
     damaged = damaged_chunks(store, topic, affected, give_up_pending)
-    lines = [*_reset_lines(affected, starts, topic, count), *_backlog_lines(waiting, give_up_pending)]
-    lines += map(str, damaged)
+    lines = [*_reset_lines(affected, starts, topic, count), *map(str, damaged)]
+    lines += _backlog_lines(waiting, give_up_pending)
 
     def apply() -> None:
         for shard in affected:
             state.change(store, Commit, commit_path(topic, shard), change_of(shard))
         give_up_chunks(damaged)
-        # Done files of the old epoch would mislead a later bootstrap: they are hints about positions.
         _delete_done_files(store, {TopicPartition(topic, p) for p in starts})
 
     return Proposal(f"reset {topic}", tuple(lines), apply)
@@ -357,4 +356,5 @@ def _path(tp: TopicPartition) -> str:
 
 
 def _delete_done_files(store: ObjectStore, partitions: Collection[TopicPartition]) -> None:
+    """Done files of an old epoch would mislead a later bootstrap: they are hints about positions."""
     store.delete_many([n.format() for n in list_done_files(store) if n.topic_partition in partitions])

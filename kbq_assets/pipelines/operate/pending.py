@@ -80,7 +80,7 @@ class Pending:
         return commits.prune(commit, self.states.is_loaded)
 
     def backlog(self, commit: Commit) -> tuple[StagedFile, ...]:
-        """Files of a commit's partitions that wait in readable backlogs alone, as they are now: read the commit first."""
+        """Files of a commit's partitions that wait in readable backlogs alone. Read the commit first."""
         known = {*commit.given_up, *(file.path for file in commit.files)}
         chunks = (
             c
