@@ -254,13 +254,6 @@ class RunSettings:
     reconcile_days: int = variable(
         "KBQ_RECONCILE_DAYS", "days of event dates that Dagster's counts read; 0 reads all", 0, whole()
     )
-    partition_keys: str = variable(
-        "KBQ_PARTITION_KEYS",
-        f"keys of Dagster's staged files: {' or '.join(PARTITION_KEYS)}",
-        PARTITION_KEYS[0],
-        choice(*PARTITION_KEYS),
-        shown_default="the first",
-    )
     log_format: str = variable(
         "KBQ_LOG_FORMAT",
         "format of commands' log lines on stderr: text, or json for Cloud Logging",
@@ -271,8 +264,8 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class DagsterSettings:
-    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), and how much of its
-    history KBQ writes and keeps (``run_days`` 0: forever)."""
+    """Dagster's own database (Postgres, or SQLite below KBQ_HOME where ``postgres_url`` is ""), how much of its
+    history KBQ writes and keeps (``run_days`` 0: forever), and the keys of its partitions."""
 
     postgres_url: str = variable(
         "KBQ_DAGSTER_POSTGRES_URL",
@@ -289,6 +282,13 @@ class DagsterSettings:
         "changed partitions that one extraction reports to Dagster one by one; above, it reports each topic",
         500,
         whole(),
+    )
+    partition_keys: str = variable(
+        "KBQ_PARTITION_KEYS",
+        f"keys of Dagster's staged files: {' or '.join(PARTITION_KEYS)}",
+        PARTITION_KEYS[0],
+        choice(*PARTITION_KEYS),
+        shown_default="the first",
     )
 
 
