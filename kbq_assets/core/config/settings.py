@@ -143,7 +143,11 @@ class Settings:
         """The settings that Spark tasks need; the rest stays on the driver."""
         hidden = {each.name for each in dataclasses.fields(self) if each.metadata == _DRIVER_ONLY}
         blank = {name: part() for name, part in parts_in(Settings) if name in hidden}
-        return dataclasses.replace(self, spark=SparkSettings(self.spark.master), **blank)
+        kafka = dataclasses.replace(self.kafka, advisory_group="")
+        local = dataclasses.replace(self.local, file="")
+        return dataclasses.replace(
+            self, spark=SparkSettings(self.spark.master), kafka=kafka, local=local, **blank
+        )
 
 
 _KAFKA_PREFIX: Final = "KBQ_KAFKA_"

@@ -32,15 +32,19 @@ _RESTORE: Final = (
 
 
 class LostManifest(CorruptState):
-    """A manifest is missing, or is not the one that the head names."""
+    """A manifest is missing, or is not the one that the head names. ``manifest`` is its name."""
 
-    def __init__(self, path: str, why: str, entry: ManifestEntry) -> None:
-        super().__init__(f"{path} {why}", next_step=_RESTORE)
-        self._entry = entry
+    def __init__(self, message: str, *, next_step: str = _RESTORE, manifest: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.manifest = manifest
 
     def names(self, head: Commit) -> bool:
         """Whether a head names this manifest."""
-        return any(entry.name == self._entry.name for entry in head.manifests)
+        return any(entry.name == self.manifest for entry in head.manifests)
+
+
+def _lost(path: str, why: str, entry: ManifestEntry) -> LostManifest:
+    return LostManifest(f"{path} {why}", manifest=entry.name)
 
 
 class ManifestCache:
@@ -95,11 +99,11 @@ def read_manifest(
         data = store.get(path).data
         manifest = codec.loads(Manifest, data, path, keep=False)
     except NotFound:
-        raise LostManifest(path, "is missing, and the commit names it", entry) from None
+        raise _lost(path, "is missing, and the commit names it", entry) from None
     except (CorruptState, UnsupportedFormat) as error:
-        raise LostManifest(path, error.message.removeprefix(path).strip(), entry) from error
+        raise _lost(path, error.message.removeprefix(path).strip(), entry) from error
     if codec.checksum_of(data) != entry.checksum:
-        raise LostManifest(path, "cannot be read: it is not the manifest that the commit names", entry)
+        raise _lost(path, "cannot be read: it is not the manifest that the commit names", entry)
     if kept is not None:
         kept.keep(path, entry, manifest)
     return manifest
@@ -111,7 +115,7 @@ def missing(store: ObjectStore, head: Commit) -> Iterator[LostManifest]:
         sizes = {entry.path: entry.size for entry in store.list(manifest_prefix(head.topic, head.shard))}
         for entry in head.manifests:
             if sizes.get(path := path_of(head, entry)) != entry.bytes:
-                yield LostManifest(path, "is missing or cut, and the commit names it", entry)
+                yield _lost(path, "is missing or cut, and the commit names it", entry)
 
 
 def write(store: ObjectStore, draft: Draft, generation: int) -> tuple[Commit, dict[str, Manifest]]:
