@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import kbq_assets.defs
+from kbq_assets.worker.warm import warm_up
 from kbq_assets_tests.crashes import forks as forking
 from kbq_assets_tests.crashes.child import BATCH_RECORDS
 from kbq_assets_tests.defs.test_automation import WORKSPACE, serving
@@ -50,6 +51,7 @@ def main() -> int:
     )
     parser.add_argument("--result", type=Path, default=_RESULT)
     options = parser.parse_args()
+    warm_up()  # once: lanes that compile the same kernels side by side would not begin in time
     shutil.rmtree(_HOME, ignore_errors=True)
     stack = stack_with_free_ports(_HOME / "stack")
     stack.up()
