@@ -25,7 +25,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-idle bench-events lock
+.PHONY: help setup test test-all lint types docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ stop: ## Stop the UI, the broker and the registry; data stays
 
 clean: ## Stop everything and remove .kbq, .venv and caches
 	-@$(MAKE) --no-print-directory stop
-	@rm -rf .kbq $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: lint types ## Lint, types, architecture, and the tests at moderate sizes (10 minutes on two cores)
@@ -64,6 +64,9 @@ types: $(VENV)/.development ## mypy --strict
 
 google: $(VENV)/.development ## Serve local stand-ins for Cloud Storage and BigQuery until Ctrl-C (docs/google-cloud.md)
 	@$(BIN)/python -m kbq_assets_tests.google
+
+docs: $(VENV)/.development ## Build docs/ as a searchable site, into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
 reference: $(VENV)/.development ## Write the tables of docs/ that come from declarations of settings and options
 	@$(BIN)/python -m kbq_assets_tests.reference
