@@ -209,6 +209,12 @@ class Parts:
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
 
+    def for_warehouse(self, name: str) -> Parts:
+        """The same parts, which load, check and repair another warehouse. Raises ConfigurationError."""
+        adapters = copy.copy(self.adapters)
+        adapters.settings = adapters.settings.for_warehouse(name)
+        return type(self)(adapters)
+
     @cached_property
     def deployment(self) -> Deployment:
         """Settings, topics and ports."""
@@ -348,6 +354,7 @@ class Parts:
         import dagster as dg
 
         from kbq_assets.defs import build_definitions
+        from kbq_assets.defs.loading.other_warehouses import other_warehouse_definitions
         from kbq_assets.defs.translator import AssetTranslator
         from kbq_assets.extras.notices.defs import notice_definitions
         from kbq_assets.extras.reconcile.defs import reconcile_definitions
@@ -355,6 +362,9 @@ class Parts:
         translator = translator or AssetTranslator()
         return dg.Definitions.merge(
             build_definitions(self, translator, resources),
+            other_warehouse_definitions(
+                {name: self.for_warehouse(name).loader for name in self.adapters.settings.other_warehouses}
+            ),
             notice_definitions(self.deployment.settings.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
         )

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
-from kbq_assets.cli.context import exit_code, print_error
+from kbq_assets.cli.context import choose_warehouse, exit_code, print_error
 from kbq_assets.cli.logs import log_json_lines
 from kbq_assets.core.config.parts import LOG_FORMATS
 from kbq_assets.core.errors import KbqError
@@ -70,6 +70,7 @@ COMMANDS: Final[Commands] = {
             "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
         ),
         "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
+        "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
     },
     "This machine": {
@@ -170,6 +171,9 @@ def command_line(sections: Commands) -> click.Group:
 
     @click.group("kbq", cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": HELP_OPTIONS})
     @click.version_option(package_name="kbq-assets", prog_name="kbq")
+    @click.option(
+        "--warehouse", metavar="NAME", help="One of several warehouses, by its name in KBQ_WAREHOUSE."
+    )
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @click.option(
         "--log-format",
@@ -178,8 +182,10 @@ def command_line(sections: Commands) -> click.Group:
         envvar="KBQ_LOG_FORMAT",
         help="Log lines on stderr: text, or JSON for Cloud Logging.",
     )
-    def kbq(debug: bool, log_format: str) -> None:
+    def kbq(warehouse: str | None, debug: bool, log_format: str) -> None:
         """Kafka topics into a warehouse, exactly once."""
+        if warehouse:
+            choose_warehouse(warehouse)
 
     assert isinstance(kbq, LazyGroup)
     kbq.sections = sections

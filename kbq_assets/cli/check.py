@@ -7,7 +7,7 @@ import sys
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_observer
+from kbq_assets.cli.context import ExitCode, each_warehouse, json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
@@ -21,6 +21,7 @@ from kbq_assets.pipelines.observation.observer import Observer
     "--counts", is_flag=True, help="Also count the warehouse's rows, as `kbq reconcile --counts` does."
 )
 @json_option
+@each_warehouse
 @pass_observer
 def check(observer: Observer, counts: bool, as_json: bool) -> None:
     """Run all checks; exit code 1 if one fails, 75 if one could not run.

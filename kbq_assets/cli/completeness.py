@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import json_option, pass_observer
+from kbq_assets.cli.context import each_warehouse, json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.completeness import HOUR_MS, HourRow, hour_rows, hour_text, moment
@@ -18,6 +18,7 @@ from kbq_assets.pipelines.observation.observer import Observer
 @click.argument("name", metavar="[TABLE]", required=False)
 @click.option("--hours", "most", default=24, show_default=True, help="Latest hours of TABLE to show.")
 @json_option
+@each_warehouse
 @pass_observer
 def completeness(observer: Observer, name: str | None, most: int, as_json: bool) -> None:
     """Show until when each table is complete by business time (UTC), or the hours of one.

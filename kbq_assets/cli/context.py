@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import click
 
 from kbq_assets.core.errors import ConflictError, KbqError, Refused, TransientError
 
 if TYPE_CHECKING:
+    from kbq_assets.core.config.locations import NamedWarehouse
     from kbq_assets.pipelines.deployment import Deployment
     from kbq_assets.pipelines.extraction.extractor import Extractor
     from kbq_assets.pipelines.loading.loader import Loader
@@ -66,18 +68,93 @@ class Part(Generic[T]):
         return with_part
 
 
-def _parts() -> object:
-    """The parts of this invocation, built once."""
-    context = click.get_current_context()
-    if _PARTS not in context.meta:
-        context.meta[_PARTS] = context.obj()
-    found: object = context.meta[_PARTS]
-    return found
+def _parts() -> Any:
+    """The parts of this invocation for its warehouse, built once."""
+    meta = click.get_current_context().meta
+    opened: dict[str, Any] = meta.setdefault(_PARTS, {})
+    if "" not in opened:
+        opened[""] = click.get_current_context().obj()
+    name = meta.get(_WAREHOUSE, "")
+    if name not in opened:
+        opened[name] = opened[""].for_warehouse(name)
+    return opened[name]
 
 
 def reopen() -> None:
     """Forget this invocation's parts: the next use reads the settings again."""
     click.get_current_context().meta.pop(_PARTS, None)
+
+
+def choose_warehouse(name: str) -> None:
+    """Let the parts of this invocation be those of one warehouse."""
+    click.get_current_context().meta[_WAREHOUSE] = name
+
+
+def _undecided() -> tuple[str, ...]:
+    """The names of several warehouses, if none was chosen."""
+    if click.get_current_context().meta.get(_WAREHOUSE):
+        return ()
+    found: Sequence[NamedWarehouse] = _parts().deployment.settings.warehouses
+    return tuple(each.name for each in found) if len(found) > 1 else ()
+
+
+def one_warehouse(command: Callable[P, R]) -> Callable[P, R]:
+    """A command that changes or compares tables of one warehouse: of several, `kbq --warehouse` must choose."""
+
+    @functools.wraps(command)
+    def of_one(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_one_warehouse()
+        return command(*args, **kwargs)
+
+    return of_one
+
+
+def check_one_warehouse() -> None:
+    """Raises UsageError if it is unknown which of several warehouses is meant."""
+    if names := _undecided():
+        raise click.UsageError(f"which warehouse? kbq --warehouse {'|'.join(names)} ...")
+
+
+def each_warehouse(command: Callable[P, R]) -> Callable[P, R | None]:
+    """A command that runs for every warehouse, unless `kbq --warehouse` chooses one. An error of one stops no other;
+    the worst exit code counts. With --json, one document by warehouse."""
+
+    @functools.wraps(command)
+    def of_each(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        names = _undecided()
+        if not names:
+            return command(*args, **kwargs)
+        meta = click.get_current_context().meta
+        codes, documents = [], {}
+        for name in names:
+            meta[_WAREHOUSE], meta[DOCUMENT] = name, []
+            if not kwargs.get("as_json"):
+                click.echo(f"warehouse {name}")
+            codes.append(_code_of(lambda: command(*args, **kwargs)))
+            documents[name] = next(iter(meta.pop(DOCUMENT)), None)
+        meta.pop(_WAREHOUSE)
+        if kwargs.get("as_json"):
+            click.echo(json.dumps({"warehouses": documents}, indent=2, ensure_ascii=False))
+        sys.exit(min(codes, key=_SEVERITY.index))
+
+    return of_each
+
+
+def _code_of(run: Callable[[], object]) -> int:
+    try:
+        run()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else ExitCode.DONE
+    except KbqError as error:
+        print_error(error)
+        return exit_code(error)
+    return ExitCode.DONE
+
+
+_SEVERITY: Final = (ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FAILED, ExitCode.TRY_AGAIN, ExitCode.DONE)
+_WAREHOUSE: Final = "kbq_assets.warehouse"
+#: The context's key of a list that takes a command's document, instead of the output.
+DOCUMENT: Final = "kbq_assets.document"
 
 
 _PARTS: Final = "kbq_assets.parts"

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from kbq_assets.cli.context import json_option, pass_operator
+from kbq_assets.cli.context import each_warehouse, json_option, one_warehouse, pass_operator
 from kbq_assets.cli.render import console, echo_json, number, size, table
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -47,6 +47,7 @@ def errors() -> None:
     help="Number of records, newest first.",
 )
 @json_option
+@each_warehouse
 @pass_operator
 def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> None:
     """List bad records, newest first.
@@ -85,6 +86,7 @@ def list_(operator: Operator, topic: str | None, limit: int, as_json: bool) -> N
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--raw", is_flag=True, help="Write only the bytes of the value.")
 @json_option
+@one_warehouse
 @pass_operator
 def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool, as_json: bool) -> None:
     """Show one bad record as it arrived.

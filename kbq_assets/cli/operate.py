@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kbq_assets.cli.context import confirm, pass_operator, yes_option
+from kbq_assets.cli.context import check_one_warehouse, confirm, one_warehouse, pass_operator, yes_option
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -111,6 +111,7 @@ def resume(
     if table is not None:
         if partition is not None or as_errors or new_schemas:
             raise click.UsageError("--partition, --as-errors and --new-schemas go with --topic")
+        check_one_warehouse()
         proposal = operator.resume_table(TableReference.parse(table), to_quarantine=to_quarantine)
     elif new_schemas:
         proposal = operator.new_schemas(topic or "")
@@ -122,6 +123,7 @@ def resume(
 @click.command()
 @click.option("--table", required=True, metavar="DS.TABLE", help="The table to park.")
 @yes_option
+@one_warehouse
 @pass_operator
 def park(operator: Operator, table: str, yes: bool) -> None:
     """Park a table: nothing is loaded into it until `kbq resume --table`; other tables continue.
@@ -134,6 +136,7 @@ def park(operator: Operator, table: str, yes: bool) -> None:
 @click.command()
 @click.option("--table", "tables", required=True, multiple=True, metavar="DS.TABLE", help="The table.")
 @yes_option
+@one_warehouse
 @pass_operator
 def adopt(operator: Operator, tables: tuple[str, ...], yes: bool) -> None:
     """Feed a table from this staging area, though another one loaded its rows; or go on without a table that is gone.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import json_option, pass_extractor, pass_loader, pass_observer
+from kbq_assets.cli.context import each_warehouse, json_option, pass_extractor, pass_loader, pass_observer
 from kbq_assets.cli.cost import cost_json, cost_lines, costs_of
 from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.extraction.planning import ExtractionPlan
@@ -25,6 +25,7 @@ from kbq_assets.pipelines.observation.status import TableStatus
 @click.option("--topic", "topics", multiple=True, help="Plan the extraction of only these topics.")
 @click.option("--cost", is_flag=True, help="Estimate Cloud Storage's operations and their list price.")
 @json_option
+@each_warehouse
 @pass_observer
 @pass_loader
 @pass_extractor

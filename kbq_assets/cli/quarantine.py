@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from kbq_assets.cli.context import confirm, json_option, pass_operator, yes_option
+from kbq_assets.cli.context import (
+    confirm,
+    each_warehouse,
+    json_option,
+    one_warehouse,
+    pass_operator,
+    yes_option,
+)
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.pipelines.operate.bad_records import Quarantined
@@ -21,6 +28,7 @@ def quarantine() -> None:
 @quarantine.command("list")
 @_table_option
 @json_option
+@each_warehouse
 @pass_operator
 def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
     """List files in quarantine, with their rows and the warehouse's error."""
@@ -38,6 +46,7 @@ def list_files(operator: Operator, of_table: str | None, as_json: bool) -> None:
 @quarantine.command()
 @click.argument("file", metavar="FILE")
 @json_option
+@one_warehouse
 @pass_operator
 def show(operator: Operator, file: str, as_json: bool) -> None:
     """Show one file in quarantine: its offsets, rows, size and error."""
@@ -53,6 +62,7 @@ def show(operator: Operator, file: str, as_json: bool) -> None:
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @_table_option
 @yes_option
+@one_warehouse
 @pass_operator
 def retry(operator: Operator, files: tuple[str, ...], of_table: str | None, yes: bool) -> None:
     """Load files after all, once their cause is fixed.
@@ -66,6 +76,7 @@ def retry(operator: Operator, files: tuple[str, ...], of_table: str | None, yes:
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @_table_option
 @yes_option
+@one_warehouse
 @pass_operator
 def drop(operator: Operator, files: tuple[str, ...], of_table: str | None, yes: bool) -> None:
     """Give up the rows of files, and delete the files."""

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from kbq_assets.cli.context import DOCUMENT
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
 
@@ -54,7 +55,11 @@ def size(count: int) -> str:
 
 
 def echo_json(value: object) -> None:
-    """Print a document."""
+    """Print a document, or hand it to the command that runs for each warehouse."""
+    context = click.get_current_context(silent=True)
+    if context is not None and DOCUMENT in context.meta:
+        context.meta[DOCUMENT].append(value)
+        return
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 

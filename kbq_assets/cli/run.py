@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import ExitCode, json_option, pass_extractor, pass_loader, pass_operator
+from kbq_assets.cli.context import (
+    ExitCode,
+    each_warehouse,
+    json_option,
+    pass_extractor,
+    pass_loader,
+    pass_operator,
+)
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.pipelines.extraction.extractor import Extractor
@@ -49,6 +56,7 @@ def extract(extractor: Extractor, topics: tuple[str, ...], as_json: bool) -> Non
     "--table", "tables", multiple=True, metavar="DS.TABLE", help="Load only these tables; may be repeated."
 )
 @json_option
+@each_warehouse
 @pass_loader
 def load(loader: Loader, tables: tuple[str, ...], as_json: bool) -> None:
     """Load committed files into the warehouse, one job at a time per table.

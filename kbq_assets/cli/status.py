@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from kbq_assets.cli.context import json_option, pass_observer
+from kbq_assets.cli.context import each_warehouse, json_option, pass_observer
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.pipelines.observation.documents import status_json
@@ -15,6 +15,7 @@ from kbq_assets.pipelines.observation.status import Status
 
 @click.command()
 @json_option
+@each_warehouse
 @pass_observer
 def status(observer: Observer, as_json: bool) -> None:
     """Show every partition's position, lag and errors, every table's backlog, and what waits for an operator.

@@ -86,7 +86,7 @@ def done_file_sensor_of(loader: Loader, pages: Pages, jobs: Jobs) -> dg.SensorDe
             if done.names:
                 wanted = LoadDecision(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
             else:
-                wanted = _polled(instance, loader.poll(start))
+                wanted = decide_load(instance, loader.poll(start))
         except TransientError as error:
             return _skip(context, error.message)
         if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
@@ -119,7 +119,7 @@ class LoadDecision:
     start: str
 
 
-def _polled(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDecision:
+def decide_load(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDecision:
     """The load that a poll of states asks for."""
     if not pending.names:
         return LoadDecision(None, _IDLE if pending.complete else _POLL_CONTINUES, pending.start)
@@ -133,9 +133,11 @@ def _polled(instance: dg.DagsterInstance, pending: PendingLoads) -> LoadDecision
     return LoadDecision(request, "", pending.start)
 
 
-def seconds_to_next_load(instance: dg.DagsterInstance, cadence: float, now: float) -> float:
+def seconds_to_next_load(
+    instance: dg.DagsterInstance, cadence: float, now: float, tag: str = LOAD_TAG
+) -> float:
     """Seconds until ``cadence`` has passed since the newest load run was created; 0 or less if it has."""
-    newest = instance.get_run_records(dg.RunsFilter(tags={LOAD_TAG: "1"}), limit=1)
+    newest = instance.get_run_records(dg.RunsFilter(tags={tag: "1"}), limit=1)
     return newest[0].create_timestamp.timestamp() + cadence - now if newest else 0.0
 
 

@@ -15,7 +15,9 @@ from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.pipelines.catalog.source_list import SourceList
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
+from kbq_assets.pipelines.loading.warehouses import register
 from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
@@ -45,12 +47,12 @@ class Deployment:
     @cached_property
     def store(self) -> ObjectStore:
         """Staged files and state, with the extraction's credentials."""
-        return self.open_store()
+        return WarehouseStore(self.open_store(), self.settings.warehouse_area)
 
     @cached_property
     def load_store(self) -> ObjectStore:
         """Staged files and state, with the loader's credentials."""
-        return self.open_load_store()
+        return WarehouseStore(self.open_load_store(), self.settings.warehouse_area)
 
     @cached_property
     def offsets(self) -> OffsetReader:
@@ -74,6 +76,11 @@ class Deployment:
     @cached_property
     def _extract_cache(self) -> StateCache:
         return StateCache(self.store)
+
+    def register_warehouses(self) -> None:
+        """List the warehouses in both registries before anything is committed for them. Raises ConfigurationError if
+        KBQ_WAREHOUSE contradicts these."""
+        register(self.settings.other_warehouses, lambda: self.store, lambda: self.load_store)
 
     @cached_property
     def blocks(self) -> LoadBlocks:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from kbq_assets.core.errors import UnsupportedFormat
 from kbq_assets.core.loading.origins import LABEL
-from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.table_state import TableRegistry, TableState
+from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.manifests import LIMITS, Limits
-from kbq_assets.core.protocol.names import table_state_path
+from kbq_assets.core.protocol.names import TABLE_REGISTRY, TOPIC_REGISTRY, table_state_path
+from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, load
+from kbq_assets.pipelines.loading.warehouses import register
 from kbq_assets.pipelines.operate.commands import propose_resume_table
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 from kbq_assets_tests.fixtures import golden_state
 from kbq_assets_tests.fixtures.tiny_manifests import NO_TAIL, tiny_manifests
 from kbq_assets_tests.pipelines.bench import A, B, Bench
@@ -72,6 +80,31 @@ def _continue(bench: Bench, format_: int) -> None:
         "tables/d.A.json": 3,
         "tables/d.B.json": 3,
     }
+
+
+def test_a_second_warehouse_beside_the_state_of_an_earlier_release_gets_later_windows() -> None:
+    bench = restored(2)
+    register(["lake"], lambda: bench.store, lambda: bench.store)
+    for path in (TABLE_REGISTRY, TOPIC_REGISTRY):
+        with patch.object(codec, "FORMAT", 2), pytest.raises(UnsupportedFormat, match="format 3"):
+            codec.loads(TableRegistry, bench.store.get(path).data, path)  # the earlier release
+    propose_resume_table(bench.store, A).apply()
+    destination = replace(bench.settings.destination, warehouses=("", "lake"))
+    bench.settings = replace(bench.settings, destination=destination)
+    lake = FakeWarehouse(bench.store, bench.store.path_of)
+    for _ in range(2):
+        bench.extract()
+        bench.load()
+        load(
+            LoadPorts(WarehouseStore(bench.store, "lake"), lake, bench.clock), LoadOptions(wait_seconds=100.0)
+        )
+        bench.produce(1, 3)
+    assert sorted(bench.offsets(A))[:7] == [0, 0, 1, 3, 4, 5, 6]
+    assert bench.warehouse.duplicates() == lake.duplicates() == {}
+    first, second = (sorted(w.log, key=str) for w in (bench.warehouse, lake))
+    assert second
+    assert set(second) < set(first)
+    assert bench.paths("staging/") == []
 
 
 def test_the_golden_state_has_every_kind_of_state_object() -> None:

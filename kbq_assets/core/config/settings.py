@@ -191,10 +191,6 @@ def parse_settings(environ: Mapping[str, str], local_ports: Mapping[str, int] | 
     warehouse_urls = environ.get("KBQ_WAREHOUSE", f"duckdb:{home / 'warehouse.duckdb'}")
     staging_url = environ.get("KBQ_STAGING", str(home / "staging"))
     warehouses = parse_warehouses(warehouse_urls)
-    if len(warehouses) > 1:
-        raise ConfigurationError(
-            "KBQ_WAREHOUSE: several warehouses are not supported yet", next_step="name one"
-        )
     for each in warehouses:
         check_places(parse_staging(staging_url), each.place)
     return parse_part(

@@ -103,7 +103,7 @@ class DestinationOptions:
     warehouses: tuple[str, ...] = option(
         "",
         WAREHOUSES,
-        "warehouses that get the topic's rows from its next window on, by their names in "
+        "[warehouses](warehouses.md) that get the topic's rows from its next window on, by their names in "
         "`KBQ_WAREHOUSE`: `bq,lake`",
         shown_default="the first",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kbq_assets.cli.context import pass_deployment
+from kbq_assets.cli.context import one_warehouse, pass_deployment
 from kbq_assets.cli.interrupts import end_in_order
 from kbq_assets.pipelines.deployment import Deployment
 
@@ -18,6 +18,7 @@ from kbq_assets.pipelines.deployment import Deployment
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 chooses a free one.",
 )
+@one_warehouse
 @pass_deployment
 def serve(deployment: Deployment, host: str, port: int) -> None:
     """Serve /healthcheck, /status, /version and /metrics until interrupted.

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kbq_assets.cli.context import ExitCode, Part, json_option
+from kbq_assets.cli.context import ExitCode, Part, each_warehouse, json_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.planning import PartitionStop
@@ -51,6 +51,7 @@ pass_reconciler: Part[Reconciler] = Part("reconciler")
     help="Rows whose values are compared with the broker's records.",
 )
 @json_option
+@each_warehouse
 @pass_reconciler
 def reconcile(
     reconciler: Reconciler,

@@ -185,7 +185,7 @@ def count_partition(ledger: PartitionHistory, books: Books, broker: BrokerOffset
         tp,
         ledger.after.epoch,
         state.next,
-        state.totals.staged + state.totals.errors,
+        ledger.given.staged + ledger.given.errors,
         loaded,
         pending,
         quarantined,

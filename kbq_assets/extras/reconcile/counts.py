@@ -24,6 +24,7 @@ from kbq_assets.extras.reconcile.count_comparison import PartitionCount, TableCo
 from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, next_steps
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, loaded_rows
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
@@ -125,13 +126,14 @@ def reconcile_counts(
     ledgers = {
         ledger.topic_partition: ledger
         for key, commit in commits.items()
-        for ledger in PartitionHistory.of(earlier.get(key), commit)
+        for ledger in PartitionHistory.of(earlier.get(key), commit, warehouse_of(ports.store))
     }
     counts = [
         replace(count, findings=(*count.findings, *counting.unknown_offsets(count, ledgers)))
         for count in counted
     ]
-    books = Books.of(states, _not_given_up([*_files(earlier), *backlog], commits))
+    committed = (file for file in _files(earlier) if warehouse_of(ports.store) in file.wanted_by)
+    books = Books.of(states, _not_given_up([*committed, *backlog], commits))
     chosen = [ledger for tp, ledger in sorted(ledgers.items()) if selection.has_partition(tp, books)]
     problems = [
         *(

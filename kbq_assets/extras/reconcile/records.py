@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kbq_assets.core.errors import Refused
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -32,6 +33,7 @@ from kbq_assets.extras.reconcile.findings import Finding, next_steps
 from kbq_assets.extras.reconcile.values import NONE, compare_values
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
+from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of
 from kbq_assets.ports.kafka import OffsetReader, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import Warehouse
@@ -144,6 +146,7 @@ def reconcile(
     planned = snapshot.plan()
     commits = [c.value for c in state.read_commits(ports.store, registry)]
     commits = [c for c in commits if only is None or c.topic in only]
+    _check_given(commits, warehouse_of(ports.store))
     accounts, problems = _accounts(ports, commits, snapshot.settings)
     return Reconciliation(
         tuple(sorted(accounts, key=lambda account: account.topic_partition)),
@@ -153,6 +156,19 @@ def reconcile(
         _never_read(planned, snapshot),
         ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
     )
+
+
+def _check_given(commits: Iterable[Commit], warehouse: str) -> None:
+    """Raise Refused if the warehouse was given a part of a topic's records only: which ones is not kept."""
+    for commit in commits:
+        for partition in commit.partitions.values():
+            given, all_ = partition.totals_for(warehouse), partition.totals
+            if (given.staged, given.errors) != (all_.staged, all_.errors):
+                raise Refused(
+                    f"the warehouse was given {given.staged + given.errors} of {all_.staged + all_.errors} rows of "
+                    f"{commit.topic}: they cannot be compared with the broker one by one",
+                    next_step="kbq reconcile --counts compares what it was given; or --topic for other topics",
+                )
 
 
 def _values(
@@ -223,7 +239,8 @@ class _Files:
         commits = list(commits)
         given_up = {path for commit in commits for path in commit.given_up}
         registry = state.table_registry(store)
-        files = [file for commit in commits for file in commit.files]
+        own = warehouse_of(store)
+        files = [file for commit in commits for file in commit.files if own in file.wanted_by]
         for table in registry.tables:
             files.extend(f for chunk in state.read_backlog(store, table) for f in chunk.value.files)
         sizes = {entry.path: entry.size for entry in store.list(STAGING)}

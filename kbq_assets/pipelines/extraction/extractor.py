@@ -87,6 +87,7 @@ class Extractor:
                 return self.extract(lazy, only=only, on_progress=on_progress)
         deployment = self.deployment
         deployment.check_staging(Role.EXTRACT)
+        deployment.register_warehouses()
         ports = extraction.ExtractionPorts(
             deployment.store,
             deployment.offsets,

@@ -65,6 +65,7 @@ class Loader:
         """Load committed files."""
         deployment = self.deployment
         deployment.check_staging(Role.LOAD)
+        deployment.register_warehouses()
         ports, run = self._ports(), deployment.settings.run
         options = loading.LoadOptions(
             options=deployment.sources.table_options(),

@@ -16,6 +16,7 @@ from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands
 from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
+from kbq_assets.pipelines.operate.warehouses import propose_removal
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 
@@ -83,6 +84,10 @@ class Operator:
     def park_table(self, table: TableReference) -> Proposal:
         """Park a table."""
         return commands.propose_park_table(self.deployment.load_store, table)
+
+    def remove_warehouse(self, name: str) -> Proposal:
+        """Let no staged file wait for a warehouse any more."""
+        return propose_removal(self.deployment.store, self.deployment.load_store, name)
 
     def restage(self, path: str) -> Proposal:
         """Read the range of a staged file again, and replace it."""

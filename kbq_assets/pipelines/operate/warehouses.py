@@ -1,0 +1,49 @@
+"""`kbq warehouse remove`: nothing waits for a warehouse any more (PROTOCOL W6)."""
+
+from __future__ import annotations
+
+from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.loading.table_state import TableRegistry
+from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.topic_registry import TopicRegistry
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def propose_removal(store: ObjectStore, load_store: ObjectStore, name: str) -> Proposal:
+    """Remove a warehouse besides the first."""
+    known = state.table_registry(WarehouseStore.of(store)).warehouses
+    if known.get(name) == REMOVED:
+        raise Refused(f"warehouse {name} was removed already", next_step="take it out of KBQ_WAREHOUSE")
+    if name not in known:
+        active = ", ".join(sorted(other for other, status in known.items() if status == ACTIVE)) or "none"
+        raise NotFound(
+            f"no warehouse besides the first is called {name}",
+            next_step=f"known: {active}; the first cannot be removed",
+        )
+    waiting = _waiting(store, name)
+    for_it_alone = [file for file in waiting if set(file.wanted_by) == {name}]
+    lines = (
+        f"gives up {sum(file.rows for file in waiting)} rows of {len(waiting)} staged files that it has not loaded",
+        f"{sum(file.rows for file in for_it_alone)} of these rows are for no other warehouse",
+        "its tables stay; its state stays in the staging area, unread; its name is not used again",
+        "afterwards take it out of KBQ_WAREHOUSE and of the topics' warehouses",
+    )
+
+    def apply() -> None:
+        state.set_warehouses(WarehouseStore.of(load_store), TableRegistry, {name: REMOVED})
+        state.set_warehouses(WarehouseStore.of(store), TopicRegistry, {name: REMOVED})
+
+    return Proposal(f"remove warehouse {name}", lines, apply)
+
+
+def _waiting(store: ObjectStore, name: str) -> list[StagedFile]:
+    states = state.warehouse_states(store)
+    commits = state.read_commits(store, state.topic_registry(store))
+    chunks = state.read_backlogs(WarehouseStore.of(store, name))
+    files = [file for commit in commits for file in commit.value.files if name in file.wanted_by]
+    files += [file for chunk in chunks for file in chunk.value.files]
+    return [file for file in {f.path: f for f in files}.values() if not states.has(name, file)]
