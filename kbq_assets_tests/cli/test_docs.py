@@ -52,6 +52,8 @@ def command_lines(text: str) -> list[str]:
 def parse(line: str) -> None:
     """Parse a command line as Click would, without running it. Raises click.ClickException."""
     arguments = shlex.split(re.split(r" > |  #", line)[0], comments=True)[1:]
+    if arguments[:1] == ["--warehouse"]:
+        arguments = arguments[2:]
     context: click.Context | None = None
     command: click.Command = command_line()
     path = "kbq"
