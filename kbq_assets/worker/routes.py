@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
+from typing import Final
 
 from kbq_assets.core.avro.tree import load_schema
 from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, UnstageableSchema
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.personal import KEY
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.files.encode import RejectedSchema, Route
@@ -27,6 +29,10 @@ from kbq_assets.wire.records.select import Chooser, Value
 from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
+
+_PSEUDONYM: Final = (
+    "A pseudonym of the record's key, as text in UTF-8: SAFE_CONVERT_BYTES_TO_STRING(_kafka_key)."
+)
 
 
 class Routes:
@@ -58,6 +64,7 @@ class Routes:
             settings.records.headers,
             settings.records.event_date,
             settings.records.event_bounds,
+            _PSEUDONYM if settings.privacy.action(KEY) == "pseudonym" else "",
         )
 
     def resolve(self, schema_id: int) -> Route | RejectedSchema:

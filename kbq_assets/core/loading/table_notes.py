@@ -70,6 +70,11 @@ class StoredTable:
     partition_expiry_ms: int = 0
 
 
+def has_own_columns_alone(columns: Iterable[Column]) -> bool:
+    """Whether all columns are KBQ's: rows of tombstones have no others."""
+    return all(column.name.lower() in OWN_COLUMNS for column in columns)
+
+
 def noted(columns: Iterable[Column], staged: Iterable[Column], notes: TableNotes) -> tuple[Column, ...]:
     """Columns with the catalog's notes; the staged schema's notes fill what is empty."""
     return _noted(columns, staged, notes, "", ("", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kbq_assets.core.errors import KbqError
@@ -85,7 +86,7 @@ def _prepare_table(
     if _is_parked(run, current, stored, staging_id):
         return None
     try:
-        fitted = _fit(run, batch, stored)
+        fitted = _fit(run, batch, stored, view.files(run.table))
     except IncompatibleColumn as error:
         run.park(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message)
         return None
@@ -118,13 +119,14 @@ def _is_parked(
     return found is not None
 
 
-def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None) -> Fit:
+def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None, pending: Iterable[StagedFile]) -> Fit:
     return fit(
         run.ports.store,
         batch,
         stored.columns if stored else None,
         may_vary=lambda: has_variants(run.options.topics(topics_of(batch.files)).values()),
         attempt=run.ports.new_uuid(),
+        pending=pending,
     )
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from kbq_assets.core.avro.canonical import schema_fingerprint
-from kbq_assets.core.errors import NotFound, PreconditionFailed, StateError
+from kbq_assets.core.errors import EncodingError, NotFound, PreconditionFailed, StateError
 from kbq_assets.core.loading.batches import LoadBatch
+from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.tables import (
     Column,
     IncompatibleColumn,
@@ -51,10 +52,16 @@ def fit(
     *,
     may_vary: Callable[[], bool],
     attempt: str,
+    pending: Iterable[StagedFile] = (),
 ) -> Fit:
     """Compare a batch with its table's columns (None: there is no table yet). If ``may_vary``, contradicting fields get
-    variant columns, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable."""
+    variant columns, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable.
+
+    A table that begins with tombstones has the columns of a ``pending`` file with values: columns are only appended,
+    and people want the records' own ones first."""
     schema = read_schema(store, batch.files[0])
+    if table is None and has_own_columns_alone(columns_of(schema)):
+        return Fit(batch, schema, _with_values(store, schema, pending))
     try:
         return Fit(batch, schema, plan_table_change(schema, table))
     except IncompatibleColumn:
@@ -65,6 +72,15 @@ def fit(
     schema = renamed_json(schema, _add_variant(store, batch, schema, table).renames)
     copies = _restage(store, batch, schema, attempt)
     return Fit(copies, schema, plan_table_change(schema, table))
+
+
+def _with_values(store: ObjectStore, schema: str, pending: Iterable[StagedFile]) -> TableChange:
+    for file in {each.fingerprint: each for each in pending}.values():
+        with contextlib.suppress(NotFound, StateError, EncodingError):  # its own load reports them
+            columns = columns_of(read_schema(store, file))
+            if not has_own_columns_alone(columns):
+                return TableChange(True, plan_table_change(schema, columns).columns)
+    return plan_table_change(schema, None)
 
 
 def is_copy(path: str) -> bool:

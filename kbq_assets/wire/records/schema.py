@@ -57,6 +57,8 @@ class MetadataColumns:
     headers: bool = False
     business_time: BusinessTime | None = None
     bounds: TimeBounds = ALL_TIMES
+    #: What the column of keys has, unless it is the key as it was sent.
+    key_note: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +92,7 @@ def metadata_fields(
         {"name": "_kafka_offset", "type": "long"},
         {"name": "_kafka_timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "_kbq_epoch", "type": "long"},
-        *([{"name": "_kafka_key", "type": ["null", "bytes"]}] if metadata.key else []),
+        *([_key_field(metadata)] if metadata.key else []),
         *([_headers_field(header_type)] if metadata.headers else []),
         *([{"name": EVENT_TIME, "type": _MICROS, "doc": event_time}] if event_time else []),
         {"name": "event_date", "type": {"type": "int", "logicalType": "date"}},
@@ -218,6 +220,14 @@ def _refuse_numbers(program: Program, event_field: str) -> None:
             f"field {event_field!r} is a number, and the event date is to be rfc3339",
             next_step="say epoch_s, epoch_ms, epoch_us or epoch_ns, or leave the format out",
         )
+
+
+def _key_field(metadata: MetadataColumns) -> dict[str, Any]:
+    return {
+        "name": "_kafka_key",
+        "type": ["null", "bytes"],
+        **({"doc": metadata.key_note} if metadata.key_note else {}),
+    }
 
 
 def _headers_field(type_name: str) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from kbq_assets.core.catalog import CatalogFiles
 from kbq_assets.core.loading.table_notes import ColumnNote, TableNotes
 from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.catalog.datasets import DatasetReader
 from kbq_assets.pipelines.catalog.reader import CatalogReader
 from kbq_assets_tests.core.catalog.documents import documents
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform
-from kbq_assets_tests.pipelines.bench import A, Bench
+from kbq_assets_tests.pipelines.bench import TP, A, Bench
 
 TAG = "projects/shop/locations/eu/taxonomies/12/policyTags/34"
 SAID = TableNotes(
@@ -125,3 +126,44 @@ def test_what_a_person_wrote_where_the_catalogue_is_silent_stays() -> None:
     found = bench.warehouse.find_table(A)
     assert found is not None
     assert (found.description, found.columns[0].description) == ("by hand too", "by hand")
+
+
+def test_a_table_that_begins_with_tombstones_has_the_records_own_columns_first() -> None:
+    bench = Bench(TopicSettings.of(dataset="d", table="A", tombstones="row", keys=True))
+    bench.kafka.produce(TP, None, key=b"k", timestamp=1000)
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    found = bench.warehouse.columns(A)
+    assert found is not None
+    assert [column.name for column in found][:2] == ["x", "_kafka_topic"]
+    assert [column.mode for column in found][:2] == ["NULLABLE", "REQUIRED"]
+    assert bench.offsets(A) == [0, 1]
+    assert bench.reconcile().accounted
+
+
+def test_without_values_such_a_table_has_kbqs_columns_alone_and_gets_the_others_later() -> None:
+    bench = Bench(TopicSettings.of(dataset="d", table="A", tombstones="row", keys=True))
+    bench.kafka.produce(TP, None, key=b"k", timestamp=1000)
+    bench.extract()
+    bench.load()
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    assert [column.name for column in bench.warehouse.columns(A) or ()][-1] == "x"
+    assert bench.offsets(A) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"), [("pseudonym", "A pseudonym of the"), ("keep", "as it was sent")]
+)
+def test_the_column_of_keys_says_whether_they_are_pseudonyms(decision: str, said: str) -> None:
+    bench = Bench(
+        TopicSettings.of(dataset="d", table="A", keys=True, pii=f"_key:{decision}"),
+        pseudonyms=Pseudonyms("k", {"k": b"k" * 32}),
+    )
+    bench.produce(1)
+    bench.extract()
+    bench.load()
+    [key] = [each for each in bench.warehouse.columns(A) or () if each.name == "_kafka_key"]
+    assert said in key.description
