@@ -25,7 +25,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-idle bench-events lock
+.PHONY: help setup test test-all lint types docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-plan: $(VENV)/.development ## Measure the planning of a cycle of 50,000 fi
 
 bench-publish: $(VENV)/.development ## Measure how fast a driver publishes 11,200 partitions into a slow store (2 minutes)
 	@$(BIN)/python -m benchmarks.publish
+
+bench-swaps: $(VENV)/.development ## Measure a swap of a commit with 288 and 10,000 windows a partition that wait (5 minutes)
+	@$(BIN)/python -m benchmarks.swaps
 
 bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without news (3 minutes)
 	@$(BIN)/python -m benchmarks.idle $(BENCH_ARGS)

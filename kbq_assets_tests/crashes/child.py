@@ -20,8 +20,10 @@ from kbq_assets.adapters.kafka.librdkafka import LibrdkafkaSource
 from kbq_assets.adapters.kafka.reader import FetchOrOther
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.turns import SliceLimits
+from kbq_assets.pipelines.protocol import manifests
 from kbq_assets.wire.warm import warm_up
 from kbq_assets_tests.crashes.probes import Point, Probe, ProbedConnection, ProbedPort
+from kbq_assets_tests.fixtures.tiny_manifests import TINY
 from kbq_assets_tests.integration.platform import open_parts
 
 #: How a run may end that is not killed: it did its work, or it says in KBQ's words why not.
@@ -93,6 +95,7 @@ def run(order: Order) -> int:
 def _run_of(order: Order, probe: Probe) -> Callable[[], object]:
     batch = int(order.environ.get(BATCH_RECORDS, _BATCH_RECORDS))
     setattr(load, "_INSERT_ROWS", batch * 5 // 8)  # noqa: B010 - a constant, to the type checker
+    setattr(manifests, "LIMITS", TINY)  # noqa: B010 - the process ends after this run
     connect = duckdb.connect
 
     def probed_connect(*args: Any, **options: Any) -> Any:

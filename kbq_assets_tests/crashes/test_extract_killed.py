@@ -32,9 +32,11 @@ def test_a_killed_run_loses_and_doubles_nothing(
         ("extract", "parked", "backlog", 2),
         ("extract", "parked", "store.swap commits", 2),
         ("load", "backlog", "backlog", 3),
+        ("extract", "fresh", "manifests", 2),
+        ("extract", "parked", "manifests", 2),
     ],
 )
-def test_files_set_aside_for_a_held_table_are_never_lost_or_loaded_twice(
+def test_files_in_backlogs_and_manifests_are_never_lost_or_loaded_twice(
     scenes: Scenes, forks: Forks, run: str, of: str, about: str, at_least: int
 ) -> None:
     kill_at_every_kind_of_point(scenes, forks, run, of, at_least, about)

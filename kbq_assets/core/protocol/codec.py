@@ -152,6 +152,8 @@ def _key(field: dataclasses.Field[Any]) -> str:
 
 def encode(value: Any) -> Any:
     """Return the JSON form of a value."""
+    if value.__class__ in _SCALARS:  # most values, and the checks below are slow
+        return value
     if isinstance(value, TableReference):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

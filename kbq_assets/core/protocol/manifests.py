@@ -65,7 +65,7 @@ class Manifest(Stored):
         return not (self.windows or self.accepted_gaps or self.given_up)
 
 
-class Parts(NamedTuple):
+class CommitParts(NamedTuple):
     """A head, and the manifests that were read, by name."""
 
     head: Commit
@@ -75,14 +75,14 @@ class Parts(NamedTuple):
 Piece: TypeAlias = ManifestEntry | Manifest
 
 
-class Draft(NamedTuple):
+class HeadDraft(NamedTuple):
     """A head to write: its own contents, and its manifests in order, written ones as their entries."""
 
     tail: Commit
     pieces: tuple[Piece, ...]
 
 
-def whole(parts: Parts) -> Commit:
+def whole(parts: CommitParts) -> Commit:
     """The commit with the contents of the manifests that were read."""
     if not parts.head.manifests:
         return parts.head
@@ -107,15 +107,15 @@ def _of(number: int, held: Iterable[Mapping[int, tuple[T, ...]]]) -> Iterable[T]
 
 
 def packed(
-    parts: Parts, commit: Commit, *, rewrite: bool = True, done: Collection[str] = frozenset()
-) -> Draft:
+    parts: CommitParts, commit: Commit, *, rewrite: bool = True, done: Collection[str] = frozenset()
+) -> HeadDraft:
     """The head of a changed `whole` commit. Manifests that were not read stay, and so do those without a change.
 
     Without ``rewrite`` a manifest leaves as a whole: as long as one of its windows is left, it keeps all of them.
     Entries in ``done`` are marked.
     """
     if not parts.head.manifests:
-        return Draft(commit, ())
+        return HeadDraft(commit, ())
     pieces: list[Piece] = []
     held = _Contents(commit)
     for entry in parts.head.manifests:
@@ -127,7 +127,7 @@ def packed(
             pieces.append(left)
         if manifest is not None:
             held.take(manifest)
-    return Draft(held.rest(), tuple(pieces))
+    return HeadDraft(held.rest(), tuple(pieces))
 
 
 class _Contents:
@@ -181,7 +181,7 @@ def _present(items: Mapping[int, tuple[T | None, ...]]) -> dict[int, tuple[T, ..
     return {number: each for number, each in found.items() if each}
 
 
-def sealed(draft: Draft, limits: Limits) -> Draft:
+def sealed(draft: HeadDraft, limits: Limits) -> HeadDraft:
     """The draft with a bounded tail: too many windows, or gaps and paths, become contents of manifests."""
     tail, pieces = draft
     windows = [(n, w) for n, state in tail.partitions.items() for w in state.windows]
@@ -202,7 +202,7 @@ def sealed(draft: Draft, limits: Limits) -> Draft:
         paths = [Manifest(given_up=tuple(part)) for part in _cut(tail.given_up, size, limits)]
         pieces = (*pieces, *([Manifest(accepted_gaps=gaps)] if gaps else ()), *paths)
         tail = dataclasses.replace(_without(tail, accepted_gaps=()), given_up=())
-    return Draft(tail, pieces)
+    return HeadDraft(tail, pieces)
 
 
 def _size(values: Iterable[Any]) -> int:

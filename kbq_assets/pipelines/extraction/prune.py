@@ -14,7 +14,7 @@ from kbq_assets.core.errors import PreconditionFailed, TransientError
 from kbq_assets.core.extraction.pruning import PATIENCE, expected_done_files, may_leave, plan_pruning
 from kbq_assets.core.loading.warehouses import WarehouseStates
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.manifests import Manifest, Parts, packed, whole
+from kbq_assets.core.protocol.manifests import CommitParts, Manifest, packed, whole
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
@@ -63,7 +63,7 @@ def _examined(
                 _LOGGER.warning("%s is not pruned: %s", head.path, lost.message)
                 return None
             stuck += not may_leave(read[entry.name].files, states)
-    parts = Parts(head.value, read)
+    parts = CommitParts(head.value, read)
     return replace(head, value=whole(parts), parts=parts)
 
 

@@ -15,7 +15,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol import manifests as core
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.manifest_entries import ManifestEntry
-from kbq_assets.core.protocol.manifests import Draft, Limits, Manifest, Parts, Piece
+from kbq_assets.core.protocol.manifests import CommitParts, HeadDraft, Limits, Manifest, Piece
 from kbq_assets.core.protocol.names import ManifestName, manifest_prefix
 from kbq_assets.pipelines.threads import parallel
 from kbq_assets.ports.object_store import ObjectStore
@@ -81,11 +81,11 @@ def path_of(commit: Commit, entry: ManifestEntry) -> str:
 
 def read_parts(
     store: ObjectStore, head: Commit, entries: Iterable[ManifestEntry], kept: ManifestCache | None = None
-) -> Parts:
+) -> CommitParts:
     """A head and some of its manifests. Raises LostManifest: read the head again."""
     entries = list(entries)
     found = parallel(lambda entry: read_manifest(store, head, entry, kept), entries)
-    return Parts(head, {entry.name: manifest for entry, manifest in zip(entries, found, strict=True)})
+    return CommitParts(head, {entry.name: manifest for entry, manifest in zip(entries, found, strict=True)})
 
 
 def read_manifest(
@@ -118,7 +118,7 @@ def missing(store: ObjectStore, head: Commit) -> Iterator[LostManifest]:
                 yield _lost(path, "is missing or cut, and the commit names it", entry)
 
 
-def write(store: ObjectStore, draft: Draft, generation: int) -> tuple[Commit, dict[str, Manifest]]:
+def write(store: ObjectStore, draft: HeadDraft, generation: int) -> tuple[Commit, dict[str, Manifest]]:
     """Write the manifests of a draft (M1), for a swap of the head of this generation (M2). Return the head, and the new
     manifests by name. Raises PreconditionFailed, UnknownOutcome: read the head again."""
     tail, pieces = draft

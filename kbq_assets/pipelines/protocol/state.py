@@ -26,7 +26,7 @@ from kbq_assets.core.loading.table_state import TableRegistry, TableState
 from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED, WarehouseStates
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
-from kbq_assets.core.protocol.manifests import Draft, Parts, packed, sealed, whole
+from kbq_assets.core.protocol.manifests import CommitParts, HeadDraft, packed, sealed, whole
 from kbq_assets.core.protocol.names import (
     BACKLOG,
     COMMITS,
@@ -60,7 +60,7 @@ class Versioned(Generic[T]):
     value: T
     generation: int
     updated_ms: int = 0
-    parts: Parts | None = field(default=None, compare=False, repr=False)
+    parts: CommitParts | None = field(default=None, compare=False, repr=False)
 
 
 def read(store: ObjectStore, cls: type[T], path: str, kept: ManifestCache | None = None) -> Versioned[T]:
@@ -130,21 +130,21 @@ def swap(store: ObjectStore, old: Versioned[T], value: T) -> Versioned[T]:
 
 
 def swap_commit(
-    store: ObjectStore, old: Versioned[Commit], value: Commit, draft: Draft | None = None
+    store: ObjectStore, old: Versioned[Commit], value: Commit, draft: HeadDraft | None = None
 ) -> Versioned[Commit]:
     """Replace a commit, whole or a head, by ``value``; ``draft`` is how it is stored, if that is special. What is too
     much for the head goes to manifests first (M1). Raises as `swap`."""
     if draft is None and old.parts is not None:
         draft = packed(old.parts, value)
     elif draft is None:
-        draft = Draft(replace(value, manifests=()), value.manifests)
+        draft = HeadDraft(replace(value, manifests=()), value.manifests)
     head, held = manifests.write(store, sealed(draft, manifests.LIMITS), old.generation)
     if head == (old.value if old.parts is None else old.parts.head):
         return old
     generation = store.swap(old.path, codec.dumps(head), old.generation)
     if old.parts is None:
         return Versioned(old.path, head, generation)
-    return Versioned(old.path, value, generation, parts=Parts(head, {**old.parts.manifests, **held}))
+    return Versioned(old.path, value, generation, parts=CommitParts(head, {**old.parts.manifests, **held}))
 
 
 def change(store: ObjectStore, cls: type[T], path: str, function: Callable[[T], T]) -> Versioned[T]:
