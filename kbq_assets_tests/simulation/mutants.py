@@ -199,7 +199,7 @@ MUTANTS = (
     Mutant("a window is pruned when any of its files is loaded", "E7", ((commits, "prune", _prune_if_any_loaded),)),
     Mutant("the sweep ignores the position", "E6", ((pruning, "_is_orphan", _orphan_whatever_the_position),)),
     Mutant("the sweep reads tables and backlogs before the commits", "E6",
-           ((state, "files_in_use", _tables_before_the_commit),), seed=205),
+           ((state, "files_in_use", _tables_before_the_commit),), seed=357),
     Mutant("a failed job counts as loaded", "L5", ((job_recovery, "_recover", _record_failed_as_loaded),), seed=7),
     Mutant("files are deleted before the load is recorded", "L4", ((job_recovery, "settle", _delete_then_settle),)),
     Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),),
