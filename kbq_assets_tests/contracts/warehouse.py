@@ -107,7 +107,10 @@ def insert_or_lose(opener: Opener, job: LoadJob) -> bool:
 
 
 class WarehouseContract:
-    """Give a ``warehouse`` fixture, and `reopened` and `finish` where the defaults do not do."""
+    """Give a ``warehouse`` fixture, and `reopened` and `finish` where the defaults do not do. ``policy_tags`` are two
+    that the warehouse knows, "" for none."""
+
+    policy_tags: tuple[str, str] = (POLICY_TAG, OTHER_TAG)
 
     @pytest.fixture
     def warehouse(self) -> Warehouse:
@@ -410,7 +413,7 @@ class WarehouseContract:
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {0: 1, 1: 1, 2: 1}
 
     def test_what_is_said_of_a_table_stays_with_it(self, warehouse: Warehouse, stage: Stage) -> None:
-        inner = Column("street", "STRING", description="With 'number'.", policy_tag=POLICY_TAG)
+        inner = Column("street", "STRING", description="With 'number'.", policy_tag=self.policy_tags[0])
         home = Column("home", "STRUCT", "NULLABLE", (inner, Column("zip", "STRING")), "Where it goes.")
         columns = (*columns_of(SCHEMA), home)
         notes = TableNotes("Orders of the shop.", {"owner": "sales"})
@@ -420,7 +423,7 @@ class WarehouseContract:
         uri = stage("a.avro", avro_file(records([0])))
         assert self.run(warehouse, load_job("j1", uri)).error is None
 
-        zip_code = Column("zip", "STRING", description="Five digits.", policy_tag=OTHER_TAG)
+        zip_code = Column("zip", "STRING", description="Five digits.", policy_tag=self.policy_tags[1])
         silent = (Column("home", "STRUCT", "NULLABLE", (Column("street", "STRING"), zip_code)),)
         said = TableNotes("Orders, as they come.", {"owner": "shop", "domain": "sales"})
         for _ in range(2):

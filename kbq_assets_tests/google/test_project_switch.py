@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kbq_assets_tests.google.project.place import LEASE_HOURS, is_dead, run_name
 from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
 
 pytestmark = pytest.mark.google
@@ -22,7 +23,10 @@ CHOSEN = (
     "test_contracts.py::TestBucket::test_a_swap_replaces_the_whole_object",
     "test_contracts.py::TestBigQuery::test_only_tables_with_positions_are_listed",
     "test_contracts.py::TestBigQuery::test_a_bad_file_among_good_ones_keeps_all_out[1]",
+    "test_contracts.py::TestBigQuery::test_what_is_said_of_a_table_stays_with_it",
     "test_loads.py::test_a_death_changes_no_outcome[success-store.swap tables, after #1]",
+    "test_behavior.py::test_rows_older_than_their_dataset_s_default_stay",
+    "test_behavior.py::test_a_load_right_after_a_change_of_its_table_succeeds",
 )
 
 
@@ -53,6 +57,9 @@ def test_it_runs_where_the_variables_say_and_leaves_nothing(
     gcs_server: GcsServer, bigquery_server: BigQueryServer
 ) -> None:
     bucket, before = gcs_server.new_bucket(), _datasets(bigquery_server)
+    dead = run_name(hours=400_000)
+    bigquery_server.client().create_dataset(f"{dead}_1")
+    gcs_server.client().bucket(bucket).blob(f"{dead}/a").upload_from_string(b"")
     code, said = _run(
         *(f"{SUITE}/{name}" for name in CHOSEN),
         RUN_INTEGRATION_TESTS="true",
@@ -67,6 +74,13 @@ def test_it_runs_where_the_variables_say_and_leaves_nothing(
     assert _datasets(bigquery_server) == before
     asked = {r.path.split("/")[4] for r in gcs_server.requested("objects.delete")}
     assert bucket in asked
+
+
+def test_only_what_dead_runs_left_is_removed() -> None:
+    hours = 490_000
+    assert is_dead(run_name(hours - LEASE_HOURS - 1), hours)
+    others = (run_name(hours - LEASE_HOURS), "kbq_test_data", "shop", f"x_{run_name(1)}")
+    assert [name for name in others if is_dead(name, hours)] == []
 
 
 def _datasets(server: BigQueryServer) -> set[str]:

@@ -26,6 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def gcp() -> Iterator[Place]:
     """The project of the environment. What the run has made there goes with it."""
     found = Place.of_environ(os.environ)
+    found.sweep()
     yield found
     found.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +16,7 @@ from kbq_assets.ports.warehouse import Warehouse
 from kbq_assets_tests.contracts.object_store import Opener as StoreOpener
 from kbq_assets_tests.contracts.object_store import SharedObjectStoreContract
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, Opener, SharedWarehouseContract, Stage
+from kbq_assets_tests.google.project import place
 from kbq_assets_tests.google.project.place import Place
 from kbq_assets_tests.google.project.warehouse import OpenProject
 
@@ -43,6 +45,9 @@ class TestBucket(SharedObjectStoreContract):
 
 
 class TestBigQuery(SharedWarehouseContract):
+    #: Two tags of a taxonomy in the datasets' location, if there is one.
+    policy_tags = place.policy_tags(os.environ)
+
     @pytest.fixture
     def opener(self, gcp: Place, corner: str) -> Opener:
         return OpenProject(gcp, corner)
