@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits
 from kbq_assets.pipelines.loading.load import plan as plan_load
+from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.pipelines.bench import TOPIC, Bench
 
@@ -67,6 +70,23 @@ def test_a_plan_s_operations_are_those_of_its_run(done_files: bool) -> None:
     _near(loaded.writes, planned_load.writes)
     _near(loaded.class_a, planned_load.class_a)
     _near(loaded.reads, planned_load.reads)
+
+
+class SparkLike(Bench):
+    """Tasks remember the schemas that they wrote, as those of Spark do."""
+
+    def _worker(self, store: Any, kafka: Any) -> WorkerPorts:
+        return dataclasses.replace(super()._worker(store, kafka), written_schemas=set())
+
+
+def test_a_task_writes_a_schema_once_for_all_of_its_windows() -> None:
+    meter = Meter()
+    bench = SparkLike(partitions=5, faults=meter)
+    for partition in range(5):
+        bench.produce(1, 3, partition=partition)
+    bench.extract()
+    assert meter.calls["create", "schemas"] == 2
+    assert bench.load().rows == 10
 
 
 def _near(counted: int, expected: int) -> None:
