@@ -285,16 +285,16 @@ def _settled_with_their_records(state: TableState, in_flight: JobInFlight) -> Ta
 
 #: Schedules of mishaps (mishaps.py) notice these.
 MENDING_MUTANTS = (
-    Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=7),
+    Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=18),
     Mutant("files are loaded as they are", "L11", ((StagedContents, "unsound", lambda self, files: Unsound()),),
            seed=1),
     Mutant("another staging area loads too", "L12",
-           ((job_start, "doubt", _without_doubt(ParkReason.FOREIGN_ROWS)),), seed=27),
+           ((job_start, "doubt", _without_doubt(ParkReason.FOREIGN_ROWS)),), seed=19),
     Mutant("a table that is gone is made anew", "L12",
-           ((job_start, "doubt", _without_doubt(ParkReason.TABLE_GONE)),), seed=5),
+           ((job_start, "doubt", _without_doubt(ParkReason.TABLE_GONE)),), seed=3),
     Mutant("files that come back from quarantine stay there, too", "L13",
-           ((table_state, "_without_settled", _settled_with_their_records),), seed=6),
-    Mutant("quarantine takes whole batches", "L5", ((table_state, "loses_too_much", lambda *_: ""),), seed=63),
+           ((table_state, "_without_settled", _settled_with_their_records),), seed=56),
+    Mutant("quarantine takes whole batches", "L5", ((table_state, "loses_too_much", lambda *_: ""),), seed=1),
     Mutant("backlogs keep files that were read again", "L14",
            ((restage, "backlog_path", lambda *_: "backlog/d.none/1-none.0.0.json"),), seed=1),
 )  # fmt: skip
