@@ -322,12 +322,8 @@ class Parts:
         from kbq_assets.extras.doctor.cli import Doctor
         from kbq_assets.local.stack.health import local_services
 
-        return Doctor(
-            self.deployment,
-            self.adapters.registry,
-            self.adapters.subjects,
-            local_services(self.adapters.settings),
-        )
+        adapters, services = self.adapters, local_services(self.adapters.settings)
+        return Doctor(self.deployment, adapters.registry, adapters.subjects, services)
 
     def with_resources(self, resources: Mapping[str, Any]) -> Parts:
         """The same parts, whose Google clients come from Dagster's resources."""
