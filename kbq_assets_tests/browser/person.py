@@ -19,7 +19,6 @@ PATIENCE_SECONDS = 900.0
 GLANCE_MS = 20_000
 #: A picture is taken when this long nothing moved, or after so many looks: some pages count seconds.
 STILL_MS, STILL_LOOKS = 1_500, 4
-ALL_STAGED, ALL_TABLES = "staged_files", "warehouse_tables"
 
 expect.set_options(timeout=LOOK_MS)
 
