@@ -118,7 +118,7 @@ def check_table_rows(world: World) -> None:
     """A table holds the rows that its state counts, but for those that an operator gave up (L12). A table that is gone
     is noticed by its next job alone."""
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
-        counted = sum(found.value.rows.values()) - found.value.given_up_rows
+        counted = sum(found.value.rows.values()) - found.value.accepted.rows
         rows = len(world.warehouse.rows(table))
         if table in world.warehouse.stored and counted != rows:
             raise PromiseBroken(f"TABLE: {table} holds {rows} rows, its state counts {counted}")

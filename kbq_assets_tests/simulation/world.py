@@ -341,7 +341,7 @@ class World:
         """No batch loses most of its files, unless an operator lets it (L5)."""
         job, known = before.in_flight, {bad.file.path for bad in before.quarantined}
         lost = [bad.file.path for bad in after.quarantined if bad.file.path not in known]
-        if job is None or len(lost) < 2 or before.accepts_loss:
+        if job is None or len(lost) < 2 or before.accepted.loss:
             return
         total = {f.path for f in (*job.files, *(bad.file for bad in job.quarantined))}
         if 2 * len(lost) > len(total):

@@ -32,7 +32,7 @@ def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place:
     ``place`` is the staging area's address. Tables that an older version loaded carry no id: this staging area's marks
     prove that it fed them.
     """
-    rows = sum(state.rows.values()) - state.given_up_rows
+    rows = sum(state.rows.values()) - state.accepted.rows
     if stored is None:
         return _gone("does not exist", rows) if rows > 0 else None
     named = stored.labels.get(LABEL, "")
@@ -40,7 +40,9 @@ def doubt(state: TableState, stored: StoredTable | None, staging_id: str, place:
         return None
     if not stored.rows:
         return (
-            _gone("is empty and was created anew", rows) if rows > 0 and (named or state.labelled) else None
+            _gone("is empty and was created anew", rows)
+            if rows > 0 and (named or state.definition.labelled)
+            else None
         )
     if not any(column.name.lower() == _POSITION for column in stored.columns) or (state.marks and not named):
         return None

@@ -56,7 +56,7 @@ def note_change(state: TableState, change: TableChange, schema_id: int) -> Table
     """Note a change before it is made. An earlier note that is not settled stays in it."""
     if not (change.create or change.added or change.relaxed):
         return state
-    before = state.changing or SchemaChange(schema_id)
+    before = state.definition.changing or SchemaChange(schema_id)
     types = dict(_types(change.columns))
     added = [*before.added, *(f"{name} {types.get(name, '')}".strip() for name in change.added)]
     relaxed = [*before.relaxed, *change.relaxed]
@@ -72,16 +72,20 @@ def note_change(state: TableState, change: TableChange, schema_id: int) -> Table
         relaxed=tuple(loosened),
         more=max(before.more, left_out),
     )
-    return dataclasses.replace(state, changing=noted)
+    definition = dataclasses.replace(state.definition, changing=noted)
+    return dataclasses.replace(state, definition=definition)
 
 
 def settle_change(state: TableState, now_ms: int) -> TableState:
     """Turn the note into a recent change, and forget old changes."""
-    if state.changing is None:
+    if state.definition.changing is None:
         return state
-    done = dataclasses.replace(state.changing, at_ms=now_ms)
-    recent = [change for change in state.changes if now_ms - change.at_ms < NEWS_MS]
-    return dataclasses.replace(state, changing=None, changes=(*recent, done)[-_KEPT:])
+    done = dataclasses.replace(state.definition.changing, at_ms=now_ms)
+    recent = [change for change in state.definition.changes if now_ms - change.at_ms < NEWS_MS]
+    changes = (*recent, done)[-_KEPT:]
+    return dataclasses.replace(
+        state, definition=dataclasses.replace(state.definition, changing=None, changes=changes)
+    )
 
 
 def _types(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, str]]:

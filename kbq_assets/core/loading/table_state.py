@@ -81,6 +81,42 @@ class RowMismatch(codec.Stored):
 
 
 @dataclass(frozen=True)
+class Accepted(codec.Stored):
+    """What an operator has accepted of a table's losses."""
+
+    #: so many of the first mismatches
+    mismatches: int = field(default=0, metadata=codec.stored_as("accepted_mismatches"))
+    #: so many of the first bad files
+    quarantined: int = field(default=0, metadata=codec.stored_as("accepted_quarantined"))
+    #: the next bad files may go to quarantine, however many
+    loss: bool = field(default=False, metadata=codec.stored_as("accepts_loss"))
+    #: rows that were lost with a table that is gone
+    rows: int = field(default=0, metadata=codec.stored_as("given_up_rows"))
+
+
+@dataclass(frozen=True)
+class Failures(codec.Stored):
+    """What failed in a row."""
+
+    #: jobs
+    jobs: int = field(default=0, metadata=codec.stored_as("failures"))
+    #: batches that lost files to quarantine and loaded none
+    batches: int = field(default=0, metadata=codec.stored_as("lost_batches"))
+
+
+@dataclass(frozen=True)
+class Definition(codec.Stored):
+    """What became of the table itself."""
+
+    #: the change that is about to be made
+    changing: SchemaChange | None = None
+    #: recent changes
+    changes: tuple[SchemaChange, ...] = ()
+    #: whether it was given its staging area's id (core/loading/origins.py)
+    labelled: bool = False
+
+
+@dataclass(frozen=True)
 class TableState(codec.Stored):
     """`tables/<dataset>.<table>.json`."""
 
@@ -97,39 +133,24 @@ class TableState(codec.Stored):
     restarting: Parked | None = None
     quarantined: tuple[QuarantinedFile, ...] = ()
     mismatches: tuple[RowMismatch, ...] = ()
-    #: an operator has seen so many of the first ``mismatches``
-    accepted_mismatches: int = 0
-    #: an operator has seen so many of the first ``quarantined``
-    accepted_quarantined: int = 0
-    #: failed jobs in a row
-    failures: int = 0
-    #: batches in a row that lost files to quarantine and loaded none
-    lost_batches: int = 0
-    #: an operator lets the next bad files go to quarantine, however many
-    accepts_loss: bool = False
+    accepted: Accepted = field(default_factory=Accepted, metadata=codec.INLINE)
+    failed: Failures = field(default_factory=Failures, metadata=codec.INLINE)
     #: jobs of the last day, if the warehouse limits them
     jobs: JobCounts = field(default_factory=JobCounts)
     #: how far the table is complete by business time
     hours: TableHours = field(default_factory=TableHours)
     ended: JobTotals = field(default_factory=JobTotals)
-    #: the change of the table that is about to be made
-    changing: SchemaChange | None = None
-    #: recent changes of the table
-    changes: tuple[SchemaChange, ...] = ()
-    #: whether the table was given its staging area's id (core/loading/origins.py)
-    labelled: bool = False
-    #: rows that were lost with a table that is gone, and that an operator gave up
-    given_up_rows: int = 0
+    definition: Definition = field(default_factory=Definition, metadata=codec.INLINE)
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
         """Mismatches that no operator has seen."""
-        return self.mismatches[self.accepted_mismatches :]
+        return self.mismatches[self.accepted.mismatches :]
 
     @property
     def new_quarantined(self) -> tuple[QuarantinedFile, ...]:
         """Bad files that no operator has seen: their rows are in no table, and nobody gave them up."""
-        return tuple(bad for bad in self.quarantined[self.accepted_quarantined :] if not bad.dropped)
+        return tuple(bad for bad in self.quarantined[self.accepted.quarantined :] if not bad.dropped)
 
     @property
     def retried(self) -> tuple[QuarantinedFile, ...]:
@@ -222,7 +243,8 @@ def count_job(state: TableState, now_ms: int, changes: int = 0, days: Collection
 def retry(state: TableState) -> TableState:
     """The same files under a new id, after a transient job error (L5)."""
     assert state.in_flight is not None
-    return dataclasses.replace(_under_new_id(state, state.in_flight), failures=state.failures + 1)
+    failed = dataclasses.replace(state.failed, jobs=state.failed.jobs + 1)
+    return dataclasses.replace(_under_new_id(state, state.in_flight), failed=failed)
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
@@ -256,15 +278,15 @@ def record_success(state: TableState, output_rows: int) -> TableState:
     mismatch = (
         () if output_rows == in_flight.rows else (RowMismatch(in_flight.job_id, in_flight.rows, output_rows),)
     )
+    settled, loaded = _without_settled(state, in_flight), bool(in_flight.files)
     return dataclasses.replace(
-        _without_settled(state, in_flight),
+        settled,
         marks=marks,
         rows=rows,
         in_flight=None,
         mismatches=(*state.mismatches, *mismatch),
-        failures=0,
-        lost_batches=0 if in_flight.files else state.lost_batches + 1,
-        accepts_loss=state.accepts_loss and not in_flight.files,
+        failed=dataclasses.replace(state.failed, jobs=0, batches=0 if loaded else state.failed.batches + 1),
+        accepted=dataclasses.replace(settled.accepted, loss=state.accepted.loss and not loaded),
         restarting=None,
         hours=completeness.with_rows(state.hours, in_flight.files),
     )
@@ -277,7 +299,7 @@ def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:
     return dataclasses.replace(
         state,
         quarantined=(*itertools.compress(state.quarantined, kept), *in_flight.quarantined),
-        accepted_quarantined=sum(kept[: state.accepted_quarantined]),
+        accepted=dataclasses.replace(state.accepted, quarantined=sum(kept[: state.accepted.quarantined])),
     )
 
 
@@ -291,11 +313,11 @@ def loses_too_much(state: TableState, bad: Sequence[QuarantinedFile]) -> str:
     job = state.in_flight
     assert job is not None
     lost, total = len(job.quarantined) + len(bad), len(job.quarantined) + len(job.files)
-    if state.accepts_loss:
+    if state.accepted.loss:
         return ""
     if lost >= 2 and 2 * lost > total:
         return f"{lost} of {total} files are refused"
-    if lost == total and state.lost_batches + 1 >= LOST_BATCHES:
+    if lost == total and state.failed.batches + 1 >= LOST_BATCHES:
         return f"{LOST_BATCHES} batches in a row lost all of their files"
     return ""
 
@@ -355,18 +377,20 @@ def give_up(state: TableState) -> TableState:
 
 def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableState:
     """Note that an operator has seen the first of a table's mismatches, and of its quarantined files."""
-    return dataclasses.replace(
-        state,
-        accepted_mismatches=max(state.accepted_mismatches, mismatches),
-        accepted_quarantined=max(state.accepted_quarantined, quarantined),
+    accepted = dataclasses.replace(
+        state.accepted,
+        mismatches=max(state.accepted.mismatches, mismatches),
+        quarantined=max(state.accepted.quarantined, quarantined),
     )
+    return dataclasses.replace(state, accepted=accepted)
 
 
 def give_up_rows(state: TableState) -> TableState:
     """Go on without the rows of a table that is gone (L12), unless that was decided meanwhile."""
     if state.parked is None or state.parked.reason != ParkReason.TABLE_GONE:
         return state
-    return dataclasses.replace(unpark(state), given_up_rows=sum(state.rows.values()))
+    accepted = dataclasses.replace(state.accepted, rows=sum(state.rows.values()))
+    return unpark(dataclasses.replace(state, accepted=accepted))
 
 
 def unpark(state: TableState, *, accepts_loss: bool = False) -> TableState:
@@ -376,7 +400,8 @@ def unpark(state: TableState, *, accepts_loss: bool = False) -> TableState:
     """
     is_foreign = state.parked is not None and state.parked.reason == ParkReason.FOREIGN_JOB
     in_flight = None if is_foreign else state.in_flight
-    accepts_loss = accepts_loss or state.accepts_loss
+    accepted = dataclasses.replace(state.accepted, loss=accepts_loss or state.accepted.loss)
+    failed = dataclasses.replace(state.failed, jobs=0)
     return dataclasses.replace(
-        state, parked=None, restarting=None, failures=0, in_flight=in_flight, accepts_loss=accepts_loss
+        state, parked=None, restarting=None, failed=failed, in_flight=in_flight, accepted=accepted
     )

@@ -3,7 +3,7 @@
 Field types allowed: int, str, bool, float, ``X | None``, ``tuple[X, ...]``, ``Mapping[str | int, X]``, TableReference
 and `Stored` dataclasses of these. Each of these keeps unknown fields in ``extra``, so an older version passes on
 whatever a newer one wrote (PROTOCOL, Objects). Fields equal to their default are left out. A field whose stored key
-differs from its name is declared with ``stored_as``.
+differs from its name is declared with ``stored_as``; a part whose fields are stored among its owner's, with ``INLINE``.
 
 Every object begins with its format number and a checksum of all its other bytes::
 
@@ -146,6 +146,10 @@ def stored_as(key: str) -> dict[str, str]:
     return {"key": key}
 
 
+#: Metadata of a field that is a part: its fields are stored beside its owner's.
+INLINE: Final = {"inline": True}
+
+
 def _key(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata.get("key", field.name))
 
@@ -175,7 +179,10 @@ def _encode_dataclass(value: Any) -> dict[str, Any]:
     for name, key, default in _defaults(cast(Hashable, type(value))):
         item = getattr(value, name)
         if item != default:
-            document[key] = encode(item)
+            if key:
+                document[key] = encode(item)
+            else:
+                document.update(encode(item))
     return document
 
 
@@ -186,7 +193,11 @@ def _defaults(cls: Any) -> tuple[tuple[str, str, Any], ...]:
             return field.default_factory()
         return field.default
 
-    return tuple((f.name, _key(f), default(f)) for f in dataclasses.fields(cls) if f.name != "extra")
+    return tuple(
+        (f.name, "" if f.metadata == INLINE else _key(f), default(f))
+        for f in dataclasses.fields(cls)
+        if f.name != "extra"
+    )
 
 
 @functools.cache
@@ -228,7 +239,13 @@ class _DataclassDecoder:
         fields = [field for field in dataclasses.fields(cls) if field.name != "extra"]
         self._cls = cls
         self._scalars = {_key(f): hints[f.name] for f in fields if hints[f.name] in _SCALARS}
-        self._others = {_key(f): hints[f.name] for f in fields if _key(f) not in self._scalars}
+        inlined = {f.name: hints[f.name] for f in fields if f.metadata == INLINE}
+        #: the part of each key that an inlined part has
+        self._part_of = {_key(f): name for name, part in inlined.items() for f in dataclasses.fields(part)}
+        self._inlined = {name: _DataclassDecoder(part) for name, part in inlined.items()}
+        self._others = {
+            _key(f): hints[f.name] for f in fields if _key(f) not in self._scalars and f.name not in inlined
+        }
         self._renamed = {_key(f): f.name for f in fields if _key(f) != f.name}
         self._defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
         self._defaults["extra"] = _NOTHING
@@ -249,13 +266,18 @@ class _DataclassDecoder:
             raise KeyError(", ".join(sorted(missing)))
         values = {**self._defaults, **{name: new() for name, new in self._factories.items()}}
         unknown: dict[str, Any] = {}
+        parts: dict[str, dict[str, Any]] = {}
         for name, item in document.items():
             if (kind := self._scalars.get(name)) is not None:
                 values[name] = item if item.__class__ is kind else _checked(kind, item)
             elif (decoder := self._decoders.get(name)) is not None:
                 values[name] = decoder(item)
+            elif (part := self._part_of.get(name)) is not None:
+                parts.setdefault(part, {})[name] = item
             else:
                 unknown[name] = item
+        for part, found in parts.items():
+            values[part] = self._inlined[part](found)
         if unknown:
             values["extra"] = unknown
         for key, name in self._renamed.items():

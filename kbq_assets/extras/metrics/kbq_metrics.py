@@ -192,7 +192,7 @@ def _states(measured: Measured) -> Iterator[Family]:
         GAUGE,
         "Jobs that loaded a different number of rows than their files hold, not accepted yet",
         "table",
-        bounded({table: float(len(v.mismatches) - v.accepted_mismatches) for table, v in found.items()}),
+        bounded({table: float(len(v.mismatches) - v.accepted.mismatches) for table, v in found.items()}),
     )
     if measured.jobs_per_day:
         yield from _quotas(found, state.now_ms)

@@ -135,7 +135,7 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
     if found := _unsound(run, in_flight):
         return _replan(run, current, found)
     bad = find_bad_files(run.ports.warehouse, in_flight.files, lambda files: run.load_job(in_flight, files))
-    if not bad and current.value.failures < MAX_RETRIES:
+    if not bad and current.value.failed.jobs < MAX_RETRIES:
         # The files load into a scratch table: perhaps the error has passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE

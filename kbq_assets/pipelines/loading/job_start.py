@@ -47,7 +47,8 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
             run.ports.store.copy(quarantine_path(file.path), file.path)
     if (prepared := _prepare_table(run, view, current, batch)) is not None:
         ready, batch = prepared
-        settled = replace(_settled(run, ready.value), labelled=True)
+        settled = _settled(run, ready.value)
+        settled = replace(settled, definition=replace(settled.definition, labelled=True))
         submitted = table_state.begin_job(settled, batch.files, warehouse.project, warehouse.location)
         run.swap(ready, run.count_job(submitted))
     return CONTINUE
@@ -68,7 +69,7 @@ def _end_without_batch(
 
 def _settled(run: TableRun, current: TableState) -> TableState:
     """Turn the noted change of the table, which is made by now, into a past one."""
-    return settle_change(current, run.ports.store.now_ms()) if current.changing else current
+    return settle_change(current, run.ports.store.now_ms()) if current.definition.changing else current
 
 
 def _prepare_table(

@@ -178,7 +178,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         parked.tries if parked else 0,
         next_ms,
         sum(f.rows for f in blocked),
-        current.changes,
+        current.definition.changes,
         current.hours.until,
         current.hours.late_rows,
         current.ended.last_ms,

@@ -78,9 +78,11 @@ def test_a_stop_where_one_stood_is_a_failed_try_and_the_same_stop_is_none() -> N
 
 
 def test_a_tried_table_keeps_its_tries_until_a_job_succeeds_or_an_operator_resumes_it() -> None:
-    parked = table_state.park(TableState("u", failures=3), ParkReason.LOAD_FAILED, "x", NOW)
+    parked = table_state.park(
+        TableState("u", failed=table_state.Failures(3)), ParkReason.LOAD_FAILED, "x", NOW
+    )
     tried = table_state.restart(parked)
-    assert (tried.parked, tried.restarting, tried.failures) == (None, parked.parked, 3)
+    assert (tried.parked, tried.restarting, tried.failed.jobs) == (None, parked.parked, 3)
     again = table_state.park(tried, ParkReason.LOAD_FAILED, "y", NOW + 1)
     assert again.parked == Parked("load_failed", "y", 1, NOW + 1)
     assert again.restarting is None

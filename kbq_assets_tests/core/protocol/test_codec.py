@@ -17,6 +17,9 @@ from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import (
+    Accepted,
+    Definition,
+    Failures,
     JobInFlight,
     Parked,
     QuarantinedFile,
@@ -71,7 +74,9 @@ _VALUES = [
         parked=Parked("load_failed", "no"),
         mismatches=(RowMismatch("kbq-u-6", 5, 4),),
         jobs=JobCounts({4: 2}, 9),
-        changes=(SchemaChange(3, True, 7),),
+        accepted=Accepted(1, 2, True, 3),
+        failed=Failures(4, 5),
+        definition=Definition(None, (SchemaChange(3, True, 7),), True),
     ),
 ]
 #: A value of every kind of state object.
@@ -81,6 +86,19 @@ ALL = [*_VALUES, BacklogChunk((_FILE,)), *OTHERS.values()]
 @pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
 def test_a_state_object_decodes_to_itself(value: object) -> None:
     assert codec.loads(type(value), codec.dumps(value), "x") == value
+
+
+def test_the_parts_of_a_table_s_state_are_stored_beside_it_under_the_keys_of_older_releases() -> None:
+    document = json.loads(codec.dumps(_VALUES[3]))
+    flat = {
+        "accepted_mismatches": 1, "accepted_quarantined": 2, "accepts_loss": True, "given_up_rows": 3,
+        "failures": 4, "lost_batches": 5, "labelled": True,
+    }  # fmt: skip
+    assert flat.items() <= document.items()
+    assert not {"accepted", "failed", "definition"} & document.keys()
+    assert codec.decode(TableState, {"uuid": "u", "failures": 2, "of_tomorrow": 1}) == TableState(
+        "u", failed=Failures(2), extra={"of_tomorrow": 1}
+    )
 
 
 def test_a_job_in_flight_is_stored_under_the_key_that_older_loaders_read() -> None:

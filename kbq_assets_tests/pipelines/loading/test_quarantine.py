@@ -86,7 +86,7 @@ def test_a_table_whose_files_are_all_bad_continues_by_an_operators_word() -> Non
     bench.produce(1)
     bench.extract()
     bench.load()
-    assert (bench.offsets(A), table(bench).accepts_loss) == ([3], False)
+    assert (bench.offsets(A), table(bench).accepted.loss) == ([3], False)
 
 
 POINTS = (
