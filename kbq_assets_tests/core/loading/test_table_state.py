@@ -7,7 +7,13 @@ import dataclasses
 import pytest
 
 from kbq_assets.core.loading import batches, table_state
-from kbq_assets.core.loading.table_state import QuarantinedFile, RowMismatch, TableRegistry, TableState
+from kbq_assets.core.loading.table_state import (
+    Failures,
+    QuarantinedFile,
+    RowMismatch,
+    TableRegistry,
+    TableState,
+)
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import ParkReason
@@ -78,4 +84,4 @@ def test_what_becomes_of_a_job_never_moves_a_mark(change: object) -> None:
     assert callable(change)
     submitted = table_state.begin_job(FRESH, (staged_file(0, 5),), "p", "l")
     changed = change(submitted)
-    assert dataclasses.replace(changed, in_flight=None, sequence=0, failures=0) == FRESH
+    assert dataclasses.replace(changed, in_flight=None, sequence=0, failed=Failures()) == FRESH

@@ -277,7 +277,11 @@ def test_slices_of_a_long_partition_are_published_as_they_end() -> None:
 def test_event_dates_come_from_the_named_field_or_the_kafka_time(
     field: str, dates: tuple[int, ...], fallbacks: int
 ) -> None:
-    bench = Bench(settings=SETTINGS.with_options(event_date=field))
+    bench = Bench(
+        settings=SETTINGS.with_options(
+            event_date=field, event_date_from="1970-01-01", event_date_days_ahead=3
+        )
+    )
     bench.produce(7)
     bench.extract()
     [window] = bench.commit().partitions[0].windows

@@ -43,7 +43,9 @@ def problems(folder: Path, encoding: str, **decisions: str) -> list[str]:
 def test_a_field_that_an_entry_decides_about_is_in_its_schema(tmp_path: Path, encoding: str) -> None:
     assert problems(tmp_path, encoding, entry="email: drop") == []
     [found] = problems(tmp_path, encoding, entry="email: drop, emial: drop")
-    assert "pii decides about the field 'emial', which" in found
+    assert f"{ENTRY}:4: pii.fields.emial: " in found
+    assert "'emial' (did you mean 'email'?)" in found
+    [found] = problems(tmp_path, encoding, entry="email: drop, phone: drop")
     assert "a defaults.yaml decides about fields of other schemas" in found
 
 
