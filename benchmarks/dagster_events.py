@@ -31,7 +31,8 @@ from benchmarks.measure import REPOSITORY
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.core.config.settings import parse_settings
 from kbq_assets.core.extraction.planning import ExtractionPlan
-from kbq_assets.core.protocol.commits import Counts, StagedFile
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.defs.events import BATCH_SIZE, BATCH_VARIABLE

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kbq_assets.core.loading.table_state import TableRegistry, TableState, mark_key, rows_key
+from kbq_assets.core.loading.table_registry import TableRegistry
+from kbq_assets.core.loading.table_state import TableState, mark_key, rows_key
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import (
     TABLE_REGISTRY,
     TOPIC_REGISTRY,

@@ -17,7 +17,8 @@ from benchmarks.measure import REPOSITORY
 from benchmarks.plan import Broker
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.core.protocol.commits import Counts, StagedFile, Window
+from kbq_assets.core.protocol.commits import StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.topics.source_list import parse_source_list

@@ -13,7 +13,8 @@ import time
 
 from benchmarks.publish import RESULT
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import MANIFESTS, StagedFileName, TableReference, commit_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kbq_assets.core.protocol.commits import Counts, StagedFile, Window
+from kbq_assets.core.protocol.commits import StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCES = sorted((REPOSITORY / "kbq_assets").rglob("*.py"))
 # The composition root hands the environment in; the others read what is not KBQ's to name: JAVA_HOME and PATH.
 READERS_OF_THE_ENVIRONMENT = {
+    "component.py": "a root of composition too: a Dagster project makes KBQ of its own environment",
     "definitions.py": "the composition root",
     "adapters/java.py": "JAVA_HOME and PATH",
     "adapters/kafka/options.py": "env:NAME, resolved where the secret is used",

@@ -12,7 +12,8 @@ import numpy as np
 
 from kbq_assets.core.errors import KbqError, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit
-from kbq_assets.core.protocol.commits import Counts, StagedFile, Stop, Window
+from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
 from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.ports.kafka import RecordBatch

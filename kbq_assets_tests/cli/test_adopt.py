@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kbq_assets.core.loading.table_state import TableRegistry
+from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets_tests.cli.conftest import Shell

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from kbq_assets.core.observation.check_names import CHECKS, COUNTS_AGREE
-from kbq_assets.core.protocol.commits import Commit, Counts
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import TOPIC, FakePlatform

@@ -11,7 +11,8 @@ import pytest
 
 from kbq_assets.core.errors import UnsupportedFormat
 from kbq_assets.core.loading.origins import LABEL
-from kbq_assets.core.loading.table_state import TableRegistry, TableState
+from kbq_assets.core.loading.table_registry import TableRegistry
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.manifests import LIMITS, Limits
 from kbq_assets.core.protocol.names import TABLE_REGISTRY, TOPIC_REGISTRY, table_state_path

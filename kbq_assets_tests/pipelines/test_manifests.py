@@ -11,7 +11,8 @@ import pytest
 
 from kbq_assets.core.errors import CorruptState, UnknownOutcome
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.manifest_entries import ManifestEntry
 from kbq_assets.core.protocol.manifests import LIMITS, Limits
 from kbq_assets.core.protocol.names import ManifestName, commit_path

@@ -18,7 +18,6 @@ from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.totals import JobTotals
 from kbq_assets.core.protocol.waits import ParkReason
 
@@ -160,49 +159,6 @@ class TableState(codec.Stored):
     def is_loaded(self, file: StagedFile) -> bool:
         """Whether the marks cover a file. Quarantine moves the mark too."""
         return self.marks.get(mark_key(file), 0) >= file.until
-
-
-@dataclass(frozen=True)
-class TableRegistry(codec.Stored):
-    """`tables/_tables.json`: which table states exist (L6), and the uuid of each.
-
-    The registry chooses the uuid before the state is created. Otherwise a late create could revive a state with another
-    uuid, whose job ids would not collide with those of jobs that ran.
-    """
-
-    active: Mapping[str, str] = field(default_factory=dict)
-    creating: Mapping[str, str] = field(default_factory=dict)
-    #: the staging area's id, "" if an older version wrote this; use `staging_id`
-    staging: str = ""
-    #: in the first warehouse's registry: the others, active or removed (PROTOCOL W1)
-    warehouses: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def staging_id(self) -> str:
-        """The staging area's id: the uuid of its first table; "" before there is one (L12)."""
-        return self.staging or next(
-            (uuid for _, uuid in sorted({**self.active, **self.creating}.items())), ""
-        )
-
-    @property
-    def tables(self) -> list[TableReference]:
-        """All registered tables, in order."""
-        return sorted(map(TableReference.parse, {**self.active, **self.creating}))
-
-    def announce(self, table: TableReference, uuid: str) -> TableRegistry:
-        """Note that a table's state is about to be created."""
-        if str(table) in self.active or str(table) in self.creating:
-            return self
-        creating = {**self.creating, str(table): uuid}
-        return dataclasses.replace(self, creating=creating, staging=self.staging_id or uuid)
-
-    def activate(self, table: TableReference) -> TableRegistry:
-        """Note that a table's state exists. From now on a missing object is an error."""
-        if str(table) in self.active:
-            return self
-        creating = dict(self.creating)
-        uuid = creating.pop(str(table))
-        return dataclasses.replace(self, active={**self.active, str(table): uuid}, creating=creating)
 
 
 def mark_key(file: StagedFile) -> str:

@@ -25,7 +25,8 @@ from kbq_assets.core.observation.check_names import (
     QUOTA_LEFT,
     ROWS_MATCH,
 )
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -10,10 +10,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.protocol.manifest_entries import ManifestEntry
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, StagedFileName, TableReference
@@ -83,61 +84,6 @@ class StagedFile(Stored):
         return DoneFileName(
             name.topic_partition, name.table, name.schema_id, name.first_offset, self.until - 1
         )
-
-
-@dataclass(frozen=True)
-class Counts(Stored):
-    """Counts of a range: ``positions = records + gaps + lost``, ``records = rows + errors + skipped``."""
-
-    positions: int = 0
-    #: delivered by the broker
-    records: int = 0
-    #: of the records' values
-    bytes: int = 0
-    #: control records, aborted transactions, compaction
-    gaps: int = 0
-    #: given up by `kbq accept-gap`
-    lost: int = 0
-    skipped: int = 0
-    errors: int = 0
-    #: rows without the business time that their topic has
-    event_time_fallbacks: int = 0
-    #: per table
-    rows: Mapping[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: Counts) -> Counts:
-        rows = {
-            table: self.rows.get(table, 0) + other.rows.get(table, 0) for table in {**self.rows, **other.rows}
-        }
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
-        return Counts(**sums, rows=rows, extra=_sum_unknown(self.extra, other.extra))
-
-    def __sub__(self, other: Counts) -> Counts:
-        rows = {table: count - other.rows.get(table, 0) for table, count in self.rows.items()}
-        return Counts(**{name: getattr(self, name) - getattr(other, name) for name in _COUNTED}, rows=rows)
-
-    @property
-    def staged(self) -> int:
-        """Rows in data tables' files."""
-        return sum(self.rows.values())
-
-    def check(self, context: str) -> None:
-        """Raise StateError unless every position is accounted for."""
-        if self.positions != self.records + self.gaps + self.lost:
-            raise StateError(f"{context}: {self} leaves positions unaccounted for", next_step="report a bug")
-        if self.records != self.staged + self.errors + self.skipped:
-            raise StateError(f"{context}: {self} leaves records unaccounted for", next_step="report a bug")
-
-
-_COUNTED: Final = tuple(f.name for f in dataclasses.fields(Counts) if f.name not in {"rows", "extra"})
-
-
-def _sum_unknown(left: Mapping[str, Any], right: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Counts of a newer version: numbers add up like the known ones, anything else stays as the left has it."""
-    if not right:
-        return left
-    both = {n for n in left.keys() & right.keys() if isinstance(left[n], int) and isinstance(right[n], int)}
-    return {**right, **left, **{name: left[name] + right[name] for name in both}}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.observation.check_names import BLOCKABLE, CONTIGUOUS
 from kbq_assets.core.protocol.names import TableReference, sanitise_table
 from kbq_assets.core.topics.business_time import MOST_DAYS_AHEAD, BusinessTime, TimeBounds
 from kbq_assets.core.topics.declaration import NO_PLACE, option
@@ -14,7 +13,6 @@ from kbq_assets.core.topics.destinations import PYTHON, Template
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
 from kbq_assets.core.topics.option_types import (
     BUSINESS_TIME,
-    CHECKS,
     CLUSTERING,
     DAY,
     DECISIONS,
@@ -332,44 +330,6 @@ class ExtractionOptions:
         return next(
             (name for name, weight in PRIORITIES.items() if weight == self.priority), str(self.priority)
         )
-
-
-@dataclass(frozen=True)
-class CheckOptions:
-    """When a check of the topic fails, and which checks block its loads (core/observation/check_names.py)."""
-
-    max_lag_records: int = option(
-        "0",
-        whole(),
-        "[checked](operations.md#checks): most positions of the topic that may be unread; 0, here and below: not "
-        "checked",
-    )
-    max_lag_seconds: int = option(
-        "7200",
-        whole(),
-        "the longest that a record may be unread, by its Kafka time; plus `max_wait_seconds` where small data may wait",
-    )
-    max_age_seconds: int = option(
-        "14400", whole(), "the longest that a record may be missing from its table, unread or not yet loaded"
-    )
-    complete_after_seconds: int = option(
-        "900",
-        whole(),
-        "an hour of its tables is [complete](completeness.md) when all partitions are this far beyond its end, by "
-        "business time; 0 does not wait for the topic",
-    )
-    max_error_share: float = option(
-        "0.05",
-        SHARE,
-        "the share of bad records among the last ones read; of at least `error_share_records` records",
-    )
-    blocking: frozenset[str] = option(
-        CONTIGUOUS,
-        CHECKS,
-        "checks that block loads of the topic's files while they fail, `a,b`: "
-        + ", ".join(map("`{}`".format, BLOCKABLE))
-        + "; or `none`",
-    )
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.declaration import Option, declared_in, text_of
 from kbq_assets.core.topics.destinations import check_exposure
 from kbq_assets.core.topics.options import (
-    CheckOptions,
     DestinationOptions,
     ExtractionOptions,
     PrivacyOptions,

@@ -14,7 +14,8 @@ from typing import Final
 import dagster as dg
 
 from kbq_assets.core.extraction.cost import Usage
-from kbq_assets.core.protocol.commits import Counts, StagedFile
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_FILES, SHOWN_LINES, Metadata, age, markdown_table, stop_line
 from kbq_assets.defs.translator import StagedKey

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import EXTRACTION, KINDS, RunTotals, WorkerUse, skew
-from kbq_assets.core.protocol.commits import Counts
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.totals import READY_SECONDS, Histogram
 from kbq_assets.extras.metrics.families import (

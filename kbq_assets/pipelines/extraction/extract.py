@@ -31,6 +31,7 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
@@ -166,7 +167,7 @@ class _Run:
         """The result of the run."""
         partitions = tuple(
             PartitionReport(
-                tp, windows[0].first, windows[-1].until, sum((w.counts for w in windows), commits.Counts()),
+                tp, windows[0].first, windows[-1].until, sum((w.counts for w in windows), Counts()),
                 len(windows), tuple(f for w in windows for f in w.files),
             )
             for tp, windows in sorted(self._publisher.published.items())

@@ -14,6 +14,7 @@ from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol import commits
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.ports.clock import Clock
@@ -74,7 +75,7 @@ class PartitionReport:
     topic_partition: TopicPartition
     first: int
     until: int
-    counts: commits.Counts
+    counts: Counts
     windows: int
     files: tuple[commits.StagedFile, ...]
 
@@ -102,9 +103,9 @@ class ExtractionReport:
     advisory_failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def totals(self) -> commits.Counts:
+    def totals(self) -> Counts:
         """Counts over all partitions."""
-        return sum((p.counts for p in self.partitions), commits.Counts())
+        return sum((p.counts for p in self.partitions), Counts())
 
     @property
     def cause(self) -> str:

@@ -25,7 +25,8 @@ from typing import TypeAlias, TypeVar
 
 from kbq_assets.core.errors import CorruptState, KbqError, MissingState, NotFound, UnsupportedFormat
 from kbq_assets.core.extraction.pruning import BacklogChunk
-from kbq_assets.core.loading.table_state import TableRegistry, TableState
+from kbq_assets.core.loading.table_registry import TableRegistry
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.checks import LoadBlock
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile

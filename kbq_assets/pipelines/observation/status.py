@@ -12,7 +12,8 @@ from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms,
 from kbq_assets.core.loading.batches import blocked_files, pending_files
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.commits import Commit, Counts, StagedFile
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.protocol.waits import park_commands

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbq_assets.core.errors import NotFound, Refused
-from kbq_assets.core.loading.table_state import TableRegistry
+from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.warehouses import ACTIVE, REMOVED
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.topic_registry import TopicRegistry

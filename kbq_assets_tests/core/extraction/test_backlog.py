@@ -10,7 +10,8 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.backlog import Averages, headroom, too_little
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.throttle import ReadLimits
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.topics.source_list import parse_source_list

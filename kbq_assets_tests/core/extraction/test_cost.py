@@ -6,7 +6,8 @@ import json
 
 from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_outcome
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.core.protocol.commits import Counts, Window
+from kbq_assets.core.protocol.commits import Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.strategies import staged_file

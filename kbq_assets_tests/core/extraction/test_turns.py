@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kbq_assets.core.extraction.turns import SliceLimits, Turns
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
-from kbq_assets.core.protocol.commits import Counts, Stop, Window
+from kbq_assets.core.protocol.commits import Stop, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
 

@@ -15,7 +15,8 @@ from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import BLOCKABLE, CHECKS, CONTIGUOUS, ERRORS_FEW, ROWS_MATCH
 from kbq_assets.core.observation.checks import CheckResult, TopicLag
 from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.source_list import parse_source_list

@@ -16,6 +16,7 @@ from kbq_assets.core.errors import CorruptState, UnsupportedFormat
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.schema_changes import SchemaChange
+from kbq_assets.core.loading.table_registry import TableRegistry
 from kbq_assets.core.loading.table_state import (
     Accepted,
     Definition,
@@ -24,19 +25,11 @@ from kbq_assets.core.loading.table_state import (
     Parked,
     QuarantinedFile,
     RowMismatch,
-    TableRegistry,
     TableState,
 )
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import (
-    AcceptedGap,
-    Commit,
-    Counts,
-    PartitionCommit,
-    Stop,
-    Window,
-    publish,
-)
+from kbq_assets.core.protocol.commits import AcceptedGap, Commit, PartitionCommit, Stop, Window, publish
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.protocol.topic_registry import TopicEntry, TopicRegistry

@@ -8,7 +8,8 @@ import pytest
 
 from kbq_assets.core.errors import Refused, StateError
 from kbq_assets.core.protocol import codec, commits
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Stop, Window
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Stop, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets_tests.strategies import staged_file, window
 
 EMPTY = Commit("t", 0, "c", "id", 1, {0: PartitionCommit(next=10, start=10), 1: PartitionCommit(next=0)})

@@ -12,7 +12,8 @@ from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.run_totals import RunEnd, RunTotals, TopicCost, WorkerUse, skew
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, StagedFile, Window, reset
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile, Window, reset
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.totals import (
     BATCH_ROWS,
     LATENCY_SECONDS,

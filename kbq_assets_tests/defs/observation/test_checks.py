@@ -24,7 +24,8 @@ from kbq_assets.core.observation.check_names import (
     TABLES_LOAD,
 )
 from kbq_assets.core.observation.checks import CheckResult
-from kbq_assets.core.protocol.commits import Commit, Counts
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.defs.metadata import SHOWN_LINES
 from kbq_assets.defs.observation import check_events

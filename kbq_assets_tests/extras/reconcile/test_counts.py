@@ -12,7 +12,8 @@ from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.pruning import BacklogChunk
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.commits import Commit, Counts
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, backlog_path, commit_path, table_state_path
 from kbq_assets.extras.reconcile.counts import CountPorts, CountReport, CountSelection, reconcile_counts
 from kbq_assets.pipelines.operate import bootstrap

@@ -8,7 +8,7 @@ import pytest
 
 from kbq_assets.core.errors import MissingState, Unavailable
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.protocol.commits import Counts
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.done_files import DoneFileName
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets_tests.fakes.faults import Crash, Outcome

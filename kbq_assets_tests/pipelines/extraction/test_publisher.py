@@ -11,7 +11,8 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, Counts, PartitionCommit, Window
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import commit_path
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry

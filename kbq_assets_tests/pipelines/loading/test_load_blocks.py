@@ -9,7 +9,8 @@ import pytest
 
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation.check_names import CONTIGUOUS, ERRORS_FEW, ROWS_MATCH
-from kbq_assets.core.protocol.commits import Commit, Counts
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
