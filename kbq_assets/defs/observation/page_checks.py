@@ -25,6 +25,8 @@ from kbq_assets.pipelines.observation.checks import CheckReport, stop_results
 
 #: Metadata of the check over all pages: the digest of each page's problem, "" for none.
 _NOTED: Final = "pages"
+#: Begins the digest of a topic or table that the code location does not know: once it does, its page is written.
+_NO_PAGE: Final = "?"
 #: A page's checks, by what it is about. COUNTS_AGREE costs a query, and is evaluated for all tables at once.
 _OF_TOPIC: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "topic")
 _OF_TABLE: Final = tuple(name for name, kind in CHECKS.items() if kind.about == "table" and kind.is_free)
@@ -108,11 +110,20 @@ def _changes(
     shown: Mapping[str, CheckResult],
     before: Mapping[str, str],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    now = {subject: _says(result) for subject, result in shown.items()}
+    now = {
+        subject: _says(result) if _has_page(pages, name, subject) else f"{_NO_PAGE}{_says(result)}"
+        for subject, result in shown.items()
+    }
     yield evaluation(asset_of(name, pages.translator), name, results, note_of(now))
     changed = sorted(subject for subject, says in now.items() if before.get(subject) != says)
     for key, subjects in _keys(pages, name, changed).items():
         yield _on_page(key, name, [shown[subject] for subject in subjects if subject in shown])
+
+
+def _has_page(pages: Pages, name: str, subject: str) -> bool:
+    if CHECKS[name].about == "table":
+        return TableReference.parse(subject) in pages.tables
+    return subject in pages.topics
 
 
 def _keys(pages: Pages, name: str, subjects: Iterable[str]) -> dict[dg.AssetKey, list[str]]:

@@ -20,6 +20,7 @@ from kbq_assets.core.observation.check_names import (
     ERRORS_FEW,
     LAG_SHORT,
     PARTITIONS_RUN,
+    QUOTA_LEFT,
     ROWS_MATCH,
     TABLES_LOAD,
 )
@@ -124,7 +125,11 @@ def test_every_check_is_of_an_asset_and_says_what_it_promises(world: PlatformWor
     translator, topic = AssetTranslator(), {name for name, kind in CHECKS.items() if kind.about == "topic"}
     overall = {(check_events.asset_of(name, translator).to_user_string(), name) for name in CHECKS}
     own = {(f"staged/{TOPIC}", name) for name in topic}
-    own |= {(page, name) for page in ("nyc/flights", "nyc/kbq_errors") for name in (ROWS_MATCH, TABLES_LOAD)}
+    own |= {
+        (page, name)
+        for page in ("nyc/flights", "nyc/kbq_errors")
+        for name in (ROWS_MATCH, TABLES_LOAD, QUOTA_LEFT)
+    }
     own |= {("nyc/flights", PARTITIONS_RUN)}
     assert {(key.asset_key.to_user_string(), key.name) for key in _load_keys(world)} == overall | own
 
@@ -151,7 +156,8 @@ def test_a_page_is_written_again_when_its_result_changes_and_not_before(
     assert _on_pages(result.get_asset_check_evaluations()) == {}
     missing = {LAG_SHORT, DATA_FRESH}  # runs do not evaluate these
     tick = _tick(world, instance)
-    assert set(_on_pages(tick.asset_events)) == {(f"staged/{TOPIC}", name) for name in missing}
+    pages = {(f"staged/{TOPIC}", name) for name in missing} | {("nyc/flights", QUOTA_LEFT)}
+    assert set(_on_pages(tick.asset_events)) == pages
     assert _on_pages(_tick(world, instance).asset_events) == {}
 
 
@@ -165,7 +171,8 @@ def test_a_stopped_topic_fails_on_its_page_and_its_tables_and_nowhere_else(
     world.produce(5)
     world.kafka.delete_before(TopicPartition(TOPIC, 0), 8)
     result = world.reopened().run("extract_job", instance)
-    found = _on_pages(result.get_asset_check_evaluations())
+    written = _on_pages(result.get_asset_check_evaluations())
+    found = {key: check for key, check in written.items() if not check.passed}
     assert set(found) == {(f"staged/{TOPIC}", PARTITIONS_RUN), ("nyc/flights", PARTITIONS_RUN)}
     for check in found.values():
         assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
@@ -181,6 +188,20 @@ def test_a_stopped_topic_fails_on_its_page_and_its_tables_and_nowhere_else(
         (f"staged/{TOPIC}", PARTITIONS_RUN): True,
         ("nyc/flights", PARTITIONS_RUN): True,
     }
+
+
+def test_a_page_that_the_code_location_learns_of_later_gets_its_checks(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.kafka.create_topic("other.a")
+    world.produce(1, topic="other.a")
+    world.run("extract_and_load", instance)
+    result = world.reopened().run("extract_and_load", instance)
+    found = _on_pages(result.get_asset_check_evaluations())
+    assert ("staged/other.a", PARTITIONS_RUN) in found
+    assert {name for page, name in found if page != "staged/other.a"} >= {TABLES_LOAD}
+    result = world.reopened().run("extract_and_load", instance)
+    assert _on_pages(result.get_asset_check_evaluations()) == {}
 
 
 def test_a_page_s_check_is_asked_for_by_hand(loaded: PlatformWorld, instance: dg.DagsterInstance) -> None:
