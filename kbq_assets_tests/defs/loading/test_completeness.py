@@ -89,7 +89,7 @@ def test_a_table_that_dagster_has_not_loaded_gets_its_partition(
 def test_a_store_that_is_down_tells_nothing_and_forgets_nothing(
     loaded: PlatformWorld, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(prefix: str) -> Sequence[object]:
+    def down(*arguments: object) -> Sequence[object]:
         raise Unavailable("no answer", next_step="wait")
 
     monkeypatch.setattr(loaded.store, "list", down)
