@@ -528,6 +528,51 @@ def test_an_object_that_is_lost_or_damaged_is_named_and_restoring_it_leads_back_
     assert_green(run)
 
 
+# What a person wrote --------------------------------------------------------------------------------------------------
+
+FEW_ERRORS = "table=orders error_share=1 error_share_records=1 blocking=error_share_is_low"
+
+
+def blocked(world: FakePlatform, run: Shell) -> None:
+    source(f"{FEW_ERRORS} max_error_share=0.5")(world)
+    world.produce(3, value=POISON)
+    run("extract")
+    assert run("load").exit_code == 1
+
+
+def misspelt(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    source("tabel=orders")(world)
+
+
+def unreadable(world: FakePlatform, run: Shell) -> None:
+    three_loaded(world, run)
+    world.source_topics.unlink()
+
+
+@pytest.mark.parametrize(
+    ("reach", "named", "correct"),
+    [
+        (blocked, "error_share_is_low", source(f"{FEW_ERRORS} max_error_share=1")),
+        (misspelt, "unknown option 'tabel'", source("table=orders")),
+        (unreadable, "the source list", source("table=orders")),
+    ],
+)
+def test_what_a_person_wrote_is_named_and_correcting_it_leads_back_to_green(
+    world: FakePlatform,
+    run: Shell,
+    reach: Callable[[FakePlatform, Shell], None],
+    named: str,
+    correct: Callable[[FakePlatform], None],
+) -> None:
+    reach(world, run)
+    for shown in (run("status").output, run("check").output):
+        assert named in shown
+        assert "next: " in shown.split(named, 1)[1]
+    correct(world)
+    assert_green(run)
+
+
 STATES = [*STOPS, *TABLES]
 WAYS = [pytest.param(found, way, id=f"{found}-{n}") for found in STATES for n, way in enumerate(found.ways)]
 
