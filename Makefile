@@ -46,7 +46,7 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: lint types ## Lint, types, architecture, and the tests at moderate sizes (10 minutes on two cores)
+test: lint types ## Lint, types, architecture, and the tests at moderate sizes (11 minutes on two cores)
 	@$(COMPILE)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
