@@ -148,8 +148,10 @@ def check_counters(world: World) -> None:
     failed = {job.status.job_id for job in world.warehouse.jobs.values() if job.status.error is not None}
     for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
         own = [job_id for job_id in failed if f"-{found.value.uuid}-" in job_id]
-        if found.value.ended.failed != len(own):
-            raise PromiseBroken(f"COUNTERS: {table} counted {found.value.ended.failed} failed jobs of {own}")
+        if found.value.jobs.ended.failed != len(own):
+            raise PromiseBroken(
+                f"COUNTERS: {table} counted {found.value.jobs.ended.failed} failed jobs of {own}"
+            )
 
 
 def check_hours(world: World) -> None:

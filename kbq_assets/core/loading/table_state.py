@@ -16,6 +16,7 @@ from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.schema_changes import SchemaChange
+from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.totals import JobTotals
@@ -104,6 +105,15 @@ class Failures(codec.Stored):
 
 
 @dataclass(frozen=True)
+class JobTally(codec.Stored):
+    """How many jobs were submitted and have ended."""
+
+    #: jobs of the last day, if the warehouse limits them
+    submitted: JobCounts = field(default_factory=JobCounts, metadata=codec.stored_as("jobs"))
+    ended: JobTotals = field(default_factory=JobTotals)
+
+
+@dataclass(frozen=True)
 class Definition(codec.Stored):
     """What became of the table itself."""
 
@@ -134,12 +144,17 @@ class TableState(codec.Stored):
     mismatches: tuple[RowMismatch, ...] = ()
     accepted: Accepted = field(default_factory=Accepted, metadata=codec.INLINE)
     failed: Failures = field(default_factory=Failures, metadata=codec.INLINE)
-    #: jobs of the last day, if the warehouse limits them
-    jobs: JobCounts = field(default_factory=JobCounts)
+    jobs: JobTally = field(default_factory=JobTally, metadata=codec.INLINE)
     #: how far the table is complete by business time
     hours: TableHours = field(default_factory=TableHours)
-    ended: JobTotals = field(default_factory=JobTotals)
     definition: Definition = field(default_factory=Definition, metadata=codec.INLINE)
+    #: of an ordered table: its batches, gates and holds
+    order: TableOrder = field(default_factory=TableOrder)
+
+    @property
+    def stored_format(self) -> int:
+        """Releases that know no order must not load an ordered table."""
+        return codec.FORMAT if self.order == TableOrder() else codec.ORDERED
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
@@ -180,20 +195,22 @@ def begin_job(state: TableState, files: tuple[StagedFile, ...], project: str, lo
 
 def count_failure(state: TableState) -> TableState:
     """Count the job in flight as failed, in the swap that decides about its files (L5)."""
-    return dataclasses.replace(state, ended=state.ended.with_failure())
+    return dataclasses.replace(
+        state, jobs=dataclasses.replace(state.jobs, ended=state.jobs.ended.with_failure())
+    )
 
 
 def count_success(state: TableState, in_flight: JobInFlight, now_ms: int) -> TableState:
     """Count the files that a job loaded and quarantined, in the swap that records it (L4)."""
-    return dataclasses.replace(
-        state, ended=state.ended.with_success(in_flight.files, len(in_flight.quarantined), now_ms)
-    )
+    ended = state.jobs.ended.with_success(in_flight.files, len(in_flight.quarantined), now_ms)
+    return dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, ended=ended))
 
 
 def count_job(state: TableState, now_ms: int, changes: int = 0, days: Collection[int] = ()) -> TableState:
     """Count the job in flight, and the partitions that it changes, against the daily quotas, in the swap that enters it
     (L2)."""
-    return dataclasses.replace(state, jobs=state.jobs.add(now_ms, changes, days))
+    submitted = state.jobs.submitted.add(now_ms, changes, days)
+    return dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submitted=submitted))
 
 
 def retry(state: TableState) -> TableState:

@@ -13,7 +13,7 @@ The checksum is BLAKE2b with 128 bits. It is part of the standard library, costs
 damage of any size; CRC-32 would miss one of 4 billion torn objects, and could not name the content of an immutable
 object. It covers the bytes as stored and not a canonical form, so that a read needs no second encoding. Older versions
 refuse the object by its number; later formats use the same beginning. Objects of format 1 have no checksum. Format 3
-differs from 2 by the manifests of commits.
+differs from 2 by the manifests of commits, format 4 from 3 by the order of tables.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ from kbq_assets.core.protocol.names import TableReference
 
 T = TypeVar("T")
 _SCALARS = frozenset({int, str, bool, float})
-#: The format this version writes, and the highest it reads.
+#: The format this version writes.
 FORMAT: Final = 3
+#: The format of an ordered table's state, and the highest that this version reads: an object names it as its
+#: ``stored_format``.
+ORDERED: Final = 4
 #: The last format without a checksum.
 _UNCHECKED: Final = 1
 _CHECKSUM_BYTES: Final = 16
@@ -59,8 +62,9 @@ class Stored:
 
 def dumps(value: Any) -> bytes:
     """Serialise a state object, with its ``format`` number and its checksum, deterministically."""
+    number = getattr(value, "stored_format", FORMAT)
     body = json.dumps(encode(value), separators=(",", ":"), sort_keys=True).encode()
-    before, after = b'{"format":%d,"checksum":"' % FORMAT, b'"' + body.replace(b"{", b",", 1)
+    before, after = b'{"format":%d,"checksum":"' % number, b'"' + body.replace(b"{", b",", 1)
     if body == b"{}":
         after = b'"}'
     return before + _checksum(before, after) + after
@@ -106,8 +110,8 @@ def _parse(cls: Any, data: bytes) -> Any:
         version = document.pop("format")
         if type(version) is not int or version < _UNCHECKED:
             raise ValueError(f"its format is {version!r}")
-        if version > FORMAT:
-            raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {FORMAT}")
+        if version > ORDERED:
+            raise UnsupportedFormat(f"has format {version}, this KBQ reads up to {ORDERED}")
         if (document.pop("checksum", None) is not None or version > _UNCHECKED) and not beginning:
             raise ValueError("its beginning is damaged")
         return decode(cls, document)

@@ -84,10 +84,13 @@ def _windows(commits: Collection[Commit]) -> Iterator[Family]:
 
 def _bq_writer(state: StateReading) -> Iterator[Family]:
     tables, runs = table_states(state.view), state.totals
-    deleted = sum(table.ended.files for table in tables) + sum(
+    deleted = sum(table.jobs.ended.files for table in tables) + sum(
         runs[kind].done_files for kind in (LOADING, CLEANING)
     )
-    submitted, failed = sum(table.sequence for table in tables), sum(table.ended.failed for table in tables)
+    submitted, failed = (
+        sum(table.sequence for table in tables),
+        sum(table.jobs.ended.failed for table in tables),
+    )
     yield single("bqwriter_submittedjobstobq", COUNTER, "Number of load jobs submitted", submitted)
     yield single("bqwriter_failed_bqjobs", COUNTER, "Number of load jobs that failed", failed)
     running = sum(table.in_flight is not None for table in tables)

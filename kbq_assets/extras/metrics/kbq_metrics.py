@@ -171,7 +171,7 @@ def _states(measured: Measured) -> Iterator[Family]:
         GAUGE,
         "When a job's rows were last recorded as loaded, in seconds since 1970; 0 if unknown",
         "table",
-        bounded({table: value.ended.last_ms / 1000 for table, value in found.items()}, max),
+        bounded({table: value.jobs.ended.last_ms / 1000 for table, value in found.items()}, max),
     )
     yield labelled(
         "kbq_table_complete_until_timestamp_seconds",
@@ -207,7 +207,7 @@ def _states(measured: Measured) -> Iterator[Family]:
 def _quotas(found: Mapping[str, TableState], now_ms: int) -> Iterator[Family]:
     """What counts against BigQuery's quotas, and the quotas of partitions."""
     limits = LoadLimits()
-    jobs = {table: value.jobs for table, value in found.items()}
+    jobs = {table: value.jobs.submitted for table, value in found.items()}
     for name, text, counts in (
         ("jobs_used", "Load jobs of the last day", [each.used(now_ms) for each in jobs.values()]),
         ("changes_used", "Changes of partitions in the last day", [j.changed(now_ms) for j in jobs.values()]),
@@ -236,7 +236,7 @@ def _window_ages(state: StateReading) -> dict[str, float]:
 
 def _ready(view: LoadView) -> Family:
     staged = merged(view.commits, lambda commit: commit.published.staged)
-    loaded = sum((table.ended.loaded for table in table_states(view)), Histogram())
+    loaded = sum((table.jobs.ended.loaded for table in table_states(view)), Histogram())
     return histogram(
         "kbq_log_to_ready_seconds",
         "Age of the oldest record of a window when it was published, of a load job when it was recorded as loaded",

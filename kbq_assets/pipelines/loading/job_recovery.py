@@ -127,7 +127,7 @@ def _finish(run: TableRun, job: JobInFlight) -> None:
 
 def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, error: JobError) -> Turn:
     """Decide what becomes of a job that ended with an error, and so loaded nothing (L5)."""
-    if (wait := run.quota_wait(current.value.jobs, in_flight.files, retry=True)) is not None:
+    if (wait := run.quota_wait(current.value.jobs.submitted, in_flight.files, retry=True)) is not None:
         return wait
     current = dataclasses.replace(current, value=table_state.count_failure(current.value))
     if error.transient:

@@ -40,7 +40,7 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
     batch = plan_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks)
     if batch is None:
         return _end_without_batch(run, view, current, files)
-    if (wait := run.quota_wait(current.value.jobs, batch.files, len(view.states))) is not None:
+    if (wait := run.quota_wait(current.value.jobs.submitted, batch.files, len(view.states))) is not None:
         return wait
     if batch.retried:
         for file in batch.files:

@@ -100,7 +100,7 @@ def _next_batch(
         ):
             return None
         batch = batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
-        if batch and batches.job_wait(current.jobs, batch.files, limits, now_ms, len(view.states)):
+        if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):
             return None
         return batch
     except StateError:

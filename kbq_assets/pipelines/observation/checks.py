@@ -170,7 +170,7 @@ def _of_tables(
         yield _loads(table, unusable or view.states.get(table))
         if table in states and unusable is None:
             yield checks.rows_result(table, states[table], missing.get(table, ()))
-            yield checks.quota_result(table, states[table].jobs, _LIMITS, now_ms)
+            yield checks.quota_result(table, states[table].jobs.submitted, _LIMITS, now_ms)
 
 
 def _error_of(view: LoadView, table: TableReference) -> StateError | None:

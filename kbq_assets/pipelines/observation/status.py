@@ -182,7 +182,7 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         current.definition.changes,
         current.hours.until,
         current.hours.late_rows,
-        current.ended.last_ms,
+        current.jobs.ended.last_ms,
     )
 
 

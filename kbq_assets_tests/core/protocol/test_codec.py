@@ -22,10 +22,20 @@ from kbq_assets.core.loading.table_state import (
     Definition,
     Failures,
     JobInFlight,
+    JobTally,
     Parked,
     QuarantinedFile,
     RowMismatch,
     TableState,
+)
+from kbq_assets.core.ordering.table_order import (
+    AuditChunk,
+    AuditEntry,
+    FailedBatch,
+    GateResult,
+    Hold,
+    OrderRule,
+    TableOrder,
 )
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import AcceptedGap, Commit, PartitionCommit, Stop, Window, publish
@@ -66,14 +76,21 @@ _VALUES = [
         ),
         parked=Parked("load_failed", "no"),
         mismatches=(RowMismatch("kbq-u-6", 5, 4),),
-        jobs=JobCounts({4: 2}, 9),
+        jobs=JobTally(JobCounts({4: 2}, 9)),
         accepted=Accepted(1, 2, True, 3),
         failed=Failures(4, 5),
         definition=Definition(None, (SchemaChange(3, True, 7),), True),
+        order=TableOrder(
+            OrderRule("offset", ("person",), "history"),
+            failed=FailedBatch(1, "kbq-u-7", "bad", (_FILE,), (_FILE.path,)),
+            hold=Hold("a migration", 5),
+            gates=(GateResult("person", 1, True),),
+            audit=(AuditEntry(5, "skip", 1, "by hand", "me", 1, 5),),
+        ),
     ),
 ]
 #: A value of every kind of state object.
-ALL = [*_VALUES, BacklogChunk((_FILE,)), *OTHERS.values()]
+ALL = [*_VALUES, BacklogChunk((_FILE,)), AuditChunk((AuditEntry(5, "hold", 1),)), *OTHERS.values()]
 
 
 @pytest.mark.parametrize("value", ALL, ids=lambda v: type(v).__name__)
@@ -187,8 +204,8 @@ def test_an_older_version_finds_a_number_that_it_refuses() -> None:
 
 
 def test_a_higher_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match="format 4"):
-        codec.loads(TopicRegistry, b'{"format":4,"topics":{}}', "commits/_topics.json")
+    with pytest.raises(UnsupportedFormat, match="format 5"):
+        codec.loads(TopicRegistry, b'{"format":5,"topics":{}}', "commits/_topics.json")
 
 
 @pytest.mark.parametrize(

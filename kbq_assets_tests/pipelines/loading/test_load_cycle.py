@@ -169,7 +169,7 @@ def test_jobs_are_counted_with_their_intent_failed_ones_too() -> None:
     errors: list[JobError | None] = [TRANSIENT, None]
     bench.warehouse.job_errors = lambda job: errors.pop(0)
     bench.load()
-    assert _table(bench).jobs.used(bench.store.now_ms()) == 2
+    assert _table(bench).jobs.submitted.used(bench.store.now_ms()) == 2
 
 
 def test_a_table_near_its_quota_waits_and_its_files_make_a_larger_batch() -> None:
@@ -210,7 +210,7 @@ def test_partitions_that_jobs_change_are_counted_and_spaced() -> None:
     bench.warehouse.limits = LoadLimits(changes_per_day=4)
     bench.load()
     now_ms = bench.store.now_ms()
-    counts = _table(bench).jobs
+    counts = _table(bench).jobs.submitted
     assert (counts.changed(now_ms), counts.partitions, counts.used(now_ms)) == (1, 1, 1)
     bench.produce(1)
     bench.extract()
@@ -237,7 +237,7 @@ def test_tables_share_what_a_project_may_submit() -> None:
 def test_a_warehouse_without_a_quota_keeps_no_counts() -> None:
     bench = _limited(_staged(1), 0)
     bench.load()
-    assert dict(_table(bench).jobs.hours) == {}
+    assert dict(_table(bench).jobs.submitted.hours) == {}
 
 
 # Stuck jobs -----------------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_a_state_of_an_older_version_is_read_and_one_of_a_newer_keeps_its_fields
     del document["jobs"], document["checksum"]
     newer = json.dumps({**document, "format": 1, "brand_new": 7}).encode()
     bench.store.swap(path, newer, stored.generation)
-    assert _table(bench).jobs.used(bench.store.now_ms()) == 0
+    assert _table(bench).jobs.submitted.used(bench.store.now_ms()) == 0
     bench.produce(1)
     bench.extract()
     bench.load()
