@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final, Protocol
+from typing import Protocol
 
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
-
-#: The reason of a `JobError`: a source's bytes are not those that ``LoadJob.files`` lists.
-DAMAGED: Final = "damaged"
 
 
 @dataclass(frozen=True)

@@ -11,5 +11,6 @@ Nothing is imported here: the driver needs schemas without numba. The modules, i
               in an Avro object container file. ``error_rows``: bad records as rows of the error table.
 ``json/``     the scanner of JSON documents, and rows of inferred schemas.
 ``privacy/``  records without their personal data; error rows sealed for the holder of a private key.
+``arrow/``    staged files as Arrow tables, for warehouses that KBQ writes itself.
 ``jit``, ``warm``   how kernels are compiled and cached: in the install step, and when a worker starts.
 """

@@ -5,11 +5,9 @@
     warehouse.py    DuckDbWarehouse, the port's adapter
     database.py     opening the file: the lock, its wait, its errors
     jobs.py         the table of jobs
-    load.py         staged files into a table, in bounded batches
-    container.py    blocks of an Avro container file, strictly
-    decode.py       blocks to Arrow, with the types of the table's columns
+    load.py         staged files (wire/arrow) into a table, in bounded batches
     error_rows.py   reading error tables
-    types.py        BigQuery's column types as DuckDB's and Arrow's
+    types.py        BigQuery's column types as DuckDB's
 
 BigQuery's types become: INT64 BIGINT, FLOAT64 DOUBLE, BOOL BOOLEAN, STRING VARCHAR, BYTES BLOB, JSON
 JSON, DATE, TIME, DATETIME TIMESTAMP, TIMESTAMP TIMESTAMPTZ (UTC), NUMERIC DECIMAL(38, 9), STRUCT STRUCT,

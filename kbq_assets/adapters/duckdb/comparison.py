@@ -8,10 +8,11 @@ from typing import Final
 import duckdb
 
 from kbq_assets.adapters.duckdb import schema
-from kbq_assets.adapters.duckdb.load import OpenUri, StagedFileLoader
+from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.ports.warehouse import DifferingRow, KafkaRange, LoadJob, RowComparison
+from kbq_assets.wire.arrow.staged import OpenUri
 
 _SCRATCH: Final = "temp.kbq_scratch"
 _PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, Final, TypeAlias
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import duckdb
 import pyarrow as pa
 
-from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
-from kbq_assets.adapters.duckdb.decode import Decoder
-from kbq_assets.adapters.duckdb.errors import BadFile, DamagedSource, LoadError, MissingSource
-from kbq_assets.core.errors import ConfigurationError, EncodingError, NotFound
-from kbq_assets.core.loading.tables import Column, plan_table_change
-from kbq_assets.core.loading.verification import damage
+from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.wire.files.checksum import ChecksumReader
+from kbq_assets.wire.arrow.errors import LoadError
+from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
 
-OpenUri: TypeAlias = Callable[[str], BinaryIO]
-
-#: Bytes of Avro decoded at once, and rows, or bytes of Arrow, inserted at once.
-_BATCH_BYTES, _INSERT_ROWS, _INSERT_BYTES = 32 << 20, 50_000, 64 << 20
+#: Rows, or bytes of Arrow, inserted at once.
+_INSERT_ROWS, _INSERT_BYTES = 50_000, 64 << 20
 #: Maximum files named in an error that one of several files caused.
 _FILES_SHOWN: Final = 3
 
@@ -33,17 +25,6 @@ _PERMANENT: Final = (
     duckdb.ProgrammingError,
     duckdb.NotSupportedError,
 )
-
-
-def open_file_uri(uri: str) -> BinaryIO:
-    """Open a ``file:`` URI. Raises FileNotFoundError, OSError, ConfigurationError for another kind of URI."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file":
-        raise ConfigurationError(
-            f"a local warehouse cannot read {uri}",
-            next_step="stage to a local directory, or load into BigQuery",
-        )
-    return open(url2pathname(parts.path), "rb")
 
 
 class StagedFileLoader:
@@ -60,10 +41,8 @@ class StagedFileLoader:
     ) -> None:
         self._connection = connection
         self._target = target
-        self._columns = columns
-        self._open_uri = open_uri
         self._keep = keep
-        self._decoders: dict[str, Decoder] = {}
+        self._staged = StagedTables(columns, open_uri)
         self._schema = ""
         self._waiting: list[pa.Table] = []
         #: rows and bytes that wait: counted up, since a batch may have thousands of small files
@@ -77,63 +56,11 @@ class StagedFileLoader:
         """
         rows = 0
         for uri in uris:
-            rows += self._load_file(uri, (files or {}).get(uri))
+            for schema, table in self._staged.read(uri, (files or {}).get(uri)):
+                rows += table.num_rows
+                self._add(uri, schema, table)
         self._flush()
         return rows
-
-    def _load_file(self, uri: str, file: StagedFile | None) -> int:
-        try:
-            with self._open_uri(uri) as stream:
-                reader = ChecksumReader(stream)
-                try:
-                    rows = self._append(uri, reader.buffered())
-                except BadFile:
-                    _require_whole(file, reader)
-                    raise
-                _require_whole(file, reader)
-        except (FileNotFoundError, NotFound) as error:
-            raise MissingSource(f"{uri} does not exist") from error
-        except BadFile as error:
-            raise BadFile(f"{uri}: {error.message}") from error
-        return rows
-
-    def _append(self, uri: str, stream: BinaryIO) -> int:
-        rows = 0
-        for schema, table in self._tables(stream):
-            rows += table.num_rows
-            self._add(uri, schema, table)
-        return rows
-
-    def _tables(self, stream: BinaryIO) -> Iterator[tuple[str, pa.Table]]:
-        header = read_header(stream)
-        decoder = self._decoder(header.schema)
-        blocks: list[Block] = []
-        records = size = 0
-        for block in read_blocks(stream, header):
-            blocks.append(block)
-            records, size = records + block.count, size + len(block.data)
-            if records >= decoder.batch_records or size >= _BATCH_BYTES:
-                yield header.schema, decoder.table(blocks)
-                blocks.clear()
-                records = size = 0
-        if blocks:
-            yield header.schema, decoder.table(blocks)
-
-    def _decoder(self, schema: str) -> Decoder:
-        """The decoder of a writer schema. Raises BadFile if the schema does not fit the table."""
-        if schema not in self._decoders:
-            try:
-                change = plan_table_change(schema, tuple(self._columns))
-                if change:
-                    raise BadFile(
-                        f"its schema does not fit the table's: {_shown(change.added, change.relaxed)}"
-                    )
-                self._decoders[schema] = Decoder(schema, self._columns)
-            except (ConfigurationError, EncodingError) as error:
-                raise BadFile(f"its schema does not fit the table's: {error.message}") from error
-            except (KeyError, TypeError) as error:
-                raise BadFile(f"its schema is damaged: {error!r}") from error
-        return self._decoders[schema]
 
     def _add(self, uri: str, schema: str, table: pa.Table) -> None:
         """Collect small files into one insert, since each insert costs milliseconds, whatever its size."""
@@ -171,15 +98,3 @@ class StagedFileLoader:
             return files[0]
         more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
         return f"one of {', '.join(files[:_FILES_SHOWN])}{more}"
-
-
-def _require_whole(file: StagedFile | None, reader: ChecksumReader) -> None:
-    """Raise DamagedSource unless the bytes that were read are the file that the commit lists."""
-    if file is not None and (why := damage(file, *reader.drain())):
-        raise DamagedSource(why)
-
-
-def _shown(added: Sequence[str], relaxed: Sequence[str]) -> str:
-    parts = [f"the table lacks {', '.join(added)}"] if added else []
-    parts += [f"the table requires {', '.join(relaxed)}"] if relaxed else []
-    return "; ".join(parts)

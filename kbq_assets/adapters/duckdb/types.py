@@ -1,11 +1,9 @@
-"""BigQuery's column types in DuckDB and Arrow."""
+"""BigQuery's column types in DuckDB."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
-
-import pyarrow as pa
 
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
@@ -28,22 +26,6 @@ _DUCKDB: Final = {
 #: Types that DuckDB cannot distinguish from another one.
 NOTED: Final = frozenset({"BIGNUMERIC", "GEOGRAPHY"})
 _BIGQUERY: Final = {duckdb: bigquery for bigquery, duckdb in _DUCKDB.items() if bigquery not in NOTED}
-
-_ARROW: Final = {
-    "BOOL": pa.bool_(),
-    "INT64": pa.int64(),
-    "FLOAT64": pa.float64(),
-    "STRING": pa.string(),
-    "BYTES": pa.binary(),
-    "DATE": pa.date32(),
-    "TIME": pa.time64("us"),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "DATETIME": pa.timestamp("us"),
-    "NUMERIC": pa.decimal128(38, 9),
-    "JSON": pa.string(),
-    "BIGNUMERIC": pa.string(),
-    "GEOGRAPHY": pa.string(),
-}
 
 
 def quoted(name: str) -> str:
@@ -69,20 +51,6 @@ def duckdb_type(column: Column) -> str:
 def definition(column: Column) -> str:
     """A column in a CREATE TABLE."""
     return f"{quoted(column.name)} {duckdb_type(column)}{' NOT NULL' if column.mode == 'REQUIRED' else ''}"
-
-
-def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type for inserts into a column."""
-    if column.type == "STRUCT":
-        scalar = pa.struct([pa.field(member.name, arrow_type(member)) for member in column.fields])
-    else:
-        scalar = _ARROW[column.type]
-    return pa.list_(scalar) if column.mode == "REPEATED" else scalar
-
-
-def is_known(column: Column) -> bool:
-    """Whether KBQ can write a column: one created by hand may have any of DuckDB's types."""
-    return column.type in _ARROW or (column.type == "STRUCT" and all(map(is_known, column.fields)))
 
 
 def noted_types(columns: Iterable[Column], prefix: str = "") -> Iterator[tuple[str, str]]:

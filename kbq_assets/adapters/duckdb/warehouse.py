@@ -16,8 +16,7 @@ from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
-from kbq_assets.adapters.duckdb.errors import LoadError, MissingSource
-from kbq_assets.adapters.duckdb.load import OpenUri, StagedFileLoader, open_file_uri
+from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable, UnknownOutcome
@@ -36,6 +35,8 @@ from kbq_assets.ports.warehouse import (
     OffsetSummary,
     RowComparison,
 )
+from kbq_assets.wire.arrow.errors import LoadError, MissingSource
+from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 
 Result = TypeVar("Result")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
+
+#: The reason of a failed job: a source's bytes are not those that the commit lists.
+DAMAGED: Final = "damaged"
 
 
 @dataclass(frozen=True)

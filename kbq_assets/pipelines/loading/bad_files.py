@@ -7,8 +7,9 @@ from typing import Final
 
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.loading.table_state import QuarantinedFile
+from kbq_assets.core.loading.verification import DAMAGED
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.ports.warehouse import DAMAGED, JobError, LoadJob, Warehouse
+from kbq_assets.ports.warehouse import JobError, LoadJob, Warehouse
 
 #: With more bad files than this single files are not the cause: the search ends, and the table is parked.
 MAX_BAD_FILES: Final = 20

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
-from kbq_assets.adapters.duckdb.decode import Decoder
-from kbq_assets.adapters.duckdb.errors import BadFile
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.loading.tables import Column, columns_of, plan_table_change
+from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
+from kbq_assets.wire.arrow.decode import Decoder
+from kbq_assets.wire.arrow.errors import BadFile
 
 
 def logical(kind: str, logical_type: str, /, **extra: Any) -> dict[str, Any]:

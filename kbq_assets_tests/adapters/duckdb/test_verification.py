@@ -11,13 +11,14 @@ from typing import BinaryIO
 import duckdb
 import pytest
 
-from kbq_assets.adapters.duckdb.errors import DamagedSource, LoadError
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.adapters.duckdb.warehouse import DuckDbWarehouse
 from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.loading.verification import DAMAGED
 from kbq_assets.core.protocol.commits import StagedFile
-from kbq_assets.ports.warehouse import DAMAGED, LoadJob
+from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets.wire.arrow.errors import DamagedSource, LoadError
 from kbq_assets.wire.files.checksum import ChecksumReader
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, records
 

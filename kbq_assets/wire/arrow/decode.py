@@ -13,14 +13,14 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
-from kbq_assets.adapters.duckdb.avro_types import value_of
-from kbq_assets.adapters.duckdb.container import Block
-from kbq_assets.adapters.duckdb.convert import arranged, nothing
-from kbq_assets.adapters.duckdb.errors import BadFile
-from kbq_assets.adapters.duckdb.flat import flat_fields
-from kbq_assets.adapters.duckdb.types import is_known
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.loading.tables import Column
+from kbq_assets.wire.arrow.avro_types import value_of
+from kbq_assets.wire.arrow.container import Block
+from kbq_assets.wire.arrow.convert import arranged, nothing
+from kbq_assets.wire.arrow.errors import BadFile
+from kbq_assets.wire.arrow.flat import flat_fields
+from kbq_assets.wire.arrow.types import is_known
 
 #: From here on the kernel is worth its start: some 0.5 s to import numba, and once 5 s to compile.
 _FLAT_BYTES: Final = 1 << 20
@@ -75,7 +75,7 @@ class Decoder:
     def _raw(self, blocks: Sequence[Block]) -> Callable[[str], pa.Array]:
         """How to get a field's raw values."""
         if self._flat is not None and sum(len(block.data) for block in blocks) >= self._flat_bytes:
-            from kbq_assets.adapters.duckdb.kernel import read_flat
+            from kbq_assets.wire.arrow.kernel import read_flat
 
             arrays = read_flat(blocks, self._flat)
             if arrays is not None:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kbq_assets.adapters.duckdb.container import Block
-from kbq_assets.adapters.duckdb.flat import FlatField, Kind
+from kbq_assets.wire.arrow.container import Block
+from kbq_assets.wire.arrow.flat import FlatField, Kind
 from kbq_assets.wire.chunk import PADDING
 from kbq_assets.wire.jit import inlined, kernel
 from kbq_assets.wire.records.scan import read_long

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 import cramjam
 
-from kbq_assets.adapters.duckdb.errors import BadFile
+from kbq_assets.wire.arrow.errors import BadFile
 from kbq_assets.wire.files import read_container
 from kbq_assets.wire.files.read_container import DamagedFile, Header
 

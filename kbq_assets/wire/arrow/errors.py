@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kbq_assets.core.errors import JobFailed
-from kbq_assets.ports.warehouse import DAMAGED
+from kbq_assets.core.loading.verification import DAMAGED
 
 
 class LoadError(JobFailed):

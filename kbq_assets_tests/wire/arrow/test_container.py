@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq_assets.adapters.duckdb.container import Block, read_blocks, read_header
-from kbq_assets.adapters.duckdb.decode import Decoder
-from kbq_assets.adapters.duckdb.errors import BadFile
 from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
+from kbq_assets.wire.arrow.decode import Decoder
+from kbq_assets.wire.arrow.errors import BadFile
 
 SCHEMA = json.dumps({"type": "record", "name": "r", "fields": [{"name": "text", "type": "string"}]})
 DECODER = Decoder(SCHEMA, columns_of(SCHEMA))

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq_assets.adapters.duckdb.container import Block
-from kbq_assets.adapters.duckdb.decode import Decoder
-from kbq_assets.adapters.duckdb.errors import BadFile
-from kbq_assets.adapters.duckdb.flat import flat_fields
-from kbq_assets.adapters.duckdb.kernel import read_flat
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.wire.arrow.container import Block
+from kbq_assets.wire.arrow.decode import Decoder
+from kbq_assets.wire.arrow.errors import BadFile
+from kbq_assets.wire.arrow.flat import flat_fields
+from kbq_assets.wire.arrow.kernel import read_flat
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {

@@ -11,9 +11,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kbq_assets.adapters.duckdb.avro_types import Value
-from kbq_assets.adapters.duckdb.types import arrow_type
 from kbq_assets.core.loading.tables import Column
+from kbq_assets.wire.arrow.avro_types import Value
+from kbq_assets.wire.arrow.types import arrow_type
 
 _DAY_MICROS: Final = 86_400_000_000
 #: 0001-01-01 and 9999-12-31, BigQuery's first and last day, in days since 1970-01-01.

@@ -1,0 +1,39 @@
+"""BigQuery's column types in Arrow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from kbq_assets.core.loading.tables import Column
+
+_ARROW: Final = {
+    "BOOL": pa.bool_(),
+    "INT64": pa.int64(),
+    "FLOAT64": pa.float64(),
+    "STRING": pa.string(),
+    "BYTES": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "DATETIME": pa.timestamp("us"),
+    "NUMERIC": pa.decimal128(38, 9),
+    "JSON": pa.string(),
+    "BIGNUMERIC": pa.string(),
+    "GEOGRAPHY": pa.string(),
+}
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type for inserts into a column."""
+    if column.type == "STRUCT":
+        scalar = pa.struct([pa.field(member.name, arrow_type(member)) for member in column.fields])
+    else:
+        scalar = _ARROW[column.type]
+    return pa.list_(scalar) if column.mode == "REPEATED" else scalar
+
+
+def is_known(column: Column) -> bool:
+    """Whether KBQ can write a column: one created by hand may have any of DuckDB's types."""
+    return column.type in _ARROW or (column.type == "STRUCT" and all(map(is_known, column.fields)))
