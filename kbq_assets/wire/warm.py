@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kbq_assets.core.topics.business_time import BusinessTime
-from kbq_assets.wire.chunk import Chunk, RawRecord
+from kbq_assets.wire.chunk import Chunk, RawRecord, Spans
 from kbq_assets.wire.files.encode import (
     FileFormat,
     NewFile,
@@ -13,6 +15,7 @@ from kbq_assets.wire.files.encode import (
     WindowContext,
     WindowEncoder,
 )
+from kbq_assets.wire.records.join import NO_MARK, joined
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 
@@ -27,6 +30,9 @@ def warm_up() -> None:
         avro, ValueFormat.AVRO, b"\x00\x00\x00\x00\x01\x142026-01-01", ("field.text", "key", "header.h")
     )
     _encode_one(json_staged_schema(metadata), ValueFormat.JSON, b'{"a": [1, null]}')
+    one = Chunk.from_messages([RawRecord(b"x", 0)])
+    spans = Spans.of([b"x"])
+    joined(one, spans, spans, np.full(1, NO_MARK, np.uint8), spans)
 
 
 def _encode_one(

@@ -27,6 +27,7 @@ from kbq_assets.worker.translate import framed, with_values
 
 #: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html
 VALUE_HEADER: Final = "__value_schema_id"
+KEY_HEADER: Final = "__key_schema_id"
 _BY_ID, _BY_GUID = 0, 1
 _GUID_PREFIX: Final = 17
 #: https://avro.apache.org/docs/1.12.0/specification/#single-object-encoding-specification
@@ -47,13 +48,16 @@ _Framed: TypeAlias = "tuple[bytes, int] | RejectedSchema"
 
 
 class SchemaNames:
-    """The schemas of one topic's records, by what their framing says. Also the registry of these schemas."""
+    """The schemas of one topic's values or keys, by what their framing says. Also the registry of these schemas."""
 
-    def __init__(self, topic: str, settings: TopicSettings, registry: WriterSchemas) -> None:
+    def __init__(
+        self, topic: str, settings: TopicSettings, registry: WriterSchemas, *, of_keys: bool = False
+    ) -> None:
         records = settings.records
+        self._header = KEY_HEADER if of_keys else VALUE_HEADER
         self._registry = registry
         self._format = records.format
-        self._subject = records.value_schema or f"{topic}-value"
+        self._subject = records.value_schema or f"{topic}-{'key' if of_keys else 'value'}"
         self._frame: Callable[[bytes, bytes | None], _Framed] = {
             "header": self._by_header,
             "single_object": self._by_fingerprint,
@@ -90,9 +94,9 @@ class SchemaNames:
             return RejectedSchema(
                 Reason.WRONG_MAGIC, "the name of a header is not UTF-8, so none can be read"
             )
-        names = {each for name, each in given if name == VALUE_HEADER} - {None}
+        names = {each for name, each in given if name == self._header} - {None}
         if len(names) > 1:
-            return RejectedSchema(Reason.WRONG_MAGIC, f"several headers {VALUE_HEADER} contradict each other")
+            return RejectedSchema(Reason.WRONG_MAGIC, f"several headers {self._header} contradict each other")
         if names:
             prefix = self._prefix(names.pop() or b"", is_whole=True)
             return prefix if isinstance(prefix, RejectedSchema) else (prefix, 0)
@@ -103,7 +107,7 @@ class SchemaNames:
         if value[:1] == bytes([_BY_ID]):
             return b"", 0
         return RejectedSchema(
-            Reason.WRONG_MAGIC, f"the record has neither the header {VALUE_HEADER} nor Confluent's prefix"
+            Reason.WRONG_MAGIC, f"the record has neither the header {self._header} nor Confluent's prefix"
         )
 
     def _by_fingerprint(self, value: bytes, headers: bytes | None) -> _Framed:
@@ -172,7 +176,7 @@ class SchemaNames:
         return framed(own, rest)
 
 
-def type_id(schema_id: int, indexes: tuple[int, ...]) -> int:
+def type_id(schema_id: int, indexes: tuple[int | str, ...]) -> int:
     """The id of one of a schema's types, the same in every task, as file names contain it."""
     return FIRST_TYPE_ID | zlib.crc32(f"{schema_id}:{indexes}".encode()) & (FIRST_TYPE_ID // 2 - 1)
 

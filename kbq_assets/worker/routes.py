@@ -29,6 +29,7 @@ from kbq_assets.wire.records.select import Chooser, Value
 from kbq_assets.worker.named_fields import NamedFields
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
+from kbq_assets.worker.translate import TOMBSTONE
 
 _PSEUDONYM: Final = (
     "A pseudonym of the record's key, as text in UTF-8: SAFE_CONVERT_BYTES_TO_STRING(_kafka_key)."
@@ -60,7 +61,7 @@ class Routes:
         self._registry = registry
         self._decisions = settings.privacy.decisions
         self._metadata = MetadataColumns(
-            settings.records.keys,
+            settings.keys.as_bytes,
             settings.records.headers,
             settings.records.event_date,
             settings.records.event_bounds,
@@ -135,5 +136,6 @@ class Routes:
 
     def _record_name(self, schema: StagedSchema) -> str:
         """The producers' name of the record type; "" if KBQ made the type."""
-        is_ours = schema.body is not BodyKind.AVRO or self._settings.records.is_json
+        is_ours = schema.body is not BodyKind.AVRO or schema.name == TOMBSTONE
+        is_ours |= self._settings.records.is_json
         return "" if is_ours else schema.name

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, Protocol
 
+import numpy as np
+
 from kbq_assets.core.topics.business_time import BusinessTime
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
@@ -21,10 +23,12 @@ from kbq_assets.wire.records.reasons import Reason
 FIRST_REASON_ID: Final = 2**31 - 256
 #: Most different messages of one task; their ids come just before.
 _MOST_MESSAGES: Final = 500
-#: KBQ's own ids start here, for three `Messages`. No registry counts so far; a produced id in this range has no schema.
-FIRST_OWN_ID: Final = FIRST_REASON_ID - 3 * _MOST_MESSAGES
+#: KBQ's own ids start here, for four `Messages`. No registry counts so far; a produced id in this range has no schema.
+FIRST_OWN_ID: Final = FIRST_REASON_ID - 4 * _MOST_MESSAGES
 #: Replaces a produced id in this range.
 _NO_SCHEMA: Final = -4
+#: The record that stands for a null value with a decoded key, if null values become rows.
+TOMBSTONE: Final = "kbq_key.Tombstone"
 UNREADABLE: Final = {
     BAD_MAGIC: Reason.WRONG_MAGIC,
     SHORT: Reason.TOO_SHORT,
@@ -100,6 +104,32 @@ def with_values(chunk: Chunk, values: list[bytes | None]) -> Chunk:
     """A chunk with other values."""
     spans = Spans.of(values)
     return dataclasses.replace(chunk, buffer=spans.buffer, starts=spans.starts, ends=spans.ends)
+
+
+@dataclasses.dataclass(frozen=True)
+class AsProduced:
+    """Translates nothing: values are Avro behind Confluent's prefix."""
+
+    registry: SchemaRegistry
+    business_time: BusinessTime | None = None
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """The registry's schema of an id. Raises NotFound, Unavailable."""
+        return self.registry.schema(schema_id)
+
+    def problem(self, schema_id: int) -> RejectedSchema | None:
+        """The rejection that an id stands for; None if the id is a schema's."""
+        return problem(schema_id)
+
+    def translate(self, chunk: Chunk) -> Chunk:
+        """The same records, rejected where a producer wrote an id of KBQ's own."""
+        ours = split_prefix(chunk) >= FIRST_OWN_ID
+        if not ours.any():
+            return chunk
+        values = [chunk.value(row) for row in range(len(chunk))]
+        for row in np.flatnonzero(ours).tolist():
+            values[row] = rejected(Reason.UNKNOWN_SCHEMA)
+        return with_values(chunk, values)
 
 
 class Screen(SchemaRegistry, Protocol):

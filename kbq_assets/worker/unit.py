@@ -35,18 +35,12 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
-from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
-from kbq_assets.worker.framing import SchemaNames
-from kbq_assets.worker.json.columns import JsonColumns
-from kbq_assets.worker.named_fields import NamedFields
+from kbq_assets.ports.registry import WriterSchemas
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
-from kbq_assets.worker.privacy.avro import ErrorCopies, PersonalData
-from kbq_assets.worker.privacy.json import JsonPrivacy, Payloads
-from kbq_assets.worker.routes import Routes
+from kbq_assets.worker.privacy.avro import ErrorCopies
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
-from kbq_assets.worker.translate import ScreenedValues, ValueTranslator
-from kbq_assets.worker.unions import RecordUnions
+from kbq_assets.worker.translators import open_routes
 from kbq_assets.worker.window import Staging, StopWindow, WindowWriter
 
 if TYPE_CHECKING:
@@ -234,7 +228,7 @@ def _open(
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
     choice = Choice(topic, settings, ports.find_route) if settings.destination.by_record else None
-    translator, routes = _routes(topic, settings, ports, read.variants, choice)
+    translator, routes = open_routes(topic, settings, ports, read.variants, choice)
     is_accepting = unit.accept_errors_until > unit.range.from_offset
     # Otherwise records of schemas with undecided fields stop their window.
     copies = None
@@ -246,7 +240,7 @@ def _open(
     batches = ports.source.read(
         unit.read_range,
         leader_epoch=unit.leader_epoch,
-        keys=records.keys or to_errors or records.tombstones == "row",
+        keys=settings.keys.are_stored or to_errors or records.tombstones == "row",
         headers=records.headers
         or records.framing == "header"
         or (choice is not None and choice.needs_headers),
@@ -303,76 +297,6 @@ def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | N
     if settings.destination.on_incompatible == PARK or settings.records.format == "json":
         return None
     return SchemaVariants(ports.store, settings.destination.on_incompatible)
-
-
-def _routes(
-    topic: str,
-    settings: TopicSettings,
-    ports: WorkerPorts,
-    variants: SchemaVariants | None,
-    choice: Choice | None,
-) -> tuple[ValueTranslator | None, Routes]:
-    """The translator of a topic's values, if it needs one, and its routes."""
-    fields = NamedFields(topic, settings, ports.registry)
-    has_prefix = settings.records.framing == "prefix"
-    names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
-    registry = names or ports.registry
-    translator = _translator(topic, settings, ports, registry, choice.fields if choice else ())
-    if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
-        translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
-    if names is not None:
-        translator = ScreenedValues(names, settings, translator, level=2)
-    if translator is None:
-        return None, Routes(topic, settings, ports.registry, variants, choice, fields)
-    records = dataclasses.replace(settings.records, event_date=translator.business_time)
-    translated = dataclasses.replace(settings, records=records)
-    if settings.records.format == "json":  # redacted documents are Avro, of one field
-        route = "topic" if settings.destination.route == "record_name" else settings.destination.route
-        translated = translated.with_options(format="json_columns", route=route)
-    return translator, Routes(topic, translated, translator, variants, choice, fields)
-
-
-def _translator(
-    topic: str,
-    settings: TopicSettings,
-    ports: WorkerPorts,
-    registry: SchemaRegistry,
-    chosen_by: Sequence[str],
-) -> ValueTranslator | None:
-    """The translator of a topic's values to Avro; None if they are staged as they are."""
-    if settings.records.is_json:
-        return _of_documents(topic, settings, ports, registry, chosen_by)
-    if settings.records.format == "protobuf":
-        # Imported here, as other topics need neither Google's library nor protoc.
-        from kbq_assets.worker.protobuf import ProtobufRows
-
-        return ProtobufRows(settings, registry)
-    return RecordUnions(settings, registry) if settings.destination.route == "record_name" else None
-
-
-def _of_documents(
-    topic: str,
-    settings: TopicSettings,
-    ports: WorkerPorts,
-    registry: SchemaRegistry,
-    chosen_by: Sequence[str],
-) -> ValueTranslator | None:
-    records = settings.records
-    privacy = (
-        JsonPrivacy(settings, ports.pseudonyms(), records.declared) if settings.privacy.decisions else None
-    )
-    made: ValueTranslator | None = None
-    if records.format != "json":
-        schemas = registry if records.format == "json_schema" else None
-        made = JsonColumns(topic, settings, ports.store, schemas, privacy, records.declared, chosen_by)
-    elif privacy is not None or records.validate:
-        made = Payloads(settings, privacy)
-    if made is None or not records.validate:
-        return made
-    # Imported here, as other topics need no validator.
-    from kbq_assets.worker.json.checks import DocumentChecks
-
-    return ScreenedValues(DocumentChecks(settings, registry), settings, made, level=1)
 
 
 def _is_full(writer: WindowWriter, unit: Unit, seconds: float) -> bool:

@@ -25,6 +25,7 @@ OWN_COLUMNS: Final[Mapping[str, str]] = {
     "_kafka_offset": "The record's offset in its partition: with topic, partition and epoch it names the row.",
     "_kafka_timestamp": "The record's time in Kafka.",
     "_kafka_key": "The record's key, as it was sent.",
+    "_key": "The record's key, decoded.",
     "_kafka_headers": "The record's headers.",
     "_kbq_epoch": "How often the topic was made anew, or read again from an offset; 1 at first.",
     "_kbq_rest": "What of the JSON document has no column of its own, as JSON.",

@@ -213,7 +213,6 @@ class RecordOptions:
         whole(),
         "neither does one more days than this after the day of its Kafka time; `3652059`: all count",
     )
-    keys: bool = option("false", FLAG, "add `_kafka_key` (bytes)")
     headers: bool = option("false", FLAG, "add `_kafka_headers` (repeated key and value)")
     errors: str = option(
         "error_table",

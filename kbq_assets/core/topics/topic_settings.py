@@ -1,4 +1,4 @@
-"""How one topic is extracted and loaded: its five parts together, and what one part demands of another."""
+"""How one topic is extracted and loaded: its six parts together, and what one part demands of another."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.declaration import Option, declared_in, text_of
 from kbq_assets.core.topics.destinations import check_exposure
+from kbq_assets.core.topics.key_options import KeyOptions
 from kbq_assets.core.topics.options import (
     DestinationOptions,
     ExtractionOptions,
@@ -30,6 +31,7 @@ class TopicSettings:
     extraction: ExtractionOptions = field(default_factory=ExtractionOptions)
     checks: CheckOptions = field(default_factory=CheckOptions)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
+    keys: KeyOptions = field(default_factory=KeyOptions)
 
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes
@@ -89,6 +91,11 @@ class TopicSettings:
                 f"framing={framing}: records of format={records.format} do not name a schema this way",
                 next_step=f"format={' or '.join(formats)}",
             )
+        if framing == "none" and self.keys.format in ("avro", "protobuf"):
+            raise ConfigurationError(
+                f"key_format={self.keys.format}: framing=none names no schema of keys",
+                next_step="key_format=bytes, json or text",
+            )
         if framing == "none" and not _SCHEMA_ID.fullmatch(records.value_schema):
             raise ConfigurationError(
                 f"framing=none, and value_schema={records.value_schema} is no id of a schema",
@@ -98,7 +105,7 @@ class TopicSettings:
     def _check_personal(self) -> None:
         if not self.privacy.decisions:
             return
-        has_key = self.records.keys or self.records.tombstones == "row"
+        has_key = self.keys.are_stored or self.records.tombstones == "row"
         if has_key and not self.privacy.action(KEY):
             raise ConfigurationError(
                 "pii= does not decide about keys", next_step=f"add {KEY}:pseudonym or {KEY}:keep"
@@ -116,6 +123,7 @@ _PARTS: Final[Mapping[str, type]] = {
     "extraction": ExtractionOptions,
     "checks": CheckOptions,
     "privacy": PrivacyOptions,
+    "keys": KeyOptions,
 }
 
 

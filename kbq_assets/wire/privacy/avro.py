@@ -6,16 +6,17 @@ expects valid records: validate first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.canonical import recursive_record
-from kbq_assets.core.avro.visitor import SchemaWriter, visit
+from kbq_assets.core.avro.visitor import visit
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.core.topics.personal import HEADERS, KEY, Decision, Pseudonyms
 from kbq_assets.wire.chunk import encode_bytes, encode_long
+from kbq_assets.wire.privacy.forms import Forms
 from kbq_assets.wire.privacy.rewriting import (
     Rewrite,
     blocks,
@@ -26,12 +27,8 @@ from kbq_assets.wire.privacy.rewriting import (
     replaced,
     sequence,
 )
-from kbq_assets.wire.privacy.tags import is_personal
 from kbq_assets.wire.privacy.values import Replace, generalise, impossible, text_of, truncate
 from kbq_assets.wire.records.skip import skip_of
-
-#: Named types of a rewritten schema, one for each use. A table has at most 10,000 columns.
-_MOST_TYPES: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class _Maker:
 
     def __init__(self, pseudonyms: Pseudonyms | None) -> None:
         self._pseudonyms = pseudonyms
-        self._forms = _Forms()
+        self._forms = Forms()
 
     def record(self, node: avro.RecordType, targets: Mapping[str, Any], place: str) -> tuple[Any, Rewrite]:
         """A record with decisions about some of its fields."""
@@ -167,51 +164,3 @@ class _Maker:
     def _form(self, node: avro.AvroType) -> Any:
         """The schema of an unchanged type."""
         return visit(node, self._forms)
-
-
-class _Forms(SchemaWriter):
-    """Schemas of unchanged types. Each use of a type is written out under its own name: only one of them may have a
-    decision."""
-
-    once = False
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        self._open: list[str] = []
-
-    def primitive(self, node: avro.Primitive) -> Any:
-        return {"type": node.kind, **dict(node.logical)} if node.logical else node.kind
-
-    def fixed(self, node: avro.Fixed) -> Any:
-        return {"type": "fixed", "name": self.free_name(node.name), "size": node.size, **dict(node.logical)}
-
-    def enum(self, node: avro.Enum) -> Any:
-        own = {"name": self.free_name(node.name), "symbols": list(node.symbols)}
-        return {"type": "enum", **own, **dict(node.logical)}
-
-    def before_record(self, node: avro.RecordType) -> None:
-        self._open.append(self.free_name(node.name))
-
-    def record(self, node: avro.RecordType, fields: Sequence[Any]) -> Any:
-        return {"type": "record", "name": self._open.pop(), "fields": list(fields)}
-
-    def field(self, field: avro.Field, result: Any) -> Any:
-        """A field keeps its description, and the tag that protects its column."""
-        kept = {key: field.attributes[key] for key in ("doc", "pii") if key in field.attributes}
-        if is_personal(field.type):
-            kept["pii"] = "HIGH"  # the tag of its type, which is written without
-        return {"name": field.name, "type": result, **kept}
-
-    def free_name(self, name: str) -> str:
-        """An unused name of a type. Raises UnstageableSchema for more types than a table can have columns."""
-        if len(self._names) > _MOST_TYPES:
-            raise UnstageableSchema(
-                f"the schema uses its types more than {_MOST_TYPES} times", next_step="change the schema"
-            )
-        found, number = name, self._numbers.get(name, 2)
-        while found in self._names:
-            found, number = f"{name}_{number}", number + 1
-        self._names.add(found)
-        self._numbers[name] = number
-        return found

@@ -40,6 +40,7 @@ class Reason(IntEnum):
     REPEATED_KEY = 25
     VIOLATES_SCHEMA = 26
     TOO_COMPLEX = 27
+    INVALID_KEY = 28
 
     @property
     def message(self) -> str:
@@ -74,6 +75,7 @@ _MESSAGES = {
     Reason.REPEATED_KEY: "an object has a key twice: which of its values is personal is unknown",
     Reason.VIOLATES_SCHEMA: "the value violates its JSON Schema",
     Reason.TOO_COMPLEX: "to validate the value by its JSON Schema would take too long",
+    Reason.INVALID_KEY: "the key cannot become a column",
     Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
     Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
     Reason.ROUTE_FAILED: "the function that says the record's table failed",

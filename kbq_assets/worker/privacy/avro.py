@@ -170,7 +170,7 @@ class ErrorCopies:
     ) -> ErrorCopies:
         """The copies of a topic. Raises ConfigurationError if it needs a key and there is none."""
         asked = None if settings.privacy.decisions else registry
-        has_prefix = settings.records.framing == "prefix"
+        has_prefix = settings.records.framing == "prefix" and not settings.keys.are_decoded
         if settings.privacy.error_rows != "seal":
             are_dropped = settings.privacy.error_rows == "drop"
             return cls(are_dropped=are_dropped, registry=asked, has_prefix=has_prefix)

@@ -1,0 +1,1 @@
+"""Kafka keys as columns."""

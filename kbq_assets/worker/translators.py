@@ -1,0 +1,112 @@
+"""The translators of a topic's records, one around another, and the routes of what they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from kbq_assets.core.topics.personal import Pseudonyms
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
+from kbq_assets.worker.framing import SchemaNames
+from kbq_assets.worker.json.columns import JsonColumns
+from kbq_assets.worker.named_fields import NamedFields
+from kbq_assets.worker.privacy.avro import PersonalData
+from kbq_assets.worker.privacy.json import JsonPrivacy, Payloads
+from kbq_assets.worker.routes import Routes
+from kbq_assets.worker.schema_variants import SchemaVariants
+from kbq_assets.worker.table_selection import Choice
+from kbq_assets.worker.translate import ScreenedValues, ValueTranslator
+from kbq_assets.worker.unions import RecordUnions
+
+
+class TranslatorPorts(Protocol):
+    """What translators need of a worker's ports."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """Holds inferred schemas."""
+
+    @property
+    def registry(self) -> WriterSchemas:
+        """Holds writer schemas."""
+
+    def pseudonyms(self) -> Pseudonyms | None:
+        """The keys of pseudonyms."""
+
+
+def open_routes(
+    topic: str,
+    settings: TopicSettings,
+    ports: TranslatorPorts,
+    variants: SchemaVariants | None,
+    choice: Choice | None,
+) -> tuple[ValueTranslator | None, Routes]:
+    """The translator of a topic's values, if it needs one, and its routes."""
+    fields = NamedFields(topic, settings, ports.registry)
+    has_prefix = settings.records.framing == "prefix"
+    names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
+    registry = names or ports.registry
+    translator = _translator(topic, settings, ports, registry, choice.fields if choice else ())
+    if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
+        translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
+    if names is not None:
+        translator = ScreenedValues(names, settings, translator, level=2)
+    if settings.keys.are_decoded:
+        # Imported here, as other topics have no use for it.
+        from kbq_assets.worker.keys.columns import KeyColumns
+
+        translator = KeyColumns(topic, settings, ports.registry, translator)
+    if translator is None:
+        return None, Routes(topic, settings, ports.registry, variants, choice, fields)
+    records = dataclasses.replace(settings.records, event_date=translator.business_time)
+    translated = dataclasses.replace(settings, records=records)
+    if settings.records.format == "json":  # translated documents are Avro, of one field
+        route = "topic" if settings.destination.route == "record_name" else settings.destination.route
+        translated = translated.with_options(format="json_columns", route=route)
+    return translator, Routes(topic, translated, translator, variants, choice, fields)
+
+
+def _translator(
+    topic: str,
+    settings: TopicSettings,
+    ports: TranslatorPorts,
+    registry: SchemaRegistry,
+    chosen_by: Sequence[str],
+) -> ValueTranslator | None:
+    """The translator of a topic's values to Avro; None if they are staged as they are."""
+    if settings.records.is_json:
+        return _of_documents(topic, settings, ports, registry, chosen_by)
+    if settings.records.format == "protobuf":
+        # Imported here, as other topics need neither Google's library nor protoc.
+        from kbq_assets.worker.protobuf import ProtobufRows
+
+        return ProtobufRows(settings, registry)
+    return RecordUnions(settings, registry) if settings.destination.route == "record_name" else None
+
+
+def _of_documents(
+    topic: str,
+    settings: TopicSettings,
+    ports: TranslatorPorts,
+    registry: SchemaRegistry,
+    chosen_by: Sequence[str],
+) -> ValueTranslator | None:
+    records = settings.records
+    privacy = (
+        JsonPrivacy(settings, ports.pseudonyms(), records.declared) if settings.privacy.decisions else None
+    )
+    made: ValueTranslator | None = None
+    if records.format != "json":
+        schemas = registry if records.format == "json_schema" else None
+        made = JsonColumns(topic, settings, ports.store, schemas, privacy, records.declared, chosen_by)
+    elif privacy is not None or records.validate or settings.keys.are_decoded:
+        made = Payloads(settings, privacy)
+    if made is None or not records.validate:
+        return made
+    # Imported here, as other topics need no validator.
+    from kbq_assets.worker.json.checks import DocumentChecks
+
+    return ScreenedValues(DocumentChecks(settings, registry), settings, made, level=1)
