@@ -81,6 +81,26 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Origins:
+    """What Kafka knows of a chunk's records besides their contents: the leader epoch of each (-1: unknown), the type of
+    its timestamp (0: the producer's, 1: the broker's, -1: unknown), and single records' headers as Kafka encodes them.
+    """
+
+    leader_epochs: Longs
+    timestamp_types: Longs
+    raw_headers: Callable[[int], bytes] | None = None
+
+    def slice(self, from_index: int, until_index: int) -> Origins:
+        """Those of the records ``[from_index, until_index)``."""
+        part, raw = slice(from_index, until_index), self.raw_headers
+        return Origins(
+            self.leader_epochs[part],
+            self.timestamp_types[part],
+            None if raw is None else lambda index: raw(from_index + index),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
     """Records of one topic-partition in offset order.
 
@@ -88,7 +108,8 @@ class Chunk:
     milliseconds since 1970 (-1: none). ``keys`` and ``headers`` are None unless the caller requested them from the
     reader; each header span is an Avro array (:func:`encode_headers`), a null span means no headers. A reader without
     headers may offer ``late_headers``, which fetches those of one record until the next chunk is read: error rows are
-    few, and fetching the headers of all records takes as long as validating.
+    few, and fetching the headers of all records takes as long as validating. ``origins`` are those of all records,
+    until the next chunk is read.
     """
 
     buffer: Bytes
@@ -101,6 +122,7 @@ class Chunk:
     late_headers: Callable[[int], bytes] | None = None
     #: values that choose the table, as JSON scalars, if the records themselves do not show them (`json_columns`)
     chosen_by: tuple[Spans, ...] | None = None
+    origins: Callable[[], Origins] | None = None
 
     def __post_init__(self) -> None:
         _check_buffer(self.buffer, self.ends)
@@ -129,7 +151,7 @@ class Chunk:
 
     def slice(self, from_index: int, until_index: int) -> Chunk:
         """The records ``[from_index, until_index)`` over the same buffers, without a copy."""
-        part, late = slice(from_index, until_index), self.late_headers
+        part, late, origins = slice(from_index, until_index), self.late_headers, self.origins
         return Chunk(
             self.buffer,
             self.starts[part],
@@ -142,6 +164,7 @@ class Chunk:
             None
             if self.chosen_by is None
             else tuple(spans.slice(from_index, until_index) for spans in self.chosen_by),
+            None if origins is None else lambda: origins().slice(from_index, until_index),
         )
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kbq_assets.core.topics.business_time import BusinessTime
+from kbq_assets.wire.backup import kernels as backup
 from kbq_assets.wire.chunk import Chunk, RawRecord, Spans
 from kbq_assets.wire.files.encode import (
     FileFormat,
@@ -33,6 +34,7 @@ def warm_up() -> None:
     one = Chunk.from_messages([RawRecord(b"x", 0)])
     spans = Spans.of([b"x"])
     joined(one, spans, spans, np.full(1, NO_MARK, np.uint8), spans)
+    backup.warm_up()
 
 
 def _encode_one(

@@ -1,5 +1,5 @@
-"""What every broker adapter promises (`kbq_assets.ports.kafka`). Subclass `BrokerContract`, give the fixture
-``broker``."""
+"""What every broker adapter promises (`kbq_assets.ports.kafka`). Subclass `BrokerContract`, or `SourceContract` for a
+source that is no broker, and give the fixture ``broker``."""
 
 from __future__ import annotations
 
@@ -90,14 +90,12 @@ def as_messages(chunk: Chunk) -> list[RawRecord]:
     ]
 
 
-class BrokerContract:
-    """The promises of `OffsetReader` and `RecordSource`."""
+class SourceContract:
+    """The promises of `RecordSource`."""
 
     @pytest.fixture
     def tp(self, broker: Broker) -> TopicPartition:
         return TopicPartition(broker.create_topic(), 0)
-
-    # Source
 
     def test_a_record_arrives_as_it_was_produced(self, broker: Broker, tp: TopicPartition) -> None:
         produced = [
@@ -130,6 +128,18 @@ class BrokerContract:
             for row in range(len(batch.chunk))
         ]
         assert found == [[("n", b"%d" % i)] * (i % 3) for i in range(300)]
+
+    def test_a_copy_can_have_what_kafka_knows_of_each_record(
+        self, broker: Broker, tp: TopicPartition
+    ) -> None:
+        broker.produce(tp, messages(300))
+        for batch in broker.source.read(OffsetRange(tp, 5, 300)):
+            assert batch.chunk.origins is not None
+            found = batch.chunk.slice(1, len(batch.chunk)).origins
+            assert found is not None
+            assert set(found().leader_epochs.tolist()) <= {batch.leader_epoch}
+            assert set(found().timestamp_types.tolist()) <= {0}
+            assert len(found().leader_epochs) == len(batch.chunk) - 1
 
     @pytest.mark.parametrize("cuts", [[0, 500], [0, 1, 2, 499, 500], [0, 250, 250, 500], [100, 103]])
     def test_neighbouring_ranges_hold_every_record_once(
@@ -281,7 +291,9 @@ class BrokerContract:
             )
         assert found == [{o: f"value {1_000 * p + o}".encode() for o in range(300)} for p in range(4)]
 
-    # OffsetReader
+
+class BrokerContract(SourceContract):
+    """The promises of `OffsetReader` and `RecordSource`."""
 
     def test_the_last_stable_offset_waits_for_an_open_transaction(
         self, broker: Broker, tp: TopicPartition

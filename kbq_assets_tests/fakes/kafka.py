@@ -12,10 +12,12 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from kbq_assets.core.errors import NotFound, OffsetOutOfRange, Unavailable, UnreadableBatch
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.ports.kafka import RecordBatch
-from kbq_assets.wire.chunk import Chunk, RawRecord, encode_headers
+from kbq_assets.wire.chunk import Chunk, Origins, RawRecord, encode_headers
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 
 _CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
@@ -283,7 +285,10 @@ class FakeKafka:
         chunk = Chunk.from_messages(rows, keys=keys, headers=headers)
         if not headers:
             chunk = replace(chunk, late_headers=lambda index: encode_headers(rows[index].headers))
-        return RecordBatch(chunk, until, log.epoch_of(offsets[-1]) if offsets else -1)
+        epochs = np.array([log.epoch_of(o) for o in offsets], np.int64)
+        origins = Origins(epochs, np.zeros(len(offsets), np.int64))
+        chunk = replace(chunk, origins=lambda: origins)
+        return RecordBatch(chunk, until, int(epochs[-1]) if offsets else -1)
 
     def _validated(self, range_: OffsetRange, leader_epoch: int) -> FakePartition:
         log = self._find(range_.topic_partition)

@@ -39,7 +39,7 @@ from kbq_assets.adapters.kafka.options import LOGGER, check_options, client_opti
 from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.ports.kafka import LEAST_WAIT_SECONDS, RecordBatch
-from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE_HEADERS, Chunk, Spans, encode_headers
+from kbq_assets.wire.chunk import NO_HEADERS, UNREADABLE_HEADERS, Chunk, Origins, Spans, encode_headers
 
 #: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -73,6 +73,8 @@ _DEFAULTS: Final[Mapping[str, str | int]] = {
     "receive.message.max.bytes": 256 * 1024 * 1024,
 }
 
+#: confluent_kafka's TIMESTAMP_CREATE_TIME and TIMESTAMP_LOG_APPEND_TIME, as Kafka numbers them.
+_TIMESTAMP_TYPES: Final = {1: 0, 2: 1}
 # The port's guarantees rest on these options: never overridden.
 _OURS: Final[Mapping[str, str | int | bool]] = {
     "group.id": "kbq",
@@ -292,6 +294,16 @@ def _chunk(messages: Sequence[ClientMessage], keys: bool, headers: bool) -> Chun
         Spans.of(list(map(ClientMessage.key, messages))) if keys else None,
         Spans.of([_headers(message) for message in messages]) if headers else None,
         None if headers else lambda index: _headers(messages[index]),
+        origins=lambda: _origins(messages),
+    )
+
+
+def _origins(messages: Sequence[ClientMessage]) -> Origins:
+    """Leader epochs and types of timestamps; the client does not return headers as Kafka encodes them."""
+    epochs = [message.leader_epoch() for message in messages]
+    types = [_TIMESTAMP_TYPES.get(message.timestamp()[0], -1) for message in messages]
+    return Origins(
+        np.array([-1 if epoch is None else epoch for epoch in epochs], np.int64), np.array(types, np.int64)
     )
 
 

@@ -61,6 +61,8 @@ class StagedFile(Stored):
     restaged: int = 0
     #: the warehouses that it is for, the first as ""; none listed: the first alone
     warehouses: tuple[str, ...] = ()
+    #: hash of its records (backup files alone: PROTOCOL B3)
+    content: str = ""
 
     @property
     def wanted_by(self) -> tuple[str, ...]:

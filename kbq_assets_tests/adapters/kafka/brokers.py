@@ -34,7 +34,8 @@ class FakeBroker:
 
     def __init__(self) -> None:
         self.kafka = FakeKafka(chunk_records=100)
-        self.reader = self.source = self.kafka.view("test")
+        self.reader = self.kafka.view("test")
+        self.source: RecordSource = self.reader
         self._names = (f"topic.{n}" for n in itertools.count())
 
     def create_topic(self, partitions: int = 1) -> str:

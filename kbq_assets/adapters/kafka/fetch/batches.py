@@ -16,7 +16,7 @@ import numpy as np
 
 from kbq_assets.adapters.kafka.fetch import codecs, kernels
 from kbq_assets.adapters.kafka.fetch.errors import Damaged, DamagedBatch, NotSpoken
-from kbq_assets.wire.chunk import NO_HEADERS, PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Longs, Spans
+from kbq_assets.wire.chunk import NO_HEADERS, PADDING, UNREADABLE_HEADERS, Bytes, Chunk, Longs, Origins, Spans
 
 #: A chunk's bytes: large enough to hide numpy's cost per call, small enough for the processor's caches.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -311,7 +311,17 @@ class Unpacked:
             None
             if headers
             else lambda row: _headers(self.buffer, fields[:, row : row + 1]).get(0) or NO_HEADERS,
+            origins=lambda: self._origins(fields),
         )
+
+    def _origins(self, fields: Longs) -> Origins:
+        bases = np.array([head.base_offset for head in self.heads], np.int64)
+        of_batch = np.searchsorted(bases, fields[kernels.OFFSET], side="right") - 1
+        epochs = np.array([head.leader_epoch for head in self.heads], np.int64)
+        types = np.array([bool(head.attributes & _APPEND_TIME) for head in self.heads], np.int64)
+        froms, untils, buffer = fields[kernels.HEADERS], fields[kernels.HEADERS_END], self.buffer
+        raw = lambda row: buffer[int(froms[row]) : int(untils[row])].tobytes()  # noqa: E731
+        return Origins(epochs[of_batch], types[of_batch], raw)
 
 
 def _headers(buffer: Bytes, fields: Longs) -> Spans:

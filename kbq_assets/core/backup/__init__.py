@@ -1,0 +1,1 @@
+"""Verbatim copies of topics: names, positions, retention (PROTOCOL, Backup)."""

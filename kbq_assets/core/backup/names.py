@@ -1,0 +1,62 @@
+"""Names of backup files, and of the backup's state objects: the only code that formats and parses them.
+
+    backup/shop.orders.v1/9f2c…/1_0_00000000000000004200_00000000000000009999.avro     BackupFileName
+    backup/@/commits/shop.orders.v1.json                                               state_path
+
+No topic name has an '@', so state and files never collide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.protocol.names import check_topic, parse_number, unparsable
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+
+BACKUP: Final = "backup/"
+STATE: Final = "backup/@/"
+_WANTED: Final = "backup/<topic>/<attempt>/<epoch>_<partition>_<first>_<last>.avro"
+#: As Secor pads offsets, so that names sort by offset.
+_DIGITS: Final = 20
+
+
+def state_path(path: str) -> str:
+    """Where a backup keeps a state object that tables have at ``path``."""
+    return STATE + path
+
+
+@dataclass(frozen=True)
+class BackupFileName:
+    """``backup/<topic>/<attempt>/<epoch>_<partition>_<first>_<last>.avro``: the copy of one window."""
+
+    range: OffsetRange
+    epoch: int
+    attempt: str
+
+    def format(self) -> str:
+        """The path below the store's root."""
+        tp, first, last = self.range.topic_partition, self.range.from_offset, self.range.until_offset - 1
+        base = f"{self.epoch}_{tp.partition}_{first:0{_DIGITS}d}_{last:0{_DIGITS}d}.avro"
+        return f"{BACKUP}{check_topic(tp.topic)}/{self.attempt}/{base}"
+
+    @classmethod
+    def parse(cls, path: str) -> BackupFileName:
+        """Parse a path below the store's root. Raises InvalidName."""
+        parts = path.split("/")
+        numbers = parts[-1].removesuffix(".avro").split("_")
+        if len(parts) != 4 or not path.startswith(BACKUP) or not path.endswith(".avro") or len(numbers) != 4:
+            raise unparsable(path, _WANTED)
+        epoch, partition = (parse_number(text, path) for text in numbers[:2])
+        first, last = (_offset(text, path) for text in numbers[2:])
+        if not parts[2] or last < first:
+            raise unparsable(path, _WANTED)
+        return cls(
+            OffsetRange(TopicPartition(check_topic(parts[1]), partition), first, last + 1), epoch, parts[2]
+        )
+
+
+def _offset(text: str, path: str) -> int:
+    if len(text) != _DIGITS:
+        raise unparsable(path, _WANTED)
+    return parse_number(text.lstrip("0") or "0", path)

@@ -1,0 +1,1 @@
+"""Backup files: every record of a range, verbatim (PROTOCOL B3)."""

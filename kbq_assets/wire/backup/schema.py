@@ -1,0 +1,37 @@
+"""The Avro schema of backup files: one record type for every topic, whatever its values are."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+#: Tables and error rows have the columns with an underscore, too.
+FIELDS: Final = (
+    {"name": "_kbq_epoch", "type": "long"},
+    {"name": "_kafka_partition", "type": "long"},
+    {"name": "_kafka_offset", "type": "long"},
+    {"name": "_kafka_timestamp", "type": "long"},
+    {"name": "timestamp_type", "type": "long"},
+    {"name": "leader_epoch", "type": "long"},
+    {"name": "key", "type": ["null", "bytes"]},
+    {"name": "value", "type": ["null", "bytes"]},
+    {
+        "name": "headers",
+        "type": {
+            "type": "array",
+            "items": {
+                "type": "record",
+                "name": "Header",
+                "fields": [
+                    {"name": "key", "type": "string"},
+                    {"name": "value", "type": ["null", "bytes"]},
+                ],
+            },
+        },
+    },
+    # Headers as Kafka encodes them, where a name is not UTF-8.
+    {"name": "raw_headers", "type": ["null", "bytes"]},
+)
+SCHEMA: Final = json.dumps(
+    {"type": "record", "name": "KafkaRecord", "fields": list(FIELDS)}, separators=(",", ":")
+)

@@ -1,0 +1,133 @@
+"""Backup files, written: blocks of records as they came from Kafka, compressed, with a hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from kbq_assets.wire.backup import kernels
+from kbq_assets.wire.backup.schema import SCHEMA
+from kbq_assets.wire.chunk import UNREADABLE_HEADERS, Bytes, Chunk, Longs, Spans, encode_long
+from kbq_assets.wire.files.codec import Codec
+from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
+
+#: Uncompressed bytes of a block: one file is open per unit, so it may be larger than a staged file's.
+BLOCK_BYTES: Final = 512 * 1024
+_UNKNOWN: Final = -1
+
+
+def row_prefix(epoch: int, partition: int) -> Bytes:
+    """The bytes that begin every row of a file."""
+    return np.frombuffer(bytearray(encode_long(epoch) + encode_long(partition)), np.uint8)
+
+
+class BackupWriter:
+    """Writes the records of one window to a sink. Memory is one block, and the largest record."""
+
+    def __init__(
+        self, sink: Sink, epoch: int, partition: int, marker: bytes, codec: Codec = "zstandard"
+    ) -> None:
+        self._container = ContainerWriter(sink, SCHEMA, FileFormat(marker, codec, BLOCK_BYTES))
+        self._prefix = row_prefix(epoch, partition)
+        self._block = np.empty(_room(0), np.uint8)
+        self._used = self._rows_in_block = 0
+        self._content = hashlib.sha256()
+        self.rows = 0
+        self.raw_bytes = 0
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes in the sink."""
+        return self._container.bytes_written
+
+    @property
+    def crc32c(self) -> int:
+        """Castagnoli's CRC of the file so far."""
+        return self._container.crc32c
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of all rows before compression: equal for equal records, however they are cut into blocks."""
+        return self._content.hexdigest()
+
+    def add(self, chunk: Chunk) -> None:
+        """Append a chunk's records. It must have keys and headers."""
+        numbers, spans, parts = _fields(chunk)
+        row = 0
+        while row < len(chunk):
+            laid, self._used = kernels.lay_rows(
+                numbers, spans, parts, self._prefix, row, self._block, self._used, BLOCK_BYTES
+            )
+            self._rows_in_block += laid - row
+            if laid == row and self._used == 0:
+                size = int((spans[1::2, row] - spans[::2, row]).sum())
+                self._block = np.empty(_room(size), np.uint8)
+            elif laid < len(chunk) or self._used >= BLOCK_BYTES:
+                self._flush()
+            row = laid
+        self.rows += len(chunk)
+
+    def finish(self) -> None:
+        """Write the last block. The sink's owner closes it."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._rows_in_block:
+            data = self._block[: self._used]
+            self._content.update(data.data)
+            self._container.write_block(data, self._rows_in_block)
+            self.raw_bytes += self._used
+        self._used = self._rows_in_block = 0
+        if len(self._block) > _room(0):
+            self._block = np.empty(_room(0), np.uint8)
+
+
+def _room(size: int) -> int:
+    return BLOCK_BYTES + BLOCK_BYTES // 4 + kernels.ROW_OVERHEAD + 64 + size
+
+
+def _fields(chunk: Chunk) -> tuple[Longs, Longs, tuple[Bytes, Bytes, Bytes, Bytes]]:
+    """A chunk's numbers, the spans of its parts, and their buffers, as `lay_rows` takes them."""
+    assert chunk.keys is not None and chunk.headers is not None, "a copy needs keys and headers"
+    origins = chunk.origins() if chunk.origins is not None else None
+    unknown = np.full(len(chunk), _UNKNOWN, np.int64)
+    numbers = np.stack(
+        (
+            chunk.offsets,
+            chunk.timestamps,
+            origins.timestamp_types if origins else unknown,
+            origins.leader_epochs if origins else unknown,
+        )
+    )
+    headers = chunk.headers
+    raw = _raw_headers(chunk) or Spans(chunk.buffer, unknown, unknown)
+    if raw.buffer is not chunk.buffer:
+        shown = raw.starts < 0
+        headers = Spans(
+            headers.buffer, np.where(shown, headers.starts, -1), np.where(shown, headers.ends, -1)
+        )
+    keys = chunk.keys
+    spans = np.stack(
+        (keys.starts, keys.ends, chunk.starts, chunk.ends, headers.starts, headers.ends, raw.starts, raw.ends)
+    )
+    return numbers, spans, (chunk.buffer, keys.buffer, headers.buffer, raw.buffer)
+
+
+def _raw_headers(chunk: Chunk) -> Spans | None:
+    """The headers that have no Avro form, as Kafka encodes them; None if there are none, or a reader lacks them."""
+    assert chunk.headers is not None
+    origins = chunk.origins() if chunk.origins is not None else None
+    if origins is None or origins.raw_headers is None:
+        return None
+    sizes = chunk.headers.ends - chunk.headers.starts
+    rows = [
+        row
+        for row in np.flatnonzero(sizes == len(UNREADABLE_HEADERS)).tolist()
+        if chunk.headers.get(row) == UNREADABLE_HEADERS
+    ]
+    if not rows:
+        return None
+    found = {row: origins.raw_headers(row) for row in rows}
+    return Spans.of([found.get(row) for row in range(len(chunk))])
