@@ -92,15 +92,31 @@ def create(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted:
 
 
 def update(connection: duckdb.DuckDBPyConnection, table: TableReference, wanted: Sequence[Column]) -> None:
-    """Add missing columns and nested fields; relax columns now NULLABLE. Raises NotFound."""
+    """Add missing columns and nested fields; relax columns now NULLABLE; widen decimals. Raises NotFound."""
     existing = columns(connection, table)
     if existing is None:
         raise NotFound(f"table {table} does not exist", next_step="create it first")
     name = name_of(connection, table)
     for statement in _alterations(existing, wanted):
         connection.execute(f"ALTER TABLE {name} {statement}")
+    # After the rest: the whole new type needs every field.
+    for column in _widened(existing, wanted):
+        connection.execute(
+            f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} TYPE {duckdb_type(column)}"
+        )
     _fill_lists(connection, name, existing, wanted)
     _note(connection, table, wanted)
+
+
+def _widened(existing: Iterable[Column], wanted: Iterable[Column]) -> Iterator[Column]:
+    """The columns that hold a decimal of more digits than before."""
+    before = {column.name.lower(): column for column in existing}
+    for column in wanted:
+        known = before.get(column.name.lower())
+        if known is not None and (
+            known.digits != column.digits or any(_widened(known.fields, column.fields))
+        ):
+            yield column
 
 
 def _fill_lists(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.loading.tables import Column, is_numeric, numeric_digits
 from kbq_assets.core.protocol.names import TableReference
 
 _DUCKDB: Final = {
@@ -18,7 +18,6 @@ _DUCKDB: Final = {
     "TIME": "TIME",
     "TIMESTAMP": "TIMESTAMP WITH TIME ZONE",
     "DATETIME": "TIMESTAMP",
-    "NUMERIC": "DECIMAL(38,9)",
     "JSON": "JSON",
     "BIGNUMERIC": "VARCHAR",
     "GEOGRAPHY": "VARCHAR",
@@ -45,6 +44,8 @@ def duckdb_type(column: Column) -> str:
         scalar = f"STRUCT({members})"
     else:
         scalar = _DUCKDB.get(column.type, column.type)  # a type that was read from DuckDB
+        if column.type == "NUMERIC":
+            scalar = "DECIMAL({},{})".format(*numeric_digits(column))
     return scalar + ("[]" if column.mode == "REPEATED" else "")
 
 
@@ -70,4 +71,8 @@ def column_of(name: str, duckdb: Any, not_null: bool, noted: Mapping[str, str], 
         members = (column_of(n, t, False, noted, f"{path}.") for n, t in duckdb.children)
         return Column(name, "STRUCT", mode, tuple(members))
     text = str(duckdb)
+    if duckdb.id == "decimal":
+        (_, precision), (_, scale) = duckdb.children
+        if is_numeric(precision, scale):
+            return Column(name, "NUMERIC", mode, digits=(precision, scale))
     return Column(name, noted.get(path, _BIGQUERY.get(text, text)), mode)

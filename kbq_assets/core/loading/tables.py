@@ -57,7 +57,8 @@ class Column:
     """A column. ``mode`` is NULLABLE, REQUIRED or REPEATED; a STRUCT (BigQuery: RECORD) has ``fields``.
 
     ``description``, ``policy_tag`` (BigQuery's, which limits its readers) and ``pii``, the level of personal data in
-    the schema, change no row: core/loading/table_notes.py.
+    the schema, change no row: core/loading/table_notes.py. ``digits`` are precision and scale of a NUMERIC where the
+    warehouse keeps them (DuckDB does; BigQuery's NUMERIC holds every scale). They widen and never contradict.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Column:
     description: str = ""
     policy_tag: str = ""
     pii: str = ""
+    digits: tuple[int, int] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,10 @@ class TableChange:
     columns: tuple[Column, ...]
     added: tuple[str, ...] = ()
     relaxed: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.create or bool(self.added or self.relaxed)
+        return self.create or bool(self.added or self.relaxed or self.widened)
 
 
 class IncompatibleColumn(ConfigurationError):
@@ -147,25 +150,33 @@ def _check_names(columns: Iterable[Column], prefix: str) -> int:
 def plan_table_change(schema: str, existing: tuple[Column, ...] | None) -> TableChange:
     """Compare a staged schema with a table; None means that the table does not exist.
 
-    New columns are added NULLABLE; a REQUIRED column is relaxed if it is NULLABLE in the schema, or missing.
-    Raises IncompatibleColumn.
+    New columns are added NULLABLE; a REQUIRED column is relaxed if it is NULLABLE in the schema, or missing; a NUMERIC
+    is widened to the schema's digits. Raises IncompatibleColumn.
     """
     wanted = columns_of(schema)
     if existing is None:
         return TableChange(True, wanted)
-    added: list[str] = []
-    relaxed: list[str] = []
-    columns = _merge(existing, wanted, "", added, relaxed)
-    return TableChange(False, columns, tuple(added), tuple(relaxed))
+    changes = _Changes()
+    columns = _merge(existing, wanted, "", changes)
+    return TableChange(False, columns, tuple(changes.added), tuple(changes.relaxed), tuple(changes.widened))
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Names of the columns that change."""
+
+    added: list[str] = field(default_factory=list)
+    relaxed: list[str] = field(default_factory=list)
+    widened: list[str] = field(default_factory=list)
 
 
 def _merge(
-    existing: Iterable[Column], wanted: Iterable[Column], prefix: str, added: list[str], relaxed: list[str]
+    existing: Iterable[Column], wanted: Iterable[Column], prefix: str, changes: _Changes
 ) -> tuple[Column, ...]:
     by_name = {c.name.lower(): c for c in wanted}
-    merged = [_merge_column(c, by_name.pop(c.name.lower(), None), prefix, added, relaxed) for c in existing]
+    merged = [_merge_column(c, by_name.pop(c.name.lower(), None), prefix, changes) for c in existing]
     for column in by_name.values():
-        added.append(prefix + column.name)
+        changes.added.append(prefix + column.name)
         merged.append(_added(column))
     return tuple(merged)
 
@@ -175,13 +186,11 @@ def _added(column: Column) -> Column:
     return replace(_nullable(column), fields=tuple(_added(member) for member in column.fields))
 
 
-def _merge_column(
-    existing: Column, wanted: Column | None, prefix: str, added: list[str], relaxed: list[str]
-) -> Column:
+def _merge_column(existing: Column, wanted: Column | None, prefix: str, changes: _Changes) -> Column:
     name = prefix + existing.name
     mode = existing.mode
     if mode == "REQUIRED" and (wanted is None or wanted.mode == "NULLABLE"):
-        relaxed.append(name)
+        changes.relaxed.append(name)
         mode = "NULLABLE"
     if wanted is None:
         return replace(existing, mode=mode)
@@ -191,8 +200,18 @@ def _merge_column(
             f"column {name}: the table has {type_of(existing)}, the records have {type_of(wanted)}",
             next_step="change the table or the schema, then `kbq resume --table`",
         )
-    fields = _merge(existing.fields, wanted.fields, f"{name}.", added, relaxed)
-    return replace(existing, mode=mode, fields=fields)
+    if (digits := _widened(existing.digits, wanted.digits)) != existing.digits:
+        changes.widened.append(name)
+    fields = _merge(existing.fields, wanted.fields, f"{name}.", changes)
+    return replace(existing, mode=mode, fields=fields, digits=digits)
+
+
+def _widened(existing: tuple[int, int] | None, wanted: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The fewest digits that hold both, within NUMERIC's 29 before the point and 9 after it."""
+    if existing is None or wanted is None:
+        return existing
+    scale = max(existing[1], wanted[1])
+    return max(existing[0] - existing[1], wanted[0] - wanted[1]) + scale, scale
 
 
 def type_of(column: Column) -> str:
@@ -213,11 +232,13 @@ class _Columns(ColumnVisitor[Column | None]):
 
     def primitive(self, node: avro.Primitive) -> Column | None:
         return (
-            None if node.kind == "null" else _tagged(Column("", _scalar(node.kind, node), "REQUIRED"), node)
+            None
+            if node.kind == "null"
+            else _tagged(Column("", _scalar(node.kind, node), "REQUIRED", digits=_numeric_digits(node)), node)
         )
 
     def fixed(self, node: avro.Fixed) -> Column:
-        return _tagged(Column("", _scalar("fixed", node), "REQUIRED"), node)
+        return _tagged(Column("", _scalar("fixed", node), "REQUIRED", digits=_numeric_digits(node)), node)
 
     def enum(self, node: avro.Enum) -> Column:
         return _tagged(Column("", "STRING", "REQUIRED"), node)
@@ -325,6 +346,22 @@ def _decimal(precision: int, scale: int) -> str:
     if precision - scale <= 29 and scale <= 9:
         return "NUMERIC"
     return "BIGNUMERIC" if precision - scale <= 38 and scale <= 38 else "STRING"
+
+
+def _numeric_digits(node: avro.AvroType) -> tuple[int, int] | None:
+    """Precision and scale of a decimal that is a NUMERIC, None for every other type."""
+    digits = avro.decimal_of(node)
+    return digits if digits is not None and is_numeric(*digits) else None
+
+
+def is_numeric(precision: int, scale: int) -> bool:
+    """Whether NUMERIC holds every decimal of these digits."""
+    return _decimal(precision, scale) == "NUMERIC"
+
+
+def numeric_digits(column: Column) -> tuple[int, int]:
+    """Precision and scale of a NUMERIC column: those of its schema, else all that NUMERIC has."""
+    return column.digits or (38, 9)
 
 
 def _nullable(column: Column) -> Column:

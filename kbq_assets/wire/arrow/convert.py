@@ -11,14 +11,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.loading.tables import Column, numeric_digits
 from kbq_assets.wire.arrow.avro_types import Value
 from kbq_assets.wire.arrow.types import arrow_type
 
 _DAY_MICROS: Final = 86_400_000_000
 #: 0001-01-01 and 9999-12-31, BigQuery's first and last day, in days since 1970-01-01.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-_NUMERIC_SCALE, _NUMERIC_LIMIT = 9, 10**38
 _BIGNUMERIC_SCALE, _BIGNUMERIC_LIMIT = 38, 1 << 255
 
 
@@ -58,6 +57,8 @@ def nothing(length: int, column: Column) -> pa.Array:
 def _scalar(array: pa.Array, value: Value, column: Column) -> pa.Array:
     if column.type == "STRING" and value.raw == pa.binary():
         return _long_decimal(array, value.logical)
+    if column.type == "NUMERIC":
+        return _numeric(array, value.logical, column)
     convert = _CONVERSIONS.get(column.type)
     return convert(array, value.logical) if convert else array.cast(arrow_type(column))
 
@@ -97,14 +98,14 @@ def _between(array: pa.Array, low: int, high: int, what: str) -> pa.Array:
     return array
 
 
-def _numeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
-    factor = 10 ** (_NUMERIC_SCALE - int(logical.get("scale", 0)))
-    numbers = [_unscaled(raw, factor, _NUMERIC_LIMIT, "NUMERIC") for raw in array.to_pylist()]
+def _numeric(array: pa.Array, logical: Mapping[str, str | int], column: Column) -> pa.Array:
+    precision, scale = numeric_digits(column)
+    factor = 10 ** (scale - int(logical.get("scale", 0)))
+    what = f"NUMERIC({precision}, {scale})"
+    numbers = [_unscaled(raw, factor, 10**precision, what) for raw in array.to_pylist()]
     words = b"".join((n or 0).to_bytes(16, "little", signed=True) for n in numbers)
     validity = array.is_valid().buffers()[1]
-    return pa.Array.from_buffers(
-        arrow_type(Column("", "NUMERIC")), len(array), [validity, pa.py_buffer(words)]
-    )
+    return pa.Array.from_buffers(pa.decimal128(precision, scale), len(array), [validity, pa.py_buffer(words)])
 
 
 def _bignumeric(array: pa.Array, logical: Mapping[str, str | int]) -> pa.Array:
@@ -140,6 +141,5 @@ _CONVERSIONS: Final[Mapping[str, Callable[[pa.Array, Mapping[str, str | int]], p
     "TIME": _time,
     "TIMESTAMP": _timestamp,
     "DATETIME": _datetime,
-    "NUMERIC": _numeric,
     "BIGNUMERIC": _bignumeric,
 }

@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 import pyarrow as pa
 
 from kbq_assets.core.errors import ConfigurationError, EncodingError, NotFound
-from kbq_assets.core.loading.tables import Column, plan_table_change
+from kbq_assets.core.loading.tables import Column, TableChange, plan_table_change
 from kbq_assets.core.loading.verification import damage
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.wire.arrow.container import Block, read_blocks, read_header
@@ -83,9 +83,7 @@ class StagedTables:
             try:
                 change = plan_table_change(schema, self._columns)
                 if change:
-                    raise BadFile(
-                        f"its schema does not fit the table's: {_shown(change.added, change.relaxed)}"
-                    )
+                    raise BadFile(f"its schema does not fit the table's: {_shown(change)}")
                 self._decoders[schema] = Decoder(schema, self._columns)
             except (ConfigurationError, EncodingError) as error:
                 raise BadFile(f"its schema does not fit the table's: {error.message}") from error
@@ -100,7 +98,8 @@ def _require_whole(file: StagedFile | None, reader: ChecksumReader) -> None:
         raise DamagedSource(why)
 
 
-def _shown(added: Sequence[str], relaxed: Sequence[str]) -> str:
-    parts = [f"the table lacks {', '.join(added)}"] if added else []
-    parts += [f"the table requires {', '.join(relaxed)}"] if relaxed else []
+def _shown(change: TableChange) -> str:
+    parts = [f"the table lacks {', '.join(change.added)}"] if change.added else []
+    parts += [f"the table requires {', '.join(change.relaxed)}"] if change.relaxed else []
+    parts += [f"it has more digits in {', '.join(change.widened)}"] if change.widened else []
     return "; ".join(parts)

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.loading.tables import Column, numeric_digits
 
 _ARROW: Final = {
     "BOOL": pa.bool_(),
@@ -18,7 +18,6 @@ _ARROW: Final = {
     "TIME": pa.time64("us"),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
     "DATETIME": pa.timestamp("us"),
-    "NUMERIC": pa.decimal128(38, 9),
     "JSON": pa.string(),
     "BIGNUMERIC": pa.string(),
     "GEOGRAPHY": pa.string(),
@@ -29,6 +28,8 @@ def arrow_type(column: Column) -> pa.DataType:
     """The Arrow type for inserts into a column."""
     if column.type == "STRUCT":
         scalar = pa.struct([pa.field(member.name, arrow_type(member)) for member in column.fields])
+    elif column.type == "NUMERIC":
+        scalar = pa.decimal128(*numeric_digits(column))
     else:
         scalar = _ARROW[column.type]
     return pa.list_(scalar) if column.mode == "REPEATED" else scalar
@@ -36,4 +37,6 @@ def arrow_type(column: Column) -> pa.DataType:
 
 def is_known(column: Column) -> bool:
     """Whether KBQ can write a column: one created by hand may have any of DuckDB's types."""
-    return column.type in _ARROW or (column.type == "STRUCT" and all(map(is_known, column.fields)))
+    return column.type in (*_ARROW, "NUMERIC") or (
+        column.type == "STRUCT" and all(map(is_known, column.fields))
+    )

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -17,7 +18,7 @@ import pytest
 
 from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.core.errors import ConfigurationError, CorruptState, NotFound, Unavailable
-from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 from kbq_assets_tests.contracts.warehouse import (
@@ -308,3 +309,56 @@ def test_a_readonly_connection_cannot_write(warehouse: DuckDbWarehouse) -> None:
 def test_a_uri_of_another_store_is_refused(warehouse: DuckDbWarehouse) -> None:
     with pytest.raises(ConfigurationError, match="gs://bucket"):
         warehouse.insert_job(load_job("j1", "gs://bucket/a.avro"))
+
+
+# Decimals
+
+
+def _priced(precision: int, scale: int) -> str:
+    price = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    line = {"type": "record", "name": "line", "fields": [{"name": "tax", "type": price}]}
+    return schema_of(("price", price), ("lines", {"type": "array", "items": line}))
+
+
+def _types(warehouse: DuckDbWarehouse) -> list[tuple[str]]:
+    with duckdb.connect(str(warehouse.path), read_only=True) as connection:
+        return connection.execute(
+            "SELECT data_type FROM duckdb_columns() WHERE table_name = 'prices' AND column_name IN ('price', 'lines')"
+            " ORDER BY column_name DESC"
+        ).fetchall()
+
+
+def _load_prices(
+    warehouse: DuckDbWarehouse, stage: Stage, job: str, offset: int, digits: tuple[int, int]
+) -> None:
+    table, schema = TableReference("shop", "prices"), _priced(*digits)
+    found = warehouse.find_table(table)
+    change = plan_table_change(schema, found.columns if found else None)
+    if found is None:
+        warehouse.create_table(table, change.columns, TableOptions())
+    elif change:
+        warehouse.update_columns(table, change.columns)
+    rows = [record(offset, price=Decimal("86.61"), lines=[{"tax": Decimal("1.5")}])]
+    warehouse.insert_job(
+        load_job(job, stage(f"{job}.avro", avro_file(rows, schema)), table=table, schema=schema)
+    )
+    assert warehouse.positions(table, KafkaRange("t", 0, 0)) == {at: 1 for at in range(offset + 1)}
+
+
+def test_a_decimal_keeps_its_digits_and_widens_with_its_schema(path: Path, stage: Stage) -> None:
+    warehouse = DuckDbWarehouse(path)
+    _load_prices(warehouse, stage, "j1", 0, (12, 2))
+    assert _types(warehouse) == [("DECIMAL(12,2)",), ("STRUCT(tax DECIMAL(12,2))[]",)]
+    _load_prices(warehouse, stage, "j2", 1, (14, 3))
+    _load_prices(warehouse, stage, "j3", 2, (12, 2))
+    assert _types(warehouse) == [("DECIMAL(14,3)",), ("STRUCT(tax DECIMAL(14,3))[]",)]
+    with duckdb.connect(str(path), read_only=True) as connection:
+        rows = connection.execute("SELECT DISTINCT price, lines[1].tax FROM shop.prices").fetchall()
+    assert rows == [(Decimal("86.61"), Decimal("1.5"))]
+
+
+def test_a_table_of_an_earlier_release_keeps_its_decimals(path: Path, stage: Stage) -> None:
+    warehouse = DuckDbWarehouse(path)
+    _load_prices(warehouse, stage, "j1", 0, (38, 9))
+    _load_prices(warehouse, stage, "j2", 1, (12, 2))
+    assert _types(warehouse) == [("DECIMAL(38,9)",), ("STRUCT(tax DECIMAL(38,9))[]",)]

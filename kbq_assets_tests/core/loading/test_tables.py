@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -409,3 +410,25 @@ def test_the_highest_level_of_field_and_type_counts(field: str, type_: str, leve
     fields = [{"name": "f", "type": {"type": "string", "pii": type_}, "pii": field, "doc": "Words."}]
     [found] = columns_of(json.dumps({"type": "record", "name": "r", "fields": fields}))
     assert (found.pii, found.description) == (level, "Words.")
+
+
+def _decimal(precision: int, scale: int) -> str:
+    return record(("price", logical("bytes", "decimal", precision=precision, scale=scale)))
+
+
+@pytest.mark.parametrize(
+    ("existing", "wanted", "expected"),
+    [
+        ((12, 2), (12, 2), (12, 2)),
+        ((12, 2), (14, 2), (14, 2)),
+        ((12, 2), (6, 4), (14, 4)),
+        ((14, 4), (12, 2), (14, 4)),
+        ((29, 0), (9, 9), (38, 9)),
+        ((38, 9), (12, 2), (38, 9)),
+        (None, (12, 2), None),
+    ],
+)
+def test_a_decimal_widens_and_never_narrows(existing: Any, wanted: Any, expected: Any) -> None:
+    table = (replace(columns_of(_decimal(12, 2))[0], digits=existing),)
+    change = plan_table_change(_decimal(*wanted), table)
+    assert (change.columns[0].digits, bool(change)) == (expected, existing != expected)
