@@ -12,6 +12,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.statements import Statements
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class JobError:
 @dataclass(frozen=True)
 class JobStatus:
     """A job as the warehouse reports it. ``state`` is PENDING, RUNNING or DONE. ``source_uris`` are empty for a
-    burned id. ``created_ms`` is the warehouse's time of its insertion, 0 if unknown."""
+    burned id. ``created_ms`` is the warehouse's time of its insertion, 0 if unknown. Of a statement: ``statement`` is
+    the digest of its text, and ``bytes_billed`` its price."""
 
     job_id: str
     state: str
@@ -54,6 +56,8 @@ class JobStatus:
     output_rows: int = 0
     error: JobError | None = None
     created_ms: int = 0
+    statement: str = ""
+    bytes_billed: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,10 @@ class Warehouse(Protocol):
     verifies: bool
     #: `compare` compares values; otherwise it returns None.
     compares: bool
+
+    @property
+    def statements(self) -> Statements | None:
+        """How the warehouse runs statements; None if it only appends."""
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""

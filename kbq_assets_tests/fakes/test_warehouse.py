@@ -13,11 +13,11 @@ from kbq_assets.core.errors import JobAlreadyExists, NotFound, Unavailable, Unkn
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, Warehouse
+from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
     Stage,
-    WarehouseContract,
     avro_file,
     load_job,
     records,
@@ -40,13 +40,13 @@ def path_of(uri: str) -> str:
     return url2pathname(urlsplit(uri).path)
 
 
-class TestFakeWarehouse(WarehouseContract):
+class TestFakeWarehouse(StatementsContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, keep_records=True)
 
 
-class TestFakeWarehouseWithPendingJobs(WarehouseContract):
+class TestFakeWarehouseWithPendingJobs(StatementsContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True).view("p")

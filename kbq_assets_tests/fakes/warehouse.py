@@ -33,7 +33,9 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
+from kbq_assets.core.statements.names import SCRATCH_PREFIX
 from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets.ports.warehouse import (
     DifferingRow,
     DoubledOffset,
@@ -47,6 +49,7 @@ from kbq_assets.ports.warehouse import (
     RowComparison,
 )
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+from kbq_assets_tests.fakes.statements import FakeStatements, StatementsView
 
 Result = TypeVar("Result")
 
@@ -72,10 +75,11 @@ class Reader(Protocol):
 
 @dataclass
 class FakeJob:
-    """A job as the fake holds it. ``load`` is None for a burned id."""
+    """A job as the fake holds it. Without ``load`` and ``statement`` it is a burned id."""
 
     status: JobStatus
     load: LoadJob | None
+    statement: StatementJob | None = None
 
 
 @dataclass
@@ -98,7 +102,7 @@ class LateCall:
     """A call that was sent and has not arrived yet."""
 
     call: Call
-    apply: Callable[[], None]
+    apply: Callable[[], object]
 
 
 class FakeWarehouse:
@@ -138,6 +142,7 @@ class FakeWarehouse:
         self.log: list[tuple[TableReference, Row]] = []
         self.stored: dict[TableReference, FakeTable] = {}
         self.jobs: dict[tuple[str, str, str], FakeJob] = {}
+        self.statements = FakeStatements(self)
         self._store = store
         self._path_of = path_of
 
@@ -166,6 +171,8 @@ class FakeWarehouse:
             job for job in self.jobs.values() if job.status.job_id == job_id and job.status.state != "DONE"
         )
         loaded: list[dict[str, Any]] = []
+        if job.statement is not None:
+            error = error or self.statements.run(job.statement)
         if job.load is not None and error is None and self.job_errors is not None:
             error = self.job_errors(job.load)
         if job.load is not None and error is None:
@@ -283,7 +290,11 @@ class FakeWarehouse:
     def tables(self) -> tuple[TableReference, ...]:
         wanted = {"_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"}
         return tuple(
-            sorted(t for t, content in self.stored.items() if wanted <= {c.name for c in content.columns})
+            sorted(
+                t
+                for t, content in self.stored.items()
+                if wanted <= {c.name for c in content.columns} and not t.table.startswith(SCRATCH_PREFIX)
+            )
         )
 
     def positions(
@@ -338,8 +349,27 @@ class FakeWarehouse:
         chosen.sort(key=lambda row: (-row.timestamp_ms, -row.epoch, row.topic, row.partition, -row.offset))
         return tuple(chosen[: query.limit])
 
-    def _insert(self, key: tuple[str, str, str], status: JobStatus, load: LoadJob | None) -> None:
-        job = FakeJob(replace(status, created_ms=self.now_ms()), load)
+    def insert_statement(self, job: StatementJob) -> None:
+        """Submit a statement (fakes/statements.py)."""
+        status = JobStatus(job.job_id, "PENDING", ("(statement)",), statement=job.digest)
+        self._insert((job.project, job.location, job.job_id), status, None, job)
+
+    def append_rows(self, table: TableReference, source: FakeTable) -> None:
+        """Append the rows of another table."""
+        target = self.stored[table]
+        target.rows.extend(source.rows)
+        target.records.extend(source.records)
+        target.dates.update(source.dates)
+        self.log.extend((table, row) for row in source.rows)
+
+    def _insert(
+        self,
+        key: tuple[str, str, str],
+        status: JobStatus,
+        load: LoadJob | None,
+        statement: StatementJob | None = None,
+    ) -> None:
+        job = FakeJob(replace(status, created_ms=self.now_ms()), load, statement)
         if self.jobs.setdefault(key, job) is not job:
             raise JobAlreadyExists(
                 f"job {status.job_id} exists", next_step="get the job and compare its files"
@@ -403,90 +433,91 @@ class WarehouseView:
         self.limits = warehouse.limits
         self.verifies = warehouse.verifies
         self.compares = warehouse.compares
+        self.statements: Statements | None = StatementsView(warehouse.statements, self)
 
     def insert_job(self, job: LoadJob) -> None:
-        self._write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))
+        self.write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))
 
     def burn_job(self, job_id: str, project: str, location: str) -> None:
-        self._write(
+        self.write(
             "burn_job",
             job_id,
             lambda: self._warehouse.burn_job(job_id, project, location),
         )
 
     def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        return self._read(
+        return self.read(
             "get_job",
             job_id,
             lambda: self._warehouse.get_job(job_id, project, location),
         )
 
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        self._write("cancel_job", job_id, lambda: self._warehouse.cancel_job(job_id, project, location))
+        self.write("cancel_job", job_id, lambda: self._warehouse.cancel_job(job_id, project, location))
 
     def probe(self, job: LoadJob) -> JobError | None:
-        return self._read("probe", str(job.table), lambda: self._warehouse.probe(job))
+        return self.read("probe", str(job.table), lambda: self._warehouse.probe(job))
 
     def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
-        return self._read("compare", str(job.table), lambda: self._warehouse.compare(job, limit))
+        return self.read("compare", str(job.table), lambda: self._warehouse.compare(job, limit))
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
-        return self._read("columns", str(table), lambda: self._warehouse.columns(table))
+        return self.read("columns", str(table), lambda: self._warehouse.columns(table))
 
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         wanted = tuple(columns)
-        self._write(
+        self.write(
             "create_table",
             str(table),
             lambda: self._warehouse.create_table(table, wanted, options),
         )
 
     def find_table(self, table: TableReference) -> StoredTable | None:
-        return self._read("find_table", str(table), lambda: self._warehouse.find_table(table))
+        return self.read("find_table", str(table), lambda: self._warehouse.find_table(table))
 
     def update_columns(
         self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
     ) -> None:
         wanted = tuple(columns)
-        self._write(
+        self.write(
             "update_columns",
             str(table),
             lambda: self._warehouse.update_columns(table, wanted, notes),
         )
 
     def tables(self) -> tuple[TableReference, ...]:
-        return self._read("tables", "", self._warehouse.tables)
+        return self.read("tables", "", self._warehouse.tables)
 
     def positions(
         self, table: TableReference, range_: KafkaRange, offset: int | None = None
     ) -> Mapping[int, int]:
-        return self._read("positions", str(table), lambda: self._warehouse.positions(table, range_, offset))
+        return self.read("positions", str(table), lambda: self._warehouse.positions(table, range_, offset))
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
-        return self._read("kafka_ranges", str(table), lambda: self._warehouse.kafka_ranges(table))
+        return self.read("kafka_ranges", str(table), lambda: self._warehouse.kafka_ranges(table))
 
     def kafka_summary(
         self, table: TableReference, since: date | None = None
     ) -> Mapping[KafkaRange, OffsetSummary]:
-        return self._read("kafka_summary", str(table), lambda: self._warehouse.kafka_summary(table, since))
+        return self.read("kafka_summary", str(table), lambda: self._warehouse.kafka_summary(table, since))
 
     def doubled_offsets(
         self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
     ) -> tuple[DoubledOffset, ...]:
         names = " ".join(map(str, tables))
-        return self._read(
+        return self.read(
             "doubled_offsets", names, lambda: self._warehouse.doubled_offsets(tables, since, limit)
         )
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        return self._read("error_rows", str(table), lambda: self._warehouse.error_rows(table, query))
+        return self.read("error_rows", str(table), lambda: self._warehouse.error_rows(table, query))
 
     def _outcome(self, operation: str, target: str, writes: bool) -> tuple[Call, Outcome]:
         call = Call(self._process, operation, target, writes)
         faults = self._warehouse.faults
         return call, faults(call) if faults else Outcome.OK
 
-    def _read(self, operation: str, target: str, apply: Callable[[], Result]) -> Result:
+    def read(self, operation: str, target: str, apply: Callable[[], Result]) -> Result:
         """A call that changes nothing: every outcome but OK is a crash or no answer."""
         _, outcome = self._outcome(operation, target, writes=False)
         if outcome in _CRASHES:
@@ -495,7 +526,7 @@ class WarehouseView:
             raise Unavailable(f"{operation} {target}: no answer", next_step="try again")
         return apply()
 
-    def _write(self, operation: str, target: str, apply: Callable[[], None]) -> None:
+    def write(self, operation: str, target: str, apply: Callable[[], object]) -> None:
         call, outcome = self._outcome(operation, target, writes=True)
         if outcome is Outcome.UNAVAILABLE:
             raise Unavailable(f"{operation} {target}: refused", next_step="try again")
@@ -508,7 +539,7 @@ class WarehouseView:
         if outcome in (Outcome.LATE, Outcome.LOST_REPLY):
             raise UnknownOutcome(f"{operation} {target}: no answer", next_step="read again")
 
-    def _apply(self, outcome: Outcome, apply: Callable[[], None]) -> None:
+    def _apply(self, outcome: Outcome, apply: Callable[[], object]) -> None:
         try:
             apply()
             if outcome is Outcome.OWN_RETRY:

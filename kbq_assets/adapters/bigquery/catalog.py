@@ -19,6 +19,7 @@ from kbq_assets.core.loading.expiration import drops_rows
 from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.names import SCRATCH_PREFIX
 
 #: Attempts to change a table while others change it too.
 _UPDATES: Final = 5
@@ -132,6 +133,6 @@ def _of_dataset(session: Session, dataset: str) -> list[TableReference]:
     found = []
     for (name,) in rows:
         with contextlib.suppress(InvalidName):  # another owner's dataset
-            if not name.startswith(queries.PROBE_PREFIX):
+            if not name.startswith((queries.PROBE_PREFIX, SCRATCH_PREFIX)):
                 found.append(TableReference(dataset, name))
     return found

@@ -14,6 +14,8 @@ JOB_TIMEOUT_MS: Final = 6 * 3600 * 1000
 #: A no-op that uses up an id. The label distinguishes it from other queries.
 BURN_SQL: Final = "SELECT 1"
 BURNED: Final[Mapping[str, str]] = {"kbq": "burned"}
+#: The label of a statement's job: the digest of its text.
+STATEMENT: Final = "kbq_statement"
 
 #: Reasons of https://cloud.google.com/bigquery/docs/error-messages after which the same files may load under a new id.
 #: ``stopped`` is a job that was cancelled or reached its time limit. All others, and unknown new ones, are permanent:
@@ -66,7 +68,7 @@ def load_configuration(job: LoadJob, timeout_ms: int = JOB_TIMEOUT_MS) -> bigque
 
 def status_of(job_id: str, job: Any) -> JobStatus:
     """The status of a job as the client returns it."""
-    load = isinstance(job, bigquery.LoadJob)
+    load, query = isinstance(job, bigquery.LoadJob), isinstance(job, bigquery.QueryJob)
     return JobStatus(
         job_id,
         job.state or "PENDING",
@@ -74,6 +76,8 @@ def status_of(job_id: str, job: Any) -> JobStatus:
         int(job.output_rows or 0) if load else 0,
         job_error(job.error_result, job.errors) if job.error_result else None,
         round(job.created.timestamp() * 1000) if job.created else 0,
+        job.labels.get(STATEMENT, "") if query else "",
+        int(job.total_bytes_billed or 0) if query else 0,
     )
 
 

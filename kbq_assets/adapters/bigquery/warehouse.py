@@ -11,6 +11,7 @@ from google.cloud import bigquery
 from kbq_assets.adapters.bigquery import catalog, jobs, probe, queries, schema
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
+from kbq_assets.adapters.bigquery.statements import BigQueryStatements
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound
 from kbq_assets.core.loading.batches import LoadLimits
@@ -18,6 +19,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
     ErrorQuery,
@@ -57,6 +59,7 @@ class BigQueryWarehouse:
         self.location = location
         self._session = Session(client, project, location, patience_seconds, datasets, kms_key)
         self._clock = clock or SystemClock()
+        self.statements: Statements | None = BigQueryStatements(self._session)
 
     # Jobs -------------------------------------------------------------------------------------------------------
 

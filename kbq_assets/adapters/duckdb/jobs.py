@@ -58,7 +58,8 @@ def find(connection: duckdb.DuckDBPyConnection, job_id: str) -> JobStatus | None
     """A job's status, None if there is no such job, or no table of jobs."""
     try:
         rows = connection.execute(
-            "SELECT state, source_uris, output_rows, error_reason, error_message, error_transient"
+            "SELECT state, source_uris, output_rows, error_reason, error_message, error_transient,"
+            " labels->>'statement'"
             f" FROM {JOBS} WHERE job_id = ?",
             [job_id],
         ).fetchall()
@@ -66,9 +67,9 @@ def find(connection: duckdb.DuckDBPyConnection, job_id: str) -> JobStatus | None
         return None
     if not rows:
         return None
-    [(state, uris, output_rows, reason, message, transient)] = rows
+    [(state, uris, output_rows, reason, message, transient, statement)] = rows
     error = None if reason is None else JobError(reason, message, transient)
-    return JobStatus(job_id, state, tuple(uris), output_rows, error)
+    return JobStatus(job_id, state, tuple(uris), output_rows, error, statement=statement or "")
 
 
 def record(
@@ -88,7 +89,7 @@ def record(
         error and error.reason,
         error and error.message,
         error and error.transient,
-        json.dumps(dict(labels or {})),
+        json.dumps({**(labels or {}), **({"statement": status.statement} if status.statement else {})}),
     ]
     try:
         connection.execute(

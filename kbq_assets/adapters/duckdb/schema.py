@@ -21,6 +21,7 @@ from kbq_assets.core.errors import ConfigurationError, InvalidName, NotFound
 from kbq_assets.core.loading.table_notes import StoredTable
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.names import SCRATCH_PREFIX
 
 #: Schemas that are not for data: KBQ's own, and those of DuckDB's catalogs.
 _RESERVED: Final = frozenset({jobs.SCHEMA, "information_schema", "pg_catalog"})
@@ -139,8 +140,9 @@ def kafka_tables(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference,
     rows = connection.execute(
         "SELECT schema_name, table_name FROM duckdb_columns()"
         " JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
-        f" WHERE {_HERE} AND column_name IN (?, ?, ?, ?) GROUP BY ALL HAVING count(*) = 4 ORDER BY ALL",
-        list(_POSITION_COLUMNS),
+        f" WHERE {_HERE} AND column_name IN (?, ?, ?, ?) AND NOT starts_with(table_name, ?)"
+        " GROUP BY ALL HAVING count(*) = 4 ORDER BY ALL",
+        [*_POSITION_COLUMNS, SCRATCH_PREFIX],
     ).fetchall()
     return tuple(_valid_references(rows))
 

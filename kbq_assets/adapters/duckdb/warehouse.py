@@ -18,12 +18,14 @@ from kbq_assets.adapters.duckdb.database import DuckDbDatabase
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.notes import write_notes
+from kbq_assets.adapters.duckdb.statements import DuckDbStatements
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     DoubledOffset,
     ErrorQuery,
@@ -78,6 +80,7 @@ class DuckDbWarehouse:
     ) -> None:
         self.path = path
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+        self.statements: Statements | None = DuckDbStatements(self._writing, self._read, _transaction)
         self._open_uri = open_uri
 
     def insert_job(self, job: LoadJob) -> None:

@@ -16,12 +16,16 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import BigQueryWarehouse
+from kbq_assets.adapters.bigquery.session import Session
+from kbq_assets.adapters.bigquery.statements import BigQueryStatements
 from kbq_assets.adapters.clock import SystemClock
 from kbq_assets.core.config.google_permissions import SET_CATEGORY
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, JobFailed, UnknownOutcome
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     POLICY_TAG,
     SCHEMA,
@@ -50,6 +54,20 @@ class HastyClock(SystemClock):
         super().sleep(seconds / 100)
 
 
+class PlacedStatements(BigQueryStatements):
+    """As `PlacedWarehouse`, for statements."""
+
+    def __init__(self, prefix: str, session: Session) -> None:
+        super().__init__(session)
+        self._prefix = prefix
+
+    def insert(self, job: StatementJob) -> None:
+        session = self._session
+        super().insert(
+            replace(job, job_id=self._prefix + job.job_id, project=session.project, location=session.location)
+        )
+
+
 class PlacedWarehouse(BigQueryWarehouse):
     """Takes the contract's jobs, which name a local warehouse's place, for its own, and gives their ids a prefix: ids
     are for ever, and local-bigquery gets slow with many projects."""
@@ -57,6 +75,7 @@ class PlacedWarehouse(BigQueryWarehouse):
     def __init__(self, prefix: str, client: bigquery.Client) -> None:
         super().__init__(client, str(client.project), LOCATION, clock=HastyClock())
         self._prefix = prefix
+        self.statements = PlacedStatements(prefix, self._session)
 
     def insert_job(self, job: LoadJob) -> None:
         super().insert_job(self._placed(job))
@@ -95,7 +114,7 @@ class OpenWarehouse:
         return PlacedWarehouse(self.prefix, client)
 
 
-class TestBigQueryWarehouse(SharedWarehouseContract):
+class TestBigQueryWarehouse(StatementsContract, SharedWarehouseContract):
     @pytest.fixture
     def opener(self, bigquery_server: BigQueryServer) -> Opener:
         return OpenWarehouse(bigquery_server.endpoint, PROJECT, f"t{next(_NUMBERS)}-")

@@ -21,6 +21,7 @@ from kbq_assets.core.errors import ConfigurationError, CorruptState, NotFound, U
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
     TABLE,
@@ -41,7 +42,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "local warehouse.duckdb"
 
 
-class TestDuckDbWarehouse(SharedWarehouseContract):
+class TestDuckDbWarehouse(StatementsContract, SharedWarehouseContract):
     @pytest.fixture
     def warehouse(self, path: Path) -> Warehouse:
         return DuckDbWarehouse(path)

@@ -1,0 +1,163 @@
+"""Statements and ledgers in BigQuery (`ports.statements.Statements`).
+
+A statement is one multi-statement query job: https://cloud.google.com/bigquery/docs/transactions. An error in it rolls
+its transaction back; one after its COMMIT leaves a failed job whose changes stay, so only the ledger decides (S2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery import jobs, schema
+from kbq_assets.adapters.bigquery.outcomes import calls, insertion
+from kbq_assets.adapters.bigquery.queries import Query
+from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS, Session
+from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, UnknownOutcome
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
+from kbq_assets.core.statements.names import SCRATCH_PREFIX, ledger_table
+from kbq_assets.ports.statements import LedgerRow, StatementJob
+
+#: A scratch table that nobody drops expires. A batch that waits longer is loaded again.
+SCRATCH_LIFE: Final = timedelta(days=7)
+
+
+class BigQueryStatements:
+    """Runs statements by a session's client."""
+
+    dialect: Dialect = BIGQUERY
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def sql_name(self, table: TableReference) -> str:
+        """A table's name in SQL, with its project."""
+        found = self._session.reference(table)
+        return f"`{found.project}.{found.dataset_id}.{found.table_id}`"
+
+    def create_scratch(self, table: TableReference, columns: Iterable[Column]) -> None:
+        """Create an empty scratch table; an existing one stays. Its policy tags are the target's, so it shows no more
+        than the target does; the loader's account then needs to read what they protect."""
+        fields = [schema.field_of(_shape(column)) for column in columns]
+        scratch = bigquery.Table(self._session.reference(table), schema=schema.schema_fields(fields))
+        scratch.expires = datetime.now(UTC) + SCRATCH_LIFE
+        if self._session.encryption:
+            scratch.encryption_configuration = self._session.encryption
+        with calls(f"scratch table {table}", "bigquery.tables.create"):
+            self._session.client.create_table(scratch, exists_ok=True, **self._session.repeated)
+
+    def drop_scratch(self, table: TableReference) -> None:
+        """Drop a scratch table."""
+        with calls(f"scratch table {table}", "bigquery.tables.delete"):
+            self._session.client.delete_table(
+                self._session.reference(table), not_found_ok=True, **self._session.repeated
+            )
+
+    def scratch_tables(self, dataset: str) -> tuple[TableReference, ...]:
+        """All scratch tables in a dataset, sorted; none if it does not exist."""
+        place = bigquery.DatasetReference(self._session.data_project, dataset)
+        try:
+            with calls(f"dataset {dataset}", "bigquery.tables.list"):
+                names = [
+                    item.table_id
+                    for item in self._session.client.list_tables(place, **self._session.repeated)
+                ]
+        except NotFound:
+            return ()
+        return tuple(
+            TableReference(dataset, name) for name in sorted(names) if name.startswith(SCRATCH_PREFIX)
+        )
+
+    def open_ledger(self, target: TableReference) -> LedgerRow:
+        """The ledger of a target. Table and row are created at once, so of two who do it one does."""
+        if (found := self.read_ledger(target)) is not None:
+            return found
+        name = self.sql_name(ledger_table(target))
+        create = f"CREATE TABLE IF NOT EXISTS {name} AS SELECT 0 AS batch, FALSE AS skipped"
+        self._session.query(f"the ledger of {target}", Query(create))
+        created = self.read_ledger(target)
+        assert created is not None
+        return created
+
+    def read_ledger(self, target: TableReference) -> LedgerRow | None:
+        """The ledger of a target, None if it has none."""
+        if self._session.find_table(ledger_table(target)) is None:
+            return None
+        sql = f"SELECT batch, skipped FROM {self.sql_name(ledger_table(target))}"
+        rows = self._session.query(f"the ledger of {target}", Query(sql))
+        if len(rows) != 1:
+            raise ConfigurationError(
+                f"the ledger {ledger_table(target)} has {len(rows)} rows and not one",
+                next_step="docs/operations.md#a-ledger-differs",
+            )
+        return LedgerRow(*rows[0])
+
+    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
+        """Raise the ledger to ``batch`` without a statement, unless it is there (S5)."""
+        if self._session.find_table(ledger_table(target)) is None:
+            return None
+        sql = _raised(self.sql_name(ledger_table(target)), batch, skipped=True)
+        self._session.query(f"the ledger of {target}", Query(sql))
+        return self.read_ledger(target)
+
+    def insert(self, job: StatementJob) -> None:
+        """Send a statement once. Raises by the table of outcomes."""
+        text = transaction(self.sql_name(ledger_table(job.target)), job.batch, job.sql)
+        # No key of its own: a script has no result, and its tables have theirs.
+        config = bigquery.QueryJobConfig(
+            use_legacy_sql=False, labels={jobs.STATEMENT: job.digest}, job_timeout_ms=jobs.JOB_TIMEOUT_MS
+        )
+        with insertion(f"job {job.job_id} of table {job.target}"):
+            self._session.client.query(
+                text,
+                job_config=config,
+                job_id=job.job_id,
+                project=job.project,
+                location=job.location,
+                retry=None,  # type: ignore[arg-type]  # the client's type hints omit None
+                job_retry=None,
+                timeout=TIMEOUT_SECONDS,
+            )
+
+    def bytes_billed(self, sql: str, project: str, location: str) -> int:
+        """What BigQuery's dry run says. Raises JobFailed if it refuses the text."""
+        config = bigquery.QueryJobConfig(use_legacy_sql=False, dry_run=True, use_query_cache=False)
+        try:
+            with insertion("the dry run"):
+                job = self._session.client.query(
+                    sql, job_config=config, project=project, location=location, timeout=TIMEOUT_SECONDS
+                )
+        except UnknownOutcome as error:
+            raise JobFailed(error.message, next_step="try again") from error
+        return int(job.total_bytes_processed or 0)
+
+
+def transaction(ledger: str, batch: int, sql: str) -> str:
+    """The text of a statement's job: it raises the ledger from the batch before, which must change one row (S1)."""
+    return "\n".join(
+        (
+            "BEGIN TRANSACTION;",
+            f"{_raised(ledger, batch, skipped=False)};",
+            "IF @@row_count != 1 THEN",
+            f"  RAISE USING MESSAGE = 'kbq: the ledger is not at batch {batch - 1}';",
+            "END IF;",
+            f"{sql.rstrip().rstrip(';')};",
+            "COMMIT TRANSACTION;",
+        )
+    )
+
+
+def _raised(ledger: str, batch: int, *, skipped: bool) -> str:
+    flag = str(skipped).upper()
+    return f"UPDATE {ledger} SET batch = {batch}, skipped = {flag} WHERE batch = {batch - 1}"
+
+
+def _shape(column: Column) -> Column:
+    """A column without its description."""
+    return replace(column, description="", fields=tuple(map(_shape, column.fields)))

@@ -1,0 +1,185 @@
+"""Statements and ledgers in one DuckDB file (`ports.statements.Statements`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb.types import quoted
+from kbq_assets.core.errors import ConfigurationError, JobFailed
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.dialects import DUCKDB, Dialect
+from kbq_assets.core.statements.names import SCRATCH_PREFIX, ledger_table
+from kbq_assets.ports.statements import LedgerRow, StatementJob
+from kbq_assets.ports.warehouse import JobError, JobStatus
+
+#: Errors of the text, or of the rows: the same statement would fail again.
+_PERMANENT: Final = (
+    duckdb.DataError,
+    duckdb.IntegrityError,
+    duckdb.ProgrammingError,
+    duckdb.NotSupportedError,
+)
+#: What the job's row has in place of files.
+_SOURCE: Final = "(statement)"
+
+
+class _Failed(Exception):
+    """The statement changed nothing."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class DuckDbStatements:
+    """Runs statements by a warehouse's connections: ``writing`` opens one, ``reading`` runs a query or returns its
+    default, and ``transaction`` encloses what takes effect together."""
+
+    dialect: Dialect = DUCKDB
+
+    def __init__(
+        self,
+        writing: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+        reading: Callable[[Callable[[duckdb.DuckDBPyConnection], Any], Any], Any],
+        transaction: Callable[[duckdb.DuckDBPyConnection, str], AbstractContextManager[None]],
+    ) -> None:
+        self._writing = writing
+        self._reading = reading
+        self._transaction = transaction
+
+    def sql_name(self, table: TableReference) -> str:
+        """A table's name in SQL, with its catalog."""
+        with self._writing() as connection:
+            return schema.name_of(connection, table)
+
+    def create_scratch(self, table: TableReference, columns: Iterable[Column]) -> None:
+        """Create an empty scratch table; an existing one stays."""
+        wanted = tuple(columns)
+        with self._writing() as connection, self._transaction(connection, str(table)):
+            if schema.exists(connection, table):
+                return
+            schema.create(connection, table, wanted)
+            name = schema.name_of(connection, table)
+            for column in wanted:
+                if column.mode == "REPEATED":  # as the target's, where a file lacks the column
+                    connection.execute(
+                        f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} SET DEFAULT []"
+                    )
+
+    def drop_scratch(self, table: TableReference) -> None:
+        """Drop a scratch table, and the notes on its types."""
+        with self._writing() as connection, self._transaction(connection, str(table)):
+            if not schema.exists(connection, table):
+                return
+            connection.execute(f"DROP TABLE {schema.name_of(connection, table)}")
+            for noted in (jobs.TYPES, jobs.NOTES):
+                connection.execute(
+                    f'DELETE FROM {noted} WHERE dataset = ? AND "table" = ?', [table.dataset, table.table]
+                )
+
+    def scratch_tables(self, dataset: str) -> tuple[TableReference, ...]:
+        """All scratch tables in a dataset, sorted."""
+
+        def read(connection: duckdb.DuckDBPyConnection) -> tuple[TableReference, ...]:
+            rows = connection.execute(
+                "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
+                " AND schema_name = ? AND starts_with(table_name, ?) ORDER BY 1",
+                [dataset, SCRATCH_PREFIX],
+            ).fetchall()
+            return tuple(TableReference(dataset, name) for (name,) in rows)
+
+        found: tuple[TableReference, ...] = self._reading(read, ())
+        return found
+
+    def open_ledger(self, target: TableReference) -> LedgerRow:
+        """The ledger of a target; a new one starts at batch 0."""
+        with self._writing() as connection, self._transaction(connection, str(target)):
+            ledger = ledger_table(target)
+            if not schema.exists(connection, ledger):
+                name = schema.name_of(connection, ledger)
+                connection.execute(f"CREATE TABLE {name} AS SELECT 0::BIGINT AS batch, FALSE AS skipped")
+            return _ledger(connection, target)
+
+    def read_ledger(self, target: TableReference) -> LedgerRow | None:
+        """The ledger of a target, None if it has none."""
+
+        def read(connection: duckdb.DuckDBPyConnection) -> LedgerRow | None:
+            exists = schema.exists(connection, ledger_table(target))
+            return _ledger(connection, target) if exists else None
+
+        found: LedgerRow | None = self._reading(read, None)
+        return found
+
+    def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
+        """Raise the ledger to ``batch`` without a statement, unless it is there (S5)."""
+        with self._writing() as connection, self._transaction(connection, str(target)):
+            if not schema.exists(connection, ledger_table(target)):
+                return None
+            _raise_ledger(connection, target, batch, skipped=True)
+            return _ledger(connection, target)
+
+    def insert(self, job: StatementJob) -> None:
+        """Run a statement. If text or rows are to blame for a failure, the job ends DONE with an error. A full disk,
+        or a lock, raises Unavailable and leaves the id free."""
+        status = JobStatus(job.job_id, "DONE", (_SOURCE,), statement=job.digest)
+        with self._writing() as connection:
+            try:
+                with self._transaction(connection, job.job_id):
+                    jobs.record(connection, status, job.target)
+                    _run(connection, job)
+            except _Failed as error:
+                failed = JobError(error.reason, str(error), transient=False)
+                with self._transaction(connection, job.job_id):
+                    jobs.record(
+                        connection,
+                        JobStatus(job.job_id, "DONE", (_SOURCE,), error=failed, statement=job.digest),
+                        job.target,
+                    )
+
+    def bytes_billed(self, sql: str, project: str, location: str) -> int:
+        """0: nothing is billed. Raises JobFailed if DuckDB refuses the text."""
+        with self._writing() as connection:
+            try:
+                for statement in connection.extract_statements(sql):
+                    connection.execute(f"EXPLAIN {statement.query}")
+            except _PERMANENT as error:
+                raise JobFailed(f"the statement is refused: {error}", next_step="correct the SQL") from error
+        return 0
+
+
+def _ledger(connection: duckdb.DuckDBPyConnection, target: TableReference) -> LedgerRow:
+    name = schema.name_of(connection, ledger_table(target))
+    rows = connection.execute(f"SELECT batch, skipped FROM {name}").fetchall()
+    if len(rows) != 1:
+        raise ConfigurationError(
+            f"the ledger {ledger_table(target)} has {len(rows)} rows and not one",
+            next_step="docs/operations.md#a-ledger-differs",
+        )
+    return LedgerRow(*rows[0])
+
+
+def _raise_ledger(
+    connection: duckdb.DuckDBPyConnection, target: TableReference, batch: int, *, skipped: bool
+) -> bool:
+    """Raise the ledger from the batch before (S1); whether it stood there."""
+    name = schema.name_of(connection, ledger_table(target))
+    [(changed,)] = connection.execute(
+        f"UPDATE {name} SET batch = ?, skipped = ? WHERE batch = ?", [batch, skipped, batch - 1]
+    ).fetchall()
+    return bool(changed == 1)
+
+
+def _run(connection: duckdb.DuckDBPyConnection, job: StatementJob) -> None:
+    try:
+        if not _raise_ledger(connection, job.target, job.batch, skipped=False):
+            raise _Failed("ledger", f"the ledger of {job.target} is not at batch {job.batch - 1}")
+        connection.execute(job.sql)
+    except _PERMANENT as error:
+        missing = isinstance(error, duckdb.CatalogException)
+        raise _Failed("notFound" if missing else "invalidQuery", str(error)) from error

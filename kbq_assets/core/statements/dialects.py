@@ -1,0 +1,34 @@
+"""What differs between the warehouses in the SQL of statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A warehouse's SQL. ``quote`` encloses identifiers; ``error`` is an expression of type BOOL that fails."""
+
+    name: str
+    quote: str
+    error: str
+    #: divides whole numbers
+    divide: str
+
+    def quoted(self, name: str) -> str:
+        """An identifier."""
+        escaped = name.replace(self.quote, self.quote * 2 if self.quote == '"' else f"\\{self.quote}")
+        return f"{self.quote}{escaped}{self.quote}"
+
+    def failing(self, message: str) -> str:
+        """An expression of type BOOL that fails with ``message``, an expression of type STRING."""
+        return self.error.format(message=message)
+
+    def divided(self, value: str, by: int) -> str:
+        """A whole number divided by another."""
+        return self.divide.format(value=value, by=by)
+
+
+BIGQUERY: Final = Dialect("bigquery", "`", "CAST(ERROR({message}) AS BOOL)", "DIV({value}, {by})")
+DUCKDB: Final = Dialect("duckdb", '"', "CAST(error({message}) AS BOOLEAN)", "({value} // {by})")

@@ -1,0 +1,51 @@
+"""Names of the tables that a statement needs beside its target. None of them counts as a table of records.
+
+_kbq_batch_<job id>_<target>    the scratch table of a batch, named after the load job that fills it (S3)
+_kbq_ledger_<target>            which batch was applied last (S1)
+_kbq_deleted_<target>           keys that were deleted, and by which record
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+from kbq_assets.core.protocol.names import TableReference
+
+#: Scratch tables begin like this, and no other table does.
+SCRATCH_PREFIX: Final = "_kbq_batch_"
+_LEDGER_PREFIX: Final = "_kbq_ledger_"
+_DELETED_PREFIX: Final = "_kbq_deleted_"
+#: The longest name of a table (core/protocol/names.py).
+_LONGEST: Final = 200
+
+
+def scratch_table(target: TableReference, job_id: str) -> TableReference:
+    """The scratch table that a load job of ``target`` fills."""
+    return TableReference(target.dataset, f"{SCRATCH_PREFIX}{job_id.removeprefix('kbq-').replace('-', '_')}")
+
+
+def scratch_number(name: str, uuid: str) -> int | None:
+    """The sequence number in the name of a table's scratch table; None for every other name."""
+    prefix = f"{SCRATCH_PREFIX}{uuid}_"
+    number = name.removeprefix(prefix)
+    return int(number) if name.startswith(prefix) and number.isdigit() else None
+
+
+def ledger_table(target: TableReference) -> TableReference:
+    """The ledger of a target. Each has a table of its own: BigQuery aborts transactions that change one table at the
+    same time, whatever their rows."""
+    return _beside(target, _LEDGER_PREFIX)
+
+
+def deleted_table(target: TableReference) -> TableReference:
+    """Where a target's deleted keys are remembered."""
+    return _beside(target, _DELETED_PREFIX)
+
+
+def _beside(target: TableReference, prefix: str) -> TableReference:
+    name = prefix + target.table
+    if len(name) > _LONGEST:  # distinct for distinct tables
+        digest = blake2b(target.table.encode(), digest_size=8).hexdigest()
+        name = f"{name[: _LONGEST - len(digest) - 1]}_{digest}"
+    return TableReference(target.dataset, name)

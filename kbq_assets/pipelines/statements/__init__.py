@@ -1,0 +1,1 @@
+"""Statements: applies loaded batches to their tables by SQL, each once."""
