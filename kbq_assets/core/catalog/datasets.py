@@ -176,13 +176,47 @@ def notes_of(dataset: Dataset, policy_tags: Mapping[str, str]) -> TableNotes:
 
 
 def sample_query(table: TableReference, warehouse: WarehousePlace) -> str:
-    """A cheap query: at most a hundred rows of the last week."""
-    if isinstance(warehouse, BigQueryProject):
-        name = f"`{warehouse.data_project}.{table.dataset}.{table.table}`"
-        since = "DATE_SUB(CURRENT_DATE(), INTERVAL 7 DAY)"
-    else:
-        name, since = f'"{table.dataset}"."{table.table}"', "current_date - 7"
-    return f"SELECT *\nFROM {name}\nWHERE event_date >= {since}\nLIMIT 100;"
+    """A cheap query: at most a hundred rows of the newest day, whenever that was."""
+    if not isinstance(warehouse, BigQueryProject):
+        name = f'"{table.dataset}"."{table.table}"'
+        return f"SELECT *\nFROM {name}\nWHERE event_date = (SELECT max(event_date) FROM {name})\nLIMIT 100;"
+    dataset = f"{warehouse.data_project}.{table.dataset}"
+    # A variable prunes partitions, a subquery does not.
+    return (
+        "DECLARE newest DATE DEFAULT (\n"
+        "  SELECT MAX(SAFE.PARSE_DATE('%Y%m%d', partition_id))\n"
+        f"  FROM `{dataset}.INFORMATION_SCHEMA.PARTITIONS`\n"
+        f"  WHERE table_name = '{table.table}');\n"
+        f"SELECT *\nFROM `{dataset}.{table.table}`\nWHERE event_date = newest\nLIMIT 100;"
+    )
+
+
+def with_real_columns(dataset: Dataset, stored: Iterable[Column]) -> Dataset:
+    """A dataset with the columns that its table has now, then those that the catalog expects and the table lacks."""
+    expected = {column.name.lower(): column for column in dataset.columns}
+    found = [
+        _merged(
+            DatasetColumn(path, column.type, column.mode, column.description),
+            expected.pop(path.lower(), None),
+        )
+        for path, column in _paths(stored, "")
+    ]
+    missing = (replace(column, mode="not in the table") for column in expected.values())
+    return replace(dataset, columns=(*found, *missing))
+
+
+def _paths(columns: Iterable[Column], prefix: str) -> Iterator[tuple[str, Column]]:
+    for column in columns:
+        yield prefix + column.name, column
+        yield from _paths(column.fields, f"{prefix}{column.name}.")
+
+
+def _merged(real: DatasetColumn, expected: DatasetColumn | None) -> DatasetColumn:
+    """The table's name, type and mode with the catalog's text and levels."""
+    if expected is None:
+        return real
+    text = real.description or expected.description
+    return replace(real, description=text, pii=expected.pii, action=expected.action)
 
 
 def _table(source: SourceEntry) -> TableReference | None:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,12 @@ from kbq_assets.cli.context import (
 )
 from kbq_assets.cli.render import console, echo_json, table
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, KbqError
 
 if TYPE_CHECKING:
     from kbq_assets.core.catalog.starter import DraftFile
+    from kbq_assets.core.loading.tables import Column
+    from kbq_assets.core.protocol.names import TableReference
     from kbq_assets.extras.catalog.apply import CatalogCommands, CatalogPlan
     from kbq_assets.extras.catalog.site import SiteTopic
     from kbq_assets.pipelines.deployment import Deployment
@@ -71,7 +74,7 @@ def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool)
 
 
 @catalog.command()
-@click.argument("topic", required=False)
+@click.argument("topic", metavar="[TOPIC|TABLE]", required=False)
 @env_option
 @json_option
 @pass_deployment
@@ -79,7 +82,10 @@ def validate(commands: CatalogCommands, registry: bool, env: str, as_json: bool)
 def show(
     commands: CatalogCommands, deployment: Deployment, topic: str | None, env: str, as_json: bool
 ) -> None:
-    """List the entries of an environment, or show everything about one topic, defaults included."""
+    """List the entries of an environment, or show everything about one topic or table, defaults included.
+
+    Columns are the table's own where the warehouse answers, else those of the catalog's schema.
+    """
     from kbq_assets.extras.catalog.site import site_topics
     from kbq_assets.pipelines.catalog.reader import time_source
 
@@ -90,7 +96,9 @@ def show(
         )
     if topic is not None:
         entry, files = _named(entries, topic), commands.reader.files()
-        (described,) = site_topics([entry], files, deployment.settings.warehouse)
+        (described,) = site_topics(
+            [entry], files, deployment.settings.warehouse, stored=partial(_stored, deployment)
+        )
         if as_json:
             columns = [dataclasses.asdict(column) for column in described.dataset.columns]
             echo_json(entry_json(entry) | {"columns": columns, "query": described.query})
@@ -214,7 +222,7 @@ def write_drafts(folder: Path, drafts: Iterable[DraftFile]) -> None:
 
 @catalog.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--state", is_flag=True, help="Show the tables' current rows, from the loader's state.")
+@click.option("--state", is_flag=True, help="Show the tables' current rows and columns.")
 @env_option
 @pass_observer
 @pass_deployment
@@ -236,7 +244,14 @@ def site(
 
     entries = commands.sound_entries(env)
     statuses = observer.tables() if state else ()
-    topics = site_topics(entries, commands.reader.files(), deployment.settings.warehouse, statuses)
+    loaded = {status.table for status in statuses if status.loaded_rows}
+    topics = site_topics(
+        entries,
+        commands.reader.files(),
+        deployment.settings.warehouse,
+        statuses,
+        lambda table: _stored(deployment, table) if table in loaded else None,
+    )
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     name = entries[0].place.env if entries else env
     count = write_site(folder, topics, name, written, with_state=state)
@@ -312,8 +327,22 @@ def _yaml(value: object, indent: str = "") -> list[str]:
     return lines
 
 
+def _stored(deployment: Deployment, table: TableReference) -> tuple[Column, ...] | None:
+    """The columns of a table; None, with a line, if the warehouse does not answer."""
+    try:
+        return deployment.warehouse.columns(table)
+    except KbqError as error:
+        click.echo(f"{table}: its columns are the catalog's; {error.message}", err=True)
+        return None
+
+
 def _named(entries: Sequence[CatalogEntry], topic: str) -> CatalogEntry:
-    found = [entry for entry in entries if topic in (entry.topic, entry.place.topic, entry.place.path)]
+    found = [
+        entry
+        for entry in entries
+        if topic in (entry.topic, entry.place.topic, entry.place.path, target(entry))
+        or (entry.archived and target(entry).rpartition(".")[2] == topic)
+    ]
     if not found:
         raise ConfigurationError(f"{topic} is not in the catalog", next_step="kbq catalog show")
     return found[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kbq_assets.core.catalog import CatalogEntry, CatalogFiles
-from kbq_assets.core.catalog.datasets import Dataset, dataset_of_entry, sample_query
+from kbq_assets.core.catalog.datasets import Dataset, dataset_of_entry, sample_query, with_real_columns
 from kbq_assets.core.config.locations import WarehousePlace
 from kbq_assets.core.loading.completeness import HOUR_MS, moment
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.catalog.datasets import value_schema
 from kbq_assets.pipelines.observation.status import TableStatus
 
@@ -44,13 +46,17 @@ def site_topics(
     files: CatalogFiles,
     warehouse: WarehousePlace,
     statuses: Iterable[TableStatus] = (),
+    stored: Callable[[TableReference], tuple[Column, ...] | None] = lambda _: None,
 ) -> list[SiteTopic]:
-    """The topics of an environment, in order. ``statuses`` have rows and times, if the state was read."""
+    """The topics of an environment, in order. ``statuses`` have rows and times, if the state was read; ``stored``
+    answers with the columns that a table has, None if it is not there or was not asked for."""
     known = {status.table: _standing(status) for status in statuses}
     found = []
     for entry in sorted(entries, key=lambda entry: entry.topic):
         dataset = dataset_of_entry(entry, value_schema(entry, files))
         table = dataset.table
+        if table is not None and (columns := stored(table)) is not None:
+            dataset = with_real_columns(dataset, columns)
         query = sample_query(table, warehouse) if table else ""
         found.append(SiteTopic(entry, dataset, query, known.get(table) if table else None))
     return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from kbq_assets.core.catalog import CatalogEntry
@@ -211,9 +213,16 @@ def test_tables_of_bad_records_are_datasets_where_there_may_be_some() -> None:
 
 
 def test_a_sample_query_is_in_the_warehouse_s_words() -> None:
-    assert "FROM `p.sales.orders`\nWHERE event_date >= DATE_SUB(" in sample_query(
-        TABLE, BigQueryProject("p", "EU")
-    )
-    assert 'FROM "sales"."orders"\nWHERE event_date >= current_date - 7' in sample_query(
-        TABLE, DuckDbFile(Path("x"))
-    )
+    google = sample_query(TABLE, BigQueryProject("p", "EU"))
+    assert "FROM `p.sales.INFORMATION_SCHEMA.PARTITIONS`\n  WHERE table_name = 'orders'" in google
+    assert google.endswith("FROM `p.sales.orders`\nWHERE event_date = newest\nLIMIT 100;")
+    assert 'FROM "sales"."orders"\nWHERE event_date = (' in sample_query(TABLE, DuckDbFile(Path("x")))
+
+
+def test_a_sample_query_returns_rows_however_old_they_are() -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE SCHEMA sales; CREATE TABLE sales.orders (n INT, event_date DATE)")
+        connection.execute("INSERT INTO sales.orders VALUES (1, '2013-01-01'), (2, '2013-01-02')")
+        assert connection.execute(sample_query(TABLE, DuckDbFile(Path("x")))).fetchall() == [
+            (2, date(2013, 1, 2))
+        ]

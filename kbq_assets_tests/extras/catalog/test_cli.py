@@ -537,6 +537,29 @@ def test_the_site_tells_what_the_catalogue_and_the_state_know(
     assert "The &lt;first&gt; letter." in page
     assert "FROM &#34;shop&#34;.&#34;orders&#34;" in page
     assert "http" not in index + page, "the pages name no other host"
+    for column in ("_kafka_offset", "event_date"):
+        assert f"<tr><td>{column}</td>" in page, "the table's own columns"
+
+
+def test_a_table_is_found_by_its_name_with_the_columns_it_has(
+    world: FakePlatform, run: Shell, write: Write
+) -> None:
+    schema = json.loads(order("a"))
+    schema["fields"].append({"name": "late", "type": "string", "default": ""})
+    write(
+        {
+            f"{PLACE}/prod/topic.yaml": f"{ENTRY}pii: {{tags: {{a: LOW}}}}\n",
+            f"{PLACE}/schemas/value.avsc": json.dumps(schema),
+        }
+    )
+    world.produce(3)
+    run.done("extract")
+    run.done("load")
+    shown = run.json("catalog", "show", "shop.orders")
+    columns = {column["name"]: column for column in shown["columns"]}
+    assert (columns["a"]["pii"], columns["_kafka_offset"]["type"]) == ("LOW", "INT64")
+    assert columns["late"]["mode"] == "not in the table"
+    assert run.json("catalog", "show", "orders") == shown
 
 
 def test_an_entry_is_shown_with_its_columns_and_a_query(run: Shell, write: Write) -> None:
