@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Protocol
+from typing import Final, Protocol
 
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
@@ -104,10 +104,30 @@ class DifferingRow:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """How many rows of files were found in a table, by topic, partition and offset, and the first that differ."""
+    """How many rows of files were found in a table, by topic, partition and offset, and the first that differ.
+    ``skipped`` were found too, but their columns `Comparable.same` differ."""
 
     compared: int
     differing: tuple[DifferingRow, ...] = ()
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """Which rows and columns are compared: all but the columns ``without``, of rows whose columns ``same`` are equal.
+    ``null_lists``: a list without items equals none, which rows have that are older than their column."""
+
+    without: frozenset[str] = frozenset()
+    same: tuple[str, ...] = ()
+    null_lists: bool = False
+
+    def columns(self, names: Iterable[str]) -> list[str]:
+        """The columns of a table to compare, in its order. A row's place finds it, and its epoch may be older."""
+        return [name for name in names if name not in self.without and name not in _PLACE]
+
+
+EVERYTHING: Final = Comparable()
+_PLACE: Final = frozenset({"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch"})
 
 
 @dataclass(frozen=True)
@@ -182,10 +202,12 @@ class Warehouse(Protocol):
         Returns the error, None if the files load. Does not use up ``job.job_id``. Raises Unavailable.
         """
 
-    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison | None:
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison | None:
         """Compare a job's files, loaded into a scratch table, with the table's rows of the same topic, partition and
         offset, of any epoch up to the files'; the table does not change. The first ``limit`` differing rows, by offset.
-        None unless the warehouse `compares`. Raises JobFailed if the files do not load, Unavailable."""
+        A warehouse that bills what it reads looks for them under the files' dates alone. No row is compared if there
+        is no such table. None unless the warehouse
+        `compares`. Raises JobFailed if the files do not load, Unavailable."""
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         """A table's columns, None if it does not exist."""

@@ -27,6 +27,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.ports.warehouse import (
+    Comparable,
     DoubledOffset,
     ErrorQuery,
     ErrorRow,
@@ -34,6 +35,7 @@ from kbq_assets.ports.warehouse import (
     KafkaRange,
     LoadJob,
     OffsetSummary,
+    RowComparison,
     Warehouse,
 )
 from kbq_assets.wire.files.error_rows import error_schema_json
@@ -346,13 +348,21 @@ class WarehouseContract:
     ) -> None:
         self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records(range(4), note="a")))))
         others = [record(0, note="a", epoch=3), record(1, note="b"), record(2, id=9), record(7)]
-        found = warehouse.compare(load_job("j2", stage("b.avro", avro_file(others))))
-        if found is not None:
-            assert found.compared == 3
-            assert [(each.offset, each.columns) for each in found.differing] == [
-                (1, ("note",)),
-                (2, ("id", "note")),
-            ]
+        job = load_job("j2", stage("b.avro", avro_file(others)))
+        found = warehouse.compare(job)
+        assert found is not None
+        assert found.compared == 3
+        assert [(each.offset, each.columns) for each in found.differing] == [
+            (1, ("note",)),
+            (2, ("id", "note")),
+        ]
+        ids = warehouse.compare(job, 10, Comparable(without=frozenset({"note"})))
+        assert ids is not None
+        assert (ids.compared, [each.columns for each in ids.differing]) == (3, [("id",)])
+        same = warehouse.compare(job, 10, Comparable(same=("note", "none")))
+        assert same == RowComparison(1, (), 2)
+        other = TableReference(TABLE.dataset, "other")
+        assert warehouse.compare(replace(job, table=other)) == RowComparison(0)
         assert warehouse.kafka_ranges(table) == {KafkaRange("t", 0, 0): 4}
         assert warehouse.get_job("j2", warehouse.project, warehouse.location) is None
 

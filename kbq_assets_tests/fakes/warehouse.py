@@ -37,6 +37,8 @@ from kbq_assets.core.statements.names import SCRATCH_PREFIX
 from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets.ports.warehouse import (
+    EVERYTHING,
+    Comparable,
     DifferingRow,
     DoubledOffset,
     ErrorQuery,
@@ -241,21 +243,26 @@ class FakeWarehouse:
             return JobError("notFound", f"table {job.table} does not exist", transient=True)
         return self._load(job)[1]
 
-    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
+        if job.table not in self.stored:
+            return RowComparison(0)
         records, error = self._load(job)
         if error:
             raise JobFailed(f"the files do not load: {error.message}")
         stored = {_place(record): record for record in self.records(job.table)}
         pairs = [(r, stored[_place(r)]) for r in records if _place(r) in stored]
+        total = len(pairs)
+        pairs = [(r, kept) for r, kept in pairs if all(r.get(n) == kept.get(n) for n in which.same)]
         found = [
             DifferingRow(
                 KafkaRange(kept["_kafka_topic"], kept["_kafka_partition"], kept["_kbq_epoch"]),
                 kept["_kafka_offset"],
-                tuple(n for n in kept if n != "_kbq_epoch" and kept[n] != record.get(n)),
+                tuple(n for n in which.columns(kept) if kept[n] != record.get(n)),
             )
             for record, kept in pairs
         ]
-        return RowComparison(len(pairs), tuple([each for each in found if each.columns][:limit]))
+        differing = tuple([each for each in found if each.columns][:limit])
+        return RowComparison(len(pairs), differing, total - len(pairs))
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         return self.stored[table].columns if table in self.stored else None
@@ -458,8 +465,8 @@ class WarehouseView:
     def probe(self, job: LoadJob) -> JobError | None:
         return self.read("probe", str(job.table), lambda: self._warehouse.probe(job))
 
-    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
-        return self.read("compare", str(job.table), lambda: self._warehouse.compare(job, limit))
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
+        return self.read("compare", str(job.table), lambda: self._warehouse.compare(job, limit, which))
 
     def columns(self, table: TableReference) -> tuple[Column, ...] | None:
         return self.read("columns", str(table), lambda: self._warehouse.columns(table))

@@ -1,22 +1,23 @@
-"""Loads files into a scratch table, to find out whether they are to blame (L5)."""
+"""Loads files into a scratch table: to find out whether they are to blame (L5), or to compare their rows."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from google.cloud import bigquery
 
-from kbq_assets.adapters.bigquery import jobs, schema
+from kbq_assets.adapters.bigquery import comparison, jobs, schema
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.queries import PROBE_PREFIX
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.core.errors import JobFailed, KbqError, Unavailable, UnknownOutcome
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
-from kbq_assets.ports.warehouse import JobError, JobStatus, LoadJob
+from kbq_assets.ports.warehouse import Comparable, JobError, JobStatus, LoadJob, RowComparison
 
 #: Time limit of the probe's job. Its table lives longer, so that no file is blamed for a missing table.
 PROBE_SECONDS: Final = 1800
@@ -29,14 +30,38 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
     real = session.find_table(job.table)
     if real is None:
         return JobError("notFound", f"table {job.table} does not exist", transient=True)
+    with _loaded(session, clock, job, real) as (_, error):
+        return jobs.probe_error(error) if error else None
+
+
+def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Comparable) -> RowComparison:
+    """Load a job's files beside its table and compare, under the files' dates. Raises JobFailed."""
+    real = session.find_table(job.table)
+    if real is None:
+        return RowComparison(0)
+    with _loaded(session, clock, job, real) as (scratch, error):
+        if error is not None:
+            failure = f"the files do not load into {job.table}: {error.message}"
+            raise Unavailable(failure, next_step="run it again") if error.transient else JobFailed(failure)
+        both = comparison.Both(scratch, real, which)
+        dates = [row[0] for row in session.query(str(job.table), comparison.dates(both))]
+        [[found, compared]] = session.query(str(job.table), comparison.count(both, dates))
+        rows = session.query(str(job.table), comparison.differing(both, dates, limit)) if compared else []
+    return RowComparison(compared, tuple(comparison.row_of(both, row) for row in rows), found - compared)
+
+
+@contextlib.contextmanager
+def _loaded(
+    session: Session, clock: Clock, job: LoadJob, real: bigquery.Table
+) -> Iterator[tuple[bigquery.TableReference, JobError | None]]:
+    """A scratch table like the real one with a job's files, or the error of loading them."""
     scratch = _create_scratch(session, job.table, real)
     try:
-        error = _load(session, clock, job, scratch)
+        yield scratch, _load(session, clock, job, scratch)
     finally:
         # If this fails, the table expires.
         with contextlib.suppress(KbqError), calls(f"table {scratch}", "bigquery.tables.delete"):
             session.client.delete_table(scratch, not_found_ok=True, **session.repeated)
-    return jobs.probe_error(error) if error else None
 
 
 def _create_scratch(session: Session, table: TableReference, real: bigquery.Table) -> bigquery.TableReference:

@@ -35,7 +35,7 @@ class Query:
     """A query and its parameters by name."""
 
     sql: str
-    parameters: tuple[bigquery.ScalarQueryParameter, ...] = ()
+    parameters: tuple[bigquery.ScalarQueryParameter | bigquery.ArrayQueryParameter, ...] = ()
 
 
 def kafka_tables(project: str, dataset: str) -> Query:

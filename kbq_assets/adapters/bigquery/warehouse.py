@@ -21,6 +21,8 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
+    EVERYTHING,
+    Comparable,
     DoubledOffset,
     ErrorQuery,
     ErrorRow,
@@ -29,6 +31,7 @@ from kbq_assets.ports.warehouse import (
     KafkaRange,
     LoadJob,
     OffsetSummary,
+    RowComparison,
 )
 
 
@@ -42,7 +45,7 @@ class BigQueryWarehouse:
 
     limits: LoadLimits = LoadLimits()
     verifies: bool = False
-    compares: bool = False
+    compares: bool = True
 
     def __init__(
         self,
@@ -84,8 +87,9 @@ class BigQueryWarehouse:
         with contextlib.suppress(NotFound), calls(f"job {job_id}", "bigquery.jobs.update"):
             self._session.client.cancel_job(job_id, project, location, **self._session.repeated)
 
-    def compare(self, job: LoadJob, limit: int = 10) -> None:
-        """None: whole rows cost bytes that nobody asked for."""
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
+        """Compare with the table's rows of the files' dates: the query reads those partitions, all columns."""
+        return probe.compare(self._session, self._clock, job, limit, which)
 
     def probe(self, job: LoadJob) -> JobError | None:
         """Load the files into a scratch table with the real one's columns, in its dataset.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 import duckdb
@@ -11,7 +11,7 @@ from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.types import definition
 from kbq_assets.core.loading.tables import Column
-from kbq_assets.ports.warehouse import DifferingRow, KafkaRange, LoadJob, RowComparison
+from kbq_assets.ports.warehouse import Comparable, DifferingRow, KafkaRange, LoadJob, RowComparison
 from kbq_assets.wire.arrow.staged import OpenUri
 
 _SCRATCH: Final = "temp.kbq_scratch"
@@ -20,35 +20,51 @@ _EPOCH: Final = "_kbq_epoch"
 
 
 def compare(
-    connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri, limit: int
+    connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri, limit: int, which: Comparable
 ) -> RowComparison:
     """Load a job's files beside its table and compare. Raises LoadError. The connection may be read-only."""
     columns = schema.columns(connection, job.table)
     if columns is None:
         return RowComparison(0)
-    connection.execute(f"CREATE TEMP TABLE kbq_scratch ({', '.join(map(definition, columns))})")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE kbq_scratch ({', '.join(map(definition, columns))})")
     StagedFileLoader(connection, _SCRATCH, columns, open_uri).load(job.source_uris)
+    names = {column.name for column in columns}
+    equal = [f"f.{_quoted(n)} IS NOT DISTINCT FROM t.{_quoted(n)}" for n in which.same if n in names]
     joined = (
         f"FROM {_SCRATCH} AS f JOIN {schema.name_of(connection, job.table)} AS t"
         f" ON {' AND '.join(f'f.{name} = t.{name}' for name in _PLACE)} AND t.{_EPOCH} <= f.{_EPOCH}"
     )
-    found = connection.execute(f"SELECT count(*) {joined}").fetchone()
+    same = " AND ".join(equal) or "true"
+    counts = connection.execute(f"SELECT count(*), count_if({same}) {joined}").fetchone()
+    found, compared = counts or (0, 0)
     rows = connection.execute(
         f"SELECT * FROM (SELECT t._kafka_topic, t._kafka_partition, t.{_EPOCH}, t._kafka_offset,"
-        f" {_differing(columns)} AS differing {joined}) WHERE len(differing) > 0 ORDER BY 1, 2, 3, 4 LIMIT ?",
+        f" {_differing(columns, which)} AS differing {joined} WHERE {same})"
+        " WHERE len(differing) > 0 ORDER BY 1, 2, 3, 4 LIMIT ?",
         [limit],
     ).fetchall()
     return RowComparison(
-        int(found[0]) if found else 0,
+        compared,
         tuple(DifferingRow(KafkaRange(*row[:3]), row[3], tuple(row[4])) for row in rows),
+        found - compared,
     )
 
 
-def _differing(columns: Sequence[Column]) -> str:
+def _differing(columns: Sequence[Column], which: Comparable) -> str:
     """The names of the columns that differ, as a list. Null equals null, and a NaN a NaN."""
-    names = [column.name for column in columns if column.name not in (*_PLACE, _EPOCH)]
-    cases = (f"CASE WHEN f.{_quoted(n)} IS DISTINCT FROM t.{_quoted(n)} THEN {_text(n)} END" for n in names)
+    nested = {c.name for c in columns if which.null_lists and (c.mode == "REPEATED" or c.fields)}
+    cases = (
+        f"CASE WHEN {_value('f', n, nested)} IS DISTINCT FROM {_value('t', n, nested)} THEN {_text(n)} END"
+        for n in which.columns(column.name for column in columns)
+    )
     return f"list_filter([{', '.join(cases)}]::VARCHAR[], lambda name: name IS NOT NULL)"
+
+
+def _value(side: str, name: str, nested: Set[str]) -> str:
+    value = f"{side}.{_quoted(name)}"
+    if name not in nested:
+        return value
+    return f"replace(coalesce(to_json({value})::VARCHAR, 'null'), '[]', 'null')"
 
 
 def _quoted(name: str) -> str:

@@ -27,6 +27,8 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
+    EVERYTHING,
+    Comparable,
     DoubledOffset,
     ErrorQuery,
     ErrorRow,
@@ -134,12 +136,12 @@ class DuckDbWarehouse:
                 return _job_error(error)
         return None
 
-    def compare(self, job: LoadJob, limit: int = 10) -> RowComparison:
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
         """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
 
         def read(connection: duckdb.DuckDBPyConnection) -> RowComparison:
             try:
-                return compare(connection, job, self._open_uri, limit)
+                return compare(connection, job, self._open_uri, limit, which)
             except LoadError as error:
                 raise JobFailed(f"the files do not load into {job.table}: {error.message}") from error
 

@@ -10,47 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
-from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed
+from kbq_assets.core.errors import NotFound, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
-from kbq_assets.core.protocol.names import STAGING, commit_path, schema_path, shard_of
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit
+from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.account import Judgement
-from kbq_assets.extras.reconcile.findings import Finding, read_again
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
-from kbq_assets.ports.warehouse import LoadJob, Warehouse
 from kbq_assets.worker.unit import WorkerPorts, extract_unit
 
-#: Most differing rows named per file.
-SHOWN: Final = 3
-NO_VALUES: Final = "this warehouse does not compare values"
 #: Most ranges that one judgement reads again: each is a request to the broker.
 MOST_RANGES: Final = 500
-
-
-@dataclass(frozen=True)
-class ValueReport:
-    """Rows that were compared, those that differ, why others were not compared, and the topics of those."""
-
-    compared: int = 0
-    findings: tuple[Finding, ...] = ()
-    problems: tuple[str, ...] = ()
-    uncompared: tuple[str, ...] = ()
-
-    def __add__(self, other: ValueReport) -> ValueReport:
-        return ValueReport(
-            self.compared + other.compared,
-            self.findings + other.findings,
-            tuple(dict.fromkeys(self.problems + other.problems)),
-            tuple(dict.fromkeys(self.uncompared + other.uncompared)),
-        )
-
-    def of_topic(self, topic: str) -> ValueReport:
-        """The same; the topic has rows that were not compared if there is a problem."""
-        return dataclasses.replace(self, uncompared=(topic,) if self.problems else ())
 
 
 @dataclass(frozen=True)
@@ -87,32 +59,16 @@ class Again:
 
     def stage(self, commit: Commit, range_: OffsetRange, *, accepts: bool = False) -> UnitOutcome:
         """Extract a range into a store that keeps nothing; ``accepts``: as after `kbq resume --as-errors`."""
-        return self._extract(commit, range_, accepts, ScratchStore(self.open_ports().store))
+        return self.extract(commit, range_, ScratchStore(self.open_ports().store), accepts=accepts)
 
-    def compare(self, commit: Commit, range_: OffsetRange, warehouse: Warehouse) -> ValueReport:
-        """Compare the rows of a range with those that extraction makes of its records today. The files lie in the
-        staging area for that long; the clean-up would delete them."""
-        store = ScratchStore(self.open_ports().store, keeps_files=True)
-        report = ValueReport()
-        try:
-            outcome = self._extract(commit, range_, True, store)
-            if outcome.failure or outcome.stop:
-                problem = outcome.failure or (outcome.stop.message if outcome.stop else "")
-                return ValueReport(problems=(f"{range_}: {problem}",))
-            for window in outcome.windows:
-                for file in window.files:
-                    if file.table.table != ERROR_TABLE:
-                        report += _compared(file, store, warehouse)
-        except (KbqError, OSError) as error:  # the staging area may be read-only, or the clean-up was faster
-            return ValueReport(problems=(f"{range_}: {error}",))
-        finally:
-            store.discard()
-        return report
-
-    def _extract(
-        self, commit: Commit, range_: OffsetRange, accepts: bool, scratch: ScratchStore
+    def extract(
+        self, commit: Commit, range_: OffsetRange, scratch: ScratchStore, *, accepts: bool, key: str = ""
     ) -> UnitOutcome:
+        """Extract a range into a scratch store; ``key`` is the pseudonyms' key, "" for today's."""
         settings, ports = self.settings[range_.topic_partition.topic], self.open_ports()
+        if key and (known := ports.pseudonyms()):
+            earlier = dataclasses.replace(known, current=key)
+            ports = dataclasses.replace(ports, pseudonyms=lambda: earlier)
         records = dataclasses.replace(settings.records, error_share=1.0)
         unit = Unit(
             range_,
@@ -125,25 +81,6 @@ class Again:
             codec.dumps(_commit_at(commit, range_)), 1, 0
         )
         return extract_unit(unit, dataclasses.replace(ports, store=scratch))
-
-
-def _compared(file: StagedFile, store: ScratchStore, warehouse: Warehouse) -> ValueReport:
-    schema = store.get(schema_path(file.fingerprint)).data.decode()
-    uris = (store.uri(file.path),)
-    job = LoadJob("kbq-compare", warehouse.project, warehouse.location, file.table, uris, schema)
-    found = warehouse.compare(job, SHOWN)
-    if found is None:
-        return ValueReport(problems=(NO_VALUES,))
-    tp = file.name.topic_partition
-    findings = tuple(
-        Finding(
-            f"{file.table}: {tp} epoch {row.range.epoch}: offset {row.offset} differs from the broker's record in "
-            f"{', '.join(row.columns)}",
-            f"if the topic's options are those that the row was staged under: {read_again(tp, row.offset)}",
-        )
-        for row in found.differing
-    )
-    return ValueReport(found.compared, findings)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

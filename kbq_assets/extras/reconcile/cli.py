@@ -18,12 +18,11 @@ from kbq_assets.core.errors import NotFound
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.account import PartitionAccount
-from kbq_assets.extras.reconcile.again import SHOWN, ValueReport
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted
 from kbq_assets.extras.reconcile.counts import CountSelection
 from kbq_assets.extras.reconcile.reconciler import Reconciler
 from kbq_assets.extras.reconcile.records import Reconciliation
-from kbq_assets.extras.reconcile.values import CHOICES, SAMPLE
+from kbq_assets.extras.reconcile.values import CHOICES, SAMPLE, SHOWN, ValueReport
 from kbq_assets.pipelines.observation.documents import document, stop_json
 
 pass_reconciler: Part[Reconciler] = Part("reconciler")
@@ -138,6 +137,7 @@ def render_reconciliation(result: Reconciliation) -> RenderableType:
             )
         )
     notes += [Text(f"values not compared: {why}", style="yellow") for why in result.values.problems]
+    notes += [Text(f"columns not compared: {why}") for why in result.values.excluded]
     findings = [Text(finding, style="red") for finding in result.findings]
     stops = [Text(f"{_place(stop)}: {stop.reason}: {stop.message}", style="yellow") for stop in result.stops]
     steps = [Text(f"  next: {step}") for step in result.next_steps]
@@ -150,6 +150,7 @@ def _value_lists(result: Reconciliation) -> dict[str, list[str]]:
         "differing": list(values.findings),
         "not_compared": list(values.problems),
         "not_compared_topics": list(values.uncompared),
+        "not_compared_columns": list(values.excluded),
     }
 
 

@@ -27,10 +27,10 @@ from kbq_assets.extras.reconcile.account import (
     WarehouseRows,
     Witnesses,
 )
-from kbq_assets.extras.reconcile.again import Again, ValueReport
+from kbq_assets.extras.reconcile.again import Again
 from kbq_assets.extras.reconcile.counts import CountPorts, CountSelection, reconcile_counts
 from kbq_assets.extras.reconcile.findings import Finding, next_steps
-from kbq_assets.extras.reconcile.values import NONE, compare_values
+from kbq_assets.extras.reconcile.values import NONE, ValueReport, compare_values
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.pipelines.protocol.warehouse_store import warehouse_of

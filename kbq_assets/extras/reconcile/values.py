@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import TableReference, schema_path
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.topics.json.inference import REST
+from kbq_assets.core.topics.options import ERROR_TABLE
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.extras.reconcile.again import NO_VALUES, Again, ValueReport
-from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets.extras.reconcile.again import Again, ScratchStore
+from kbq_assets.extras.reconcile.findings import Finding, read_again
+from kbq_assets.ports.warehouse import EVERYTHING, Comparable, KafkaRange, LoadJob, Warehouse
 
 SAMPLE, ALL, NONE = CHOICES = ("sample", "all", "none")
 #: A sample: so many ranges of so many positions in each partition, of so many partitions.
@@ -20,6 +26,32 @@ SAMPLE_PARTITIONS: Final = 100
 #: Positions that are compared at once, and bytes of their values, by the partition's average.
 CHUNK: Final = 20_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024
+#: Ranges of a topic whose files one job per table and schema compares.
+GROUP: Final = 50
+#: Most differing rows named per table.
+SHOWN: Final = 3
+NO_VALUES: Final = "this warehouse does not compare values"
+
+
+@dataclass(frozen=True)
+class ValueReport:
+    """Rows that were compared, those that differ, why others were not compared, and the topics of those. ``excluded``
+    are columns that cannot be compared, and why."""
+
+    compared: int = 0
+    findings: tuple[Finding, ...] = ()
+    problems: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    def __add__(self, other: ValueReport) -> ValueReport:
+        return ValueReport(
+            self.compared + other.compared,
+            self.findings + other.findings,
+            tuple(dict.fromkeys(self.problems + other.problems)),
+            tuple(dict.fromkeys(self.uncompared + other.uncompared)),
+            tuple(dict.fromkeys(self.excluded + other.excluded)),
+        )
 
 
 def compare_values(
@@ -43,26 +75,126 @@ def compare_values(
         and (first := max(state.start, broker[tp].earliest)) < state.next
     ]
     if choice == SAMPLE and len(ranges) > SAMPLE_PARTITIONS:
-        ranges = chance.sample(ranges, SAMPLE_PARTITIONS)
-    for commit, whole in ranges:
-        topic = commit.topic
-        if why := _incomparable(again.settings.get(topic)):
-            report += ValueReport(problems=(f"{topic}: {why}",)).of_topic(topic)
-            continue
-        for range_ in _chosen(commit, whole, choice, chance):
-            report += again.compare(commit, range_, warehouse).of_topic(topic)
+        ranges = sorted(chance.sample(ranges, SAMPLE_PARTITIONS), key=lambda each: each[1].topic_partition)
+    for commit in commits:
+        of_commit = [whole for other, whole in ranges if other is commit]
+        chosen = [range_ for whole in of_commit for range_ in _chosen(commit, whole, choice, chance)]
+        size = GROUP if choice == SAMPLE else 1
+        for start in range(0, len(chosen), size):
+            report += _compare(again, commit, chosen[start : start + size], warehouse)
     return report
 
 
-def _incomparable(settings: TopicSettings | None) -> str:
-    """Why extraction would not make the same rows again; "" if it would."""
-    if settings is None:
-        return "the source list no longer selects the topic"
-    if settings.privacy.decisions:
-        return "keys of personal data may have changed since"
-    if settings.records.format == "json_columns":
-        return "its inferred columns may have grown since"
-    return ""
+@dataclass
+class _Found:
+    """What the rows of one extraction have in common with those of the tables."""
+
+    compared: int = 0
+    differing: dict[tuple[TableReference, KafkaRange, int], tuple[str, ...]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+
+
+def _compare(
+    again: Again, commit: Commit, ranges: Sequence[OffsetRange], warehouse: Warehouse
+) -> ValueReport:
+    """Compare the rows of ranges with those that extraction makes of their records today. A row may have pseudonyms of
+    an earlier key: it differs if it does so under every key."""
+    topic = commit.topic
+    if (settings := again.settings.get(topic)) is None:
+        why = f"{topic}: the source list no longer selects the topic"
+        return ValueReport(problems=(why,), uncompared=(topic,))
+    comparison = _Comparison(again, commit, settings, warehouse)
+    today, *earlier = comparison.keys()
+    found = comparison.of(ranges, today, SHOWN if not earlier else sum(r.positions for r in ranges))
+    differing = found.differing
+    for key in earlier:
+        if differing:
+            other = comparison.of(ranges, key, sum(r.positions for r in ranges))
+            found.problems += other.problems
+            differing = {place: names for place, names in differing.items() if place in other.differing}
+    problems = tuple(dict.fromkeys(found.problems))
+    named = tuple(_finding(*place, names) for place, names in differing.items())
+    return ValueReport(
+        found.compared, named, problems, (topic,) if problems else (), tuple(dict.fromkeys(found.excluded))
+    )
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    again: Again
+    commit: Commit
+    settings: TopicSettings
+    warehouse: Warehouse
+
+    def keys(self) -> list[str]:
+        """The pseudonyms' keys that rows may have, today's first; "" if the topic has no pseudonyms."""
+        if all(decision.action != "pseudonym" for decision in self.settings.privacy.decisions):
+            return [""]
+        known = self.again.open_ports().pseudonyms()
+        return [""] if known is None else ["", *(key for key in sorted(known.keys) if key != known.current)]
+
+    def of(self, ranges: Sequence[OffsetRange], key: str, limit: int) -> _Found:
+        """Extract ranges under a key of pseudonyms and compare. The files lie in the staging area for that long; the
+        clean-up would delete them."""
+        found, store = _Found(), ScratchStore(self.again.open_ports().store, keeps_files=True)
+        files: dict[tuple[TableReference, str], list[StagedFile]] = {}
+        try:
+            for range_ in ranges:
+                outcome = self.again.extract(self.commit, range_, store, accepts=True, key=key)
+                if problem := outcome.failure or (outcome.stop.message if outcome.stop else ""):
+                    found.problems.append(f"{range_}: {problem}")
+                    continue
+                for file in (file for window in outcome.windows for file in window.files):
+                    files.setdefault((file.table, file.fingerprint), []).append(file)
+            for of_schema in files.values():
+                self._add(found, of_schema, store, limit)
+        except (KbqError, OSError) as error:  # the staging area may be read-only, or the clean-up was faster
+            found.problems.append(f"{ranges[0]}: {error}")
+        finally:
+            store.discard()
+        return found
+
+    def _add(self, found: _Found, files: Sequence[StagedFile], store: ScratchStore, limit: int) -> None:
+        """Compare files of one table and schema."""
+        warehouse, table = self.warehouse, files[0].table
+        schema = store.get(schema_path(files[0].fingerprint)).data.decode()
+        uris = tuple(store.uri(file.path) for file in files)
+        job = LoadJob("kbq-compare", warehouse.project, warehouse.location, table, uris, schema)
+        which, why = self._comparable(table)
+        rows = warehouse.compare(job, limit, which)
+        if rows is None:
+            found.problems.append(NO_VALUES)
+            return
+        found.compared += rows.compared
+        found.excluded += [f"{table}: {self.commit.topic}: {why}"] if why and rows.compared else []
+        if rows.skipped:
+            found.problems.append(
+                f"{table}: {rows.skipped} of {rows.compared + rows.skipped} rows of {self.commit.topic} have another "
+                f"{REST}: its inferred columns may have grown since"
+            )
+        found.differing |= {(table, row.range, row.offset): row.columns for row in rows.differing}
+
+    def _comparable(self, table: TableReference) -> tuple[Comparable, str]:
+        """What of a table's rows can be compared, and why the rest cannot. Columns of JSON documents only grow, and
+        types stay: if the side column is the same, the columns are."""
+        if table.table != ERROR_TABLE:
+            is_inferred = self.settings.records.format == "json_columns"
+            return Comparable(same=(REST,), null_lists=True) if is_inferred else EVERYTHING, ""
+        if self.settings.privacy.error_rows == "seal":
+            return Comparable(
+                frozenset({"message", "value"})
+            ), "`value` may be sealed, each time in other bytes"
+        return Comparable(frozenset({"message"})), ""  # its wording is a release's
+
+
+def _finding(table: TableReference, range_: KafkaRange, offset: int, columns: Sequence[str]) -> Finding:
+    tp = TopicPartition(range_.topic, range_.partition)
+    return Finding(
+        f"{table}: {tp} epoch {range_.epoch}: offset {offset} differs from the broker's record in "
+        f"{', '.join(columns)}",
+        f"if the topic's options are those that the row was staged under: {read_again(tp, offset)}",
+    )
 
 
 def _chosen(commit: Commit, whole: OffsetRange, choice: str, chance: random.Random) -> Iterator[OffsetRange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.core.errors import ConfigurationError, CorruptState, NotFound, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of, plan_table_change
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+from kbq_assets.ports.warehouse import Comparable, KafkaRange, Warehouse
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
@@ -363,3 +364,17 @@ def test_a_table_of_an_earlier_release_keeps_its_decimals(path: Path, stage: Sta
     _load_prices(warehouse, stage, "j1", 0, (38, 9))
     _load_prices(warehouse, stage, "j2", 1, (12, 2))
     assert _types(warehouse) == [("DECIMAL(38,9)",), ("STRUCT(tax DECIMAL(38,9))[]",)]
+
+
+def test_a_row_older_than_its_list_equals_a_record_with_an_empty_one(
+    warehouse: DuckDbWarehouse, stage: Stage
+) -> None:
+    warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0, 1])))))
+    lists = json.loads(SCHEMA)
+    lists["fields"].append({"name": "tags", "type": {"type": "array", "items": "long"}})
+    grown = json.dumps(lists)
+    warehouse.update_columns(TABLE, columns_of(grown))
+    file = stage("b.avro", avro_file([record(0, tags=[]), record(1, tags=[7])], grown))
+    job = load_job("j2", file, schema=grown)
+    found = warehouse.compare(job, which=Comparable(null_lists=True))
+    assert [(each.offset, each.columns) for each in found.differing] == [(1, ("tags",))]

@@ -11,6 +11,8 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import (
+    EVERYTHING,
+    Comparable,
     DoubledOffset,
     ErrorQuery,
     ErrorRow,
@@ -19,6 +21,7 @@ from kbq_assets.ports.warehouse import (
     KafkaRange,
     LoadJob,
     OffsetSummary,
+    RowComparison,
 )
 from kbq_assets_tests.google.project.place import Place
 
@@ -55,8 +58,8 @@ class ProjectWarehouse(BigQueryWarehouse):
     def cancel_job(self, job_id: str, project: str, location: str) -> None:
         super().cancel_job(self._name + job_id, project, location)
 
-    def compare(self, job: LoadJob, limit: int = 10) -> None:
-        super().compare(self._placed(job), limit)
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
+        return super().compare(self._placed(job), limit, which)
 
     def probe(self, job: LoadJob) -> JobError | None:
         return super().probe(self._placed(job))

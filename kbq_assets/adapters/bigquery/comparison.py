@@ -1,0 +1,90 @@
+"""Queries that compare the rows of a scratch table with those of the real one.
+
+They read whole rows, so they name the dates of the scratch table's rows: BigQuery reads those partitions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery.queries import Query
+from kbq_assets.ports.warehouse import Comparable, DifferingRow, KafkaRange
+
+_PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+
+
+@dataclass(frozen=True)
+class Both:
+    """A scratch table, the real one, and what of them is compared."""
+
+    scratch: bigquery.TableReference
+    real: bigquery.Table
+    which: Comparable
+
+    @property
+    def columns(self) -> list[str]:
+        """The compared columns."""
+        return self.which.columns(field.name for field in self.real.schema)
+
+
+def dates(both: Both) -> Query:
+    """The dates of the scratch table's rows."""
+    return Query(f"SELECT DISTINCT event_date FROM {_name(both.scratch)}")
+
+
+def count(both: Both, found: Iterable[date | None]) -> Query:
+    """How many rows are in both, and how many of them are compared."""
+    joined, parameters = _joined(both, found)
+    return Query(f"SELECT COUNT(*), COUNTIF({_same(both)}) {joined}", parameters)
+
+
+def differing(both: Both, found: Iterable[date | None], limit: int) -> Query:
+    """The first rows that differ, each with the numbers of the differing columns. Texts of JSON compare values of any
+    type: nulls equal nulls, and lists have their order."""
+    joined, parameters = _joined(both, found)
+    each = (f"IF({_equal(name)}, '', '{number},')" for number, name in enumerate(both.columns))
+    rows = bigquery.ScalarQueryParameter("rows", "INT64", limit)
+    return Query(
+        f"SELECT * FROM (SELECT t._kafka_topic, t._kafka_partition, t._kbq_epoch, t._kafka_offset,"
+        f" CONCAT('', {', '.join(each)}) AS differing {joined} AND {_same(both)})"
+        " WHERE differing != '' ORDER BY 1, 2, 3, 4 LIMIT @rows",
+        (*parameters, rows),
+    )
+
+
+def row_of(both: Both, row: tuple[Any, ...]) -> DifferingRow:
+    """A row of `differing`."""
+    *place, offset, numbers = row
+    names = both.columns
+    return DifferingRow(KafkaRange(*place), offset, tuple(names[int(n)] for n in numbers.split(",") if n))
+
+
+def _joined(both: Both, found: Iterable[date | None]) -> tuple[str, tuple[bigquery.ArrayQueryParameter, ...]]:
+    known = list(found)
+    parameter = bigquery.ArrayQueryParameter("dates", "DATE", [each for each in known if each is not None])
+    names = {field.name for field in both.real.schema}
+    equal = [f"f.{name} = t.{name}" for name in _PLACE]
+    equal += [f"TO_JSON_STRING(f.`{n}`) = TO_JSON_STRING(t.`{n}`)" for n in both.which.same if n in names]
+    where = "t.event_date IN UNNEST(@dates)" + (" OR t.event_date IS NULL" if None in known else "")
+    return (
+        f"FROM {_name(both.scratch)} AS f JOIN {_name(both.real.reference)} AS t ON {' AND '.join(equal)}"
+        f" AND t._kbq_epoch <= f._kbq_epoch WHERE ({where})"
+    ), (parameter,)
+
+
+def _same(both: Both) -> str:
+    names = {field.name for field in both.real.schema}
+    return " AND ".join(_equal(name) for name in both.which.same if name in names) or "TRUE"
+
+
+def _equal(name: str) -> str:
+    return f"COALESCE(TO_JSON_STRING(f.`{name}`), '') = COALESCE(TO_JSON_STRING(t.`{name}`), '')"
+
+
+def _name(table: bigquery.TableReference) -> str:
+    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"
