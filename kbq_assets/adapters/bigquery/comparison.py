@@ -40,7 +40,7 @@ def dates(both: Both) -> Query:
 def count(both: Both, found: Iterable[date | None]) -> Query:
     """How many rows are in both, and how many of them are compared."""
     joined, parameters = _joined(both, found)
-    return Query(f"SELECT COUNT(*), COUNTIF({_same(both)}) {joined}", parameters)
+    return Query(f"SELECT COUNT(*) AS found, COUNTIF({_same(both)}) AS compared {joined}", parameters)
 
 
 def differing(both: Both, found: Iterable[date | None], limit: int) -> Query:
@@ -67,9 +67,7 @@ def row_of(both: Both, row: tuple[Any, ...]) -> DifferingRow:
 def _joined(both: Both, found: Iterable[date | None]) -> tuple[str, tuple[bigquery.ArrayQueryParameter, ...]]:
     known = list(found)
     parameter = bigquery.ArrayQueryParameter("dates", "DATE", [each for each in known if each is not None])
-    names = {field.name for field in both.real.schema}
     equal = [f"f.{name} = t.{name}" for name in _PLACE]
-    equal += [f"TO_JSON_STRING(f.`{n}`) = TO_JSON_STRING(t.`{n}`)" for n in both.which.same if n in names]
     where = "t.event_date IN UNNEST(@dates)" + (" OR t.event_date IS NULL" if None in known else "")
     return (
         f"FROM {_name(both.scratch)} AS f JOIN {_name(both.real.reference)} AS t ON {' AND '.join(equal)}"
