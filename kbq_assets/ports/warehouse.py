@@ -185,14 +185,19 @@ class Warehouse(Protocol):
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        """A job's status, None if no such id was inserted. Raises Unavailable."""
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
+        """A job's status, None if no such id was inserted. ``table`` is the job's, None if unknown: a warehouse that
+        keeps jobs with their tables then searches all of them. Raises Unavailable."""
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
-        """Insert a no-op job under this id, so that a late insert fails (L3). Raises JobAlreadyExists,
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
+        """Insert a no-op job under this id, so that a late insert into ``table`` fails (L3). Raises JobAlreadyExists,
         UnknownOutcome, Unavailable."""
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
         """Ask a job to stop. It ends as DONE, with a transient error or, if it was faster, without one. Does nothing
         if the job does not exist or has ended. Raises UnknownOutcome, Unavailable."""
 

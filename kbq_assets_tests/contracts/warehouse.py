@@ -139,25 +139,25 @@ class WarehouseContract:
         """The same warehouse, as a fresh process sees it."""
         return warehouse
 
-    def finish(self, warehouse: Warehouse, job_id: str) -> JobStatus:
+    def finish(self, warehouse: Warehouse, job_id: str, table: TableReference = TABLE) -> JobStatus:
         """Wait for a job to be DONE."""
         deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
-            status = self.status(warehouse, job_id)
+            status = self.status(warehouse, job_id, table)
             if status.state == "DONE":
                 return status
             time.sleep(0.05)
         raise AssertionError(f"{job_id} is not DONE")
 
-    def status(self, warehouse: Warehouse, job_id: str) -> JobStatus:
+    def status(self, warehouse: Warehouse, job_id: str, table: TableReference = TABLE) -> JobStatus:
         """A job's status, but for the time of its insertion."""
-        status = warehouse.get_job(job_id, warehouse.project, warehouse.location)
+        status = warehouse.get_job(job_id, warehouse.project, warehouse.location, table)
         assert status is not None
         return replace(status, created_ms=0)
 
     def run(self, warehouse: Warehouse, job: LoadJob) -> JobStatus:
         warehouse.insert_job(job)
-        return self.finish(warehouse, job.job_id)
+        return self.finish(warehouse, job.job_id, job.table)
 
     # Jobs
 
@@ -173,7 +173,7 @@ class WarehouseContract:
         assert warehouse.positions(table, KafkaRange("t", 0, 0)) == dict.fromkeys(range(7), 1)
 
     def test_an_id_never_inserted_has_no_job(self, warehouse: Warehouse) -> None:
-        assert warehouse.get_job("j1", warehouse.project, warehouse.location) is None
+        assert warehouse.get_job("j1", warehouse.project, warehouse.location, TABLE) is None
 
     def test_an_id_inserted_again_conflicts_and_loads_nothing(
         self, warehouse: Warehouse, table: TableReference, stage: Stage
@@ -319,7 +319,7 @@ class WarehouseContract:
     def test_a_burned_id_cannot_be_inserted(
         self, warehouse: Warehouse, table: TableReference, stage: Stage
     ) -> None:
-        warehouse.burn_job("j1", warehouse.project, warehouse.location)
+        warehouse.burn_job("j1", warehouse.project, warehouse.location, TABLE)
         assert self.finish(warehouse, "j1") == JobStatus("j1", "DONE", ())
         with pytest.raises(JobAlreadyExists):
             warehouse.insert_job(load_job("j1", stage("a.avro", avro_file(records([0])))))
@@ -330,7 +330,7 @@ class WarehouseContract:
     ) -> None:
         done = self.run(warehouse, load_job("j1", stage("a.avro", avro_file(records([0])))))
         with pytest.raises(JobAlreadyExists):
-            warehouse.burn_job("j1", warehouse.project, warehouse.location)
+            warehouse.burn_job("j1", warehouse.project, warehouse.location, TABLE)
         assert self.status(warehouse, "j1") == done
 
     def test_probing_good_files_leaves_no_trace(
@@ -340,7 +340,7 @@ class WarehouseContract:
         assert warehouse.probe(job) is None
         assert warehouse.kafka_ranges(table) == {}
         assert warehouse.tables() == (table,)
-        assert warehouse.get_job("j1", warehouse.project, warehouse.location) is None
+        assert warehouse.get_job("j1", warehouse.project, warehouse.location, TABLE) is None
         assert self.run(warehouse, job).output_rows == 1
 
     def test_rows_are_compared_with_those_of_files_and_nothing_changes(
@@ -364,7 +364,7 @@ class WarehouseContract:
         other = TableReference(TABLE.dataset, "other")
         assert warehouse.compare(replace(job, table=other)) == RowComparison(0)
         assert warehouse.kafka_ranges(table) == {KafkaRange("t", 0, 0): 4}
-        assert warehouse.get_job("j2", warehouse.project, warehouse.location) is None
+        assert warehouse.get_job("j2", warehouse.project, warehouse.location, TABLE) is None
 
     def test_probing_finds_the_bad_file(
         self, warehouse: Warehouse, table: TableReference, stage: Stage

@@ -51,11 +51,11 @@ class TestFakeWarehouseWithPendingJobs(StatementsContract):
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True).view("p")
 
-    def finish(self, warehouse: Warehouse, job_id: str) -> JobStatus:
+    def finish(self, warehouse: Warehouse, job_id: str, table: TableReference = TABLE) -> JobStatus:
         fake = warehouse._warehouse  # type: ignore[attr-defined]
         while fake.step() is not None:
             pass
-        return super().finish(warehouse, job_id)
+        return super().finish(warehouse, job_id, table)
 
 
 @pytest.fixture

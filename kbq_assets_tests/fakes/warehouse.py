@@ -224,17 +224,21 @@ class FakeWarehouse:
             job,
         )
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         self._insert((project, location, job_id), JobStatus(job_id, "PENDING", ()), None)
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
         job = self.jobs.get((project, location, job_id))
         if job and self.hide_jobs:
             self.hide_jobs -= 1
             return None
         return job.status if job else None
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
         if job_id in self.pending:
             self.run_pending(job_id, JobError("stopped", "the job was cancelled", transient=True))
 
@@ -445,22 +449,26 @@ class WarehouseView:
     def insert_job(self, job: LoadJob) -> None:
         self.write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         self.write(
             "burn_job",
             job_id,
-            lambda: self._warehouse.burn_job(job_id, project, location),
+            lambda: self._warehouse.burn_job(job_id, project, location, table),
         )
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
         return self.read(
             "get_job",
             job_id,
-            lambda: self._warehouse.get_job(job_id, project, location),
+            lambda: self._warehouse.get_job(job_id, project, location, table),
         )
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        self.write("cancel_job", job_id, lambda: self._warehouse.cancel_job(job_id, project, location))
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
+        self.write("cancel_job", job_id, lambda: self._warehouse.cancel_job(job_id, project, location, table))
 
     def probe(self, job: LoadJob) -> JobError | None:
         return self.read("probe", str(job.table), lambda: self._warehouse.probe(job))

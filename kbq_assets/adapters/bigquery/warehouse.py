@@ -70,11 +70,13 @@ class BigQueryWarehouse:
         """Submit a load. The table in `outcomes` lists its errors."""
         self._session.insert_load(job, self._session.reference(job.table, job.project), jobs.JOB_TIMEOUT_MS)
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
         """A job's status, None if BigQuery has no such id there."""
         return self._session.find_job(job_id, project, location)
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Use up an id with a query that reads nothing and costs nothing."""
         try:
             self._session.insert_burn(job_id, project, location)
@@ -82,7 +84,9 @@ class BigQueryWarehouse:
             # Another id would fail too.
             raise ConfigurationError(error.message, next_step=error.next_step) from error
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
         """Ask a job to stop. Does nothing if the job does not exist or has ended."""
         with contextlib.suppress(NotFound), calls(f"job {job_id}", "bigquery.jobs.update"):
             self._session.client.cancel_job(job_id, project, location, **self._session.repeated)

@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 import duckdb
+import pyarrow as pa
 
 from kbq_assets.adapters.duckdb import schema
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
@@ -28,10 +29,30 @@ def compare(
         return RowComparison(0)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kbq_scratch ({', '.join(map(definition, columns))})")
     StagedFileLoader(connection, _SCRATCH, columns, open_uri).load(job.source_uris)
+    return _compared(connection, (_SCRATCH, schema.name_of(connection, job.table)), columns, limit, which)
+
+
+def compare_tables(
+    files: pa.Table, table: pa.Table, columns: Sequence[Column], limit: int, which: Comparable
+) -> RowComparison:
+    """Compare rows of files with those of a table of another warehouse, in memory."""
+    with duckdb.connect(":memory:") as connection:
+        connection.register("kbq_files", files).register("kbq_table", table)
+        return _compared(connection, ("kbq_files", "kbq_table"), columns, limit, which)
+
+
+def _compared(
+    connection: duckdb.DuckDBPyConnection,
+    relations: tuple[str, str],
+    columns: Sequence[Column],
+    limit: int,
+    which: Comparable,
+) -> RowComparison:
+    files, table = relations
     names = {column.name for column in columns}
     equal = [f"f.{_quoted(n)} IS NOT DISTINCT FROM t.{_quoted(n)}" for n in which.same if n in names]
     joined = (
-        f"FROM {_SCRATCH} AS f JOIN {schema.name_of(connection, job.table)} AS t"
+        f"FROM {files} AS f JOIN {table} AS t"
         f" ON {' AND '.join(f'f.{name} = t.{name}' for name in _PLACE)} AND t.{_EPOCH} <= f.{_EPOCH}"
     )
     same = " AND ".join(equal) or "true"

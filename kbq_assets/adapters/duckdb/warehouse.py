@@ -105,18 +105,22 @@ class DuckDbWarehouse:
                 with _transaction(connection, job.job_id):
                     jobs.record(connection, failed, job.table, job.labels)
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
         """A job's status, None if no such id was inserted."""
         _check_place(project, location)
         return self._read(lambda connection: jobs.find(connection, job_id), None)
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Use up an id with a job that does nothing."""
         _check_place(project, location)
         with self._writing() as connection, _transaction(connection, job_id):
             jobs.record(connection, JobStatus(job_id, "DONE", ()))
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
         """Do nothing: a job ends before its insertion returns."""
         _check_place(project, location)
 

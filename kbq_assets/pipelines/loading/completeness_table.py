@@ -160,9 +160,10 @@ def _settled(
 ) -> Versioned[HoursTableState]:
     """The state of the last job: unchanged while it runs, without a path once it has ended."""
     last = current.value
-    job = ports.warehouse.get_job(last.job_id, last.project, last.location) if last.path else None
+    table = TableReference(dataset, COMPLETENESS_TABLE)
+    job = ports.warehouse.get_job(last.job_id, last.project, last.location, table) if last.path else None
     if last.path and job is None:
-        _fix_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
+        _fix_table(ports, table)
         _submit(ports, dataset, last)  # not started: submit the same id again
     if job is None or job.state != "DONE":
         return current

@@ -29,7 +29,7 @@ def settle(
     run: TableRun, current: Versioned[TableState], in_flight: JobInFlight, staged: StagedContents
 ) -> Turn:
     """Take the job in flight one step further. ``staged`` verifies its files before they are submitted (L11)."""
-    job = run.ports.warehouse.get_job(in_flight.job_id, in_flight.project, in_flight.location)
+    job = run.ports.warehouse.get_job(in_flight.job_id, in_flight.project, in_flight.location, run.table)
     if job is None:
         return _submit(run, current, in_flight, staged)
     if job.state != "DONE":
@@ -53,7 +53,7 @@ def _submit(
     warehouse, age = run.ports.warehouse, run.ports.store.now_ms() - current.updated_ms
     try:
         if in_flight.burning:
-            warehouse.burn_job(in_flight.job_id, in_flight.project, in_flight.location)
+            warehouse.burn_job(in_flight.job_id, in_flight.project, in_flight.location, run.table)
         elif 0 < warehouse.limits.known_days * _DAY_MS < age:
             # "Not found" no longer proves that the job never ran.
             planned = f"planned {age // _DAY_MS} days ago, then lost"
@@ -96,7 +96,7 @@ def _cancel_stuck(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> str:
     if run.cancelled_job != job.job_id:
         run.cancelled_job = job.job_id
         with contextlib.suppress(UnknownOutcome):  # the next run cancels again
-            run.ports.warehouse.cancel_job(in_flight.job_id, in_flight.project, in_flight.location)
+            run.ports.warehouse.cancel_job(in_flight.job_id, in_flight.project, in_flight.location, run.table)
     stuck = f"{age / 3600:.1f} hours after it was inserted: canceled"
     run.note("idle", f"job {job.job_id} was {job.state} {stuck}")
     return f", {stuck}"

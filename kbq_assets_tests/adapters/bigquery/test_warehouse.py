@@ -80,15 +80,19 @@ class PlacedWarehouse(BigQueryWarehouse):
     def insert_job(self, job: LoadJob) -> None:
         super().insert_job(self._placed(job))
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        found = super().get_job(self._prefix + job_id, project, location)
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
+        found = super().get_job(self._prefix + job_id, project, location, table)
         return replace(found, job_id=job_id) if found else None
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
-        super().burn_job(self._prefix + job_id, project, location)
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
+        super().burn_job(self._prefix + job_id, project, location, table)
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        super().cancel_job(self._prefix + job_id, project, location)
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
+        super().cancel_job(self._prefix + job_id, project, location, table)
 
     def probe(self, job: LoadJob) -> JobError | None:
         return super().probe(self._placed(job))

@@ -48,15 +48,19 @@ class ProjectWarehouse(BigQueryWarehouse):
     def insert_job(self, job: LoadJob) -> None:
         super().insert_job(self._placed(job))
 
-    def get_job(self, job_id: str, project: str, location: str) -> JobStatus | None:
-        found = super().get_job(self._name + job_id, project, location)
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
+        found = super().get_job(self._name + job_id, project, location, table)
         return replace(found, job_id=job_id) if found else None
 
-    def burn_job(self, job_id: str, project: str, location: str) -> None:
-        super().burn_job(self._name + job_id, project, location)
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
+        super().burn_job(self._name + job_id, project, location, table)
 
-    def cancel_job(self, job_id: str, project: str, location: str) -> None:
-        super().cancel_job(self._name + job_id, project, location)
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
+        super().cancel_job(self._name + job_id, project, location, table)
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
         return super().compare(self._placed(job), limit, which)

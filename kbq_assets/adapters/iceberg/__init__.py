@@ -1,0 +1,17 @@
+"""Iceberg tables with BigQuery's load-job semantics: a load job is one snapshot (docs/iceberg.md, decision 0017).
+
+::
+
+    warehouse.py    IcebergWarehouse, the port's adapter
+    lake.py         the catalog: opening it, finding tables, its errors
+    types.py        BigQuery's column types as Iceberg's
+    schema.py       tables: columns, notes, partitions, their evolution
+    job_records.py  the jobs of a table, in its properties: pure
+    writer.py       staged Avro to Parquet files, one per partition
+    commits.py      one snapshot per job, and nothing else
+    queries.py      positions, summaries and error rows
+"""
+
+from kbq_assets.adapters.iceberg.warehouse import IcebergWarehouse
+
+__all__ = ["IcebergWarehouse"]

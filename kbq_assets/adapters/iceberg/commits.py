@@ -1,0 +1,102 @@
+"""One snapshot per job: its files, its id and its outcome become visible in one commit, or not at all.
+
+A commit requires that main's snapshot is the one that was read, and that the job's number is above the recorded one.
+Both are checked in every attempt. The library repeats none: its own retry would append a late job to a newer
+snapshot.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from kbq_assets.adapters.iceberg import job_records
+from kbq_assets.adapters.iceberg.job_records import JobRecord
+from kbq_assets.adapters.iceberg.lake import shown
+from kbq_assets.adapters.iceberg.schema import RETRIES
+from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
+
+#: Attempts against other writers of the table: compaction, a second loader, changes of the schema.
+_ATTEMPTS: Final = 20
+_LONGEST_PAUSE: Final = 2.0
+JOB_ID: Final = "kbq.job-id"
+
+
+def commit_job(
+    table: Table,
+    record: JobRecord,
+    files: Iterable[DataFile] = (),
+    *,
+    replace: bool = False,
+    pause: Callable[[float], None] = time.sleep,
+) -> tuple[JobRecord, ...]:
+    """Commit a job's snapshot; return the records that the table forgets with it.
+
+    A job without files commits an empty snapshot: a change of properties alone leaves main where it is, and a late
+    append would still fit. Raises JobAlreadyExists, UnknownOutcome, Unavailable (nothing was committed).
+    """
+    added = tuple(files)
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _attempt(table, record, added, replace)
+        except CommitFailedException:
+            pause(random.uniform(0, min(_LONGEST_PAUSE, 0.05 * 2**attempt)))
+            table = _refreshed(table, record)
+            known = job_records.find(table.properties, record.job_id)
+            if known is not None and known.commit == record.commit:
+                return ()  # this commit landed, and its reply was lost below the library
+    raise Unavailable(
+        f"job {record.job_id}: {table.name()} changed {_ATTEMPTS} times while it was committed",
+        next_step="the next run tries again; check which other program writes to the table",
+    )
+
+
+def _attempt(
+    table: Table, record: JobRecord, added: tuple[DataFile, ...], replace: bool
+) -> tuple[JobRecord, ...]:
+    if job_records.find(table.properties, record.job_id) is not None:
+        raise JobAlreadyExists(f"job {record.job_id} exists", next_step="get the job and compare its files")
+    if table.properties.get(RETRIES) != "0":
+        with table.transaction() as own:
+            own.set_properties({RETRIES: "0"})
+    changed, forgotten = job_records.recorded(table.properties, record)
+    old = [task.file for task in table.scan().plan_files()] if replace else []
+    transaction = table.transaction()
+    snapshot = transaction.update_snapshot({JOB_ID: record.job_id})
+    with snapshot.overwrite() if old else snapshot.fast_append() as producer:
+        for file in old:
+            producer.delete_data_file(file)
+        for file in added:
+            producer.append_data_file(file)
+    transaction.set_properties(changed)
+    _commit(transaction.commit_transaction, record)
+    return forgotten
+
+
+def _commit(commit: Callable[[], object], record: JobRecord) -> None:
+    try:
+        commit()
+    except (CommitFailedException, NoSuchTableError):
+        raise
+    except Exception as error:
+        raise UnknownOutcome(
+            f"job {record.job_id}: the catalog does not say whether it was committed: {shown(error)}",
+            next_step="the next run looks the job up",
+        ) from error
+
+
+def _refreshed(table: Table, record: JobRecord) -> Table:
+    before = table.metadata.table_uuid
+    table.refresh()
+    if table.metadata.table_uuid != before:
+        raise Unavailable(
+            f"job {record.job_id}: {table.name()} was dropped and created again meanwhile",
+            next_step="run again",
+        )
+    return table

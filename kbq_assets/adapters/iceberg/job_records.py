@@ -1,0 +1,89 @@
+"""The jobs of a table, in the properties of the table (PROTOCOL, The lake): pure functions.
+
+A job id ends with its sequence number: ``kbq-<uuid>-<n>``. All ids of one series share a property, which holds the
+highest number that ended and the last few jobs. So a lower number has ended too, whether its job ran or was skipped,
+and a property never grows. Properties survive compaction and the expiry of snapshots.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kbq_assets.ports.warehouse import JobError
+
+PREFIX: Final = "kbq.jobs."
+#: Jobs that a series remembers in full. One is in flight at a time.
+REMEMBERED: Final = 4
+_MESSAGE: Final = 500
+_NUMBERED: Final = re.compile(r"(.+)-(\d{1,18})")
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job that ended. ``sources`` is the file that lists its source URIs, "" for a burned id. ``commit`` is unique to
+    one attempt."""
+
+    job_id: str
+    commit: str
+    sources: str = ""
+    rows: int = 0
+    at_ms: int = 0
+    reason: str = ""
+    message: str = ""
+    transient: bool = False
+
+    @property
+    def error(self) -> JobError | None:
+        """Why it failed."""
+        return JobError(self.reason, self.message, self.transient) if self.reason else None
+
+
+def series_of(job_id: str) -> tuple[str, int]:
+    """The series of a job id, and its number: 0 if it has none."""
+    numbered = _NUMBERED.fullmatch(job_id)
+    return (numbered[1], int(numbered[2])) if numbered else (job_id, 0)
+
+
+def find(properties: Mapping[str, str], job_id: str) -> JobRecord | None:
+    """The record of an ended job, None if its id may still run. An id below the last one has ended: without a record of
+    its own it counts as burned."""
+    series, number = series_of(job_id)
+    last, jobs = _stored(properties, series)
+    if number > last:
+        return None
+    return next((job for job in jobs if job.job_id == job_id), JobRecord(job_id, ""))
+
+
+def recorded(
+    properties: Mapping[str, str], record: JobRecord
+) -> tuple[dict[str, str], tuple[JobRecord, ...]]:
+    """The property that remembers a job, and the records that it forgets."""
+    series, number = series_of(record.job_id)
+    _, jobs = _stored(properties, series)
+    record = JobRecord(**{**asdict(record), "message": record.message[:_MESSAGE]})
+    kept = (*jobs, record)[-REMEMBERED:]
+    value = {"last": number, "jobs": [{k: v for k, v in asdict(job).items() if v} for job in kept]}
+    return {PREFIX + series: json.dumps(value, separators=(",", ":"))}, jobs[: len(jobs) + 1 - len(kept)]
+
+
+def ended_ids(properties: Mapping[str, str]) -> Mapping[str, int]:
+    """The highest ended number of each series."""
+    return {
+        name.removeprefix(PREFIX): int(json.loads(value)["last"])
+        for name, value in properties.items()
+        if name.startswith(PREFIX)
+    }
+
+
+def _stored(properties: Mapping[str, str], series: str) -> tuple[int, tuple[JobRecord, ...]]:
+    text = properties.get(PREFIX + series)
+    if text is None:
+        return -1, ()
+    value: Any = json.loads(text)
+    known = JobRecord.__dataclass_fields__
+    jobs = ({k: v for k, v in {"commit": "", **job}.items() if k in known} for job in value["jobs"])
+    return int(value["last"]), tuple(JobRecord(**job) for job in jobs)

@@ -1,0 +1,95 @@
+"""The catalog: opening it, finding tables, and its errors as KBQ's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from threading import Lock
+
+import pyarrow as pa
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from sqlalchemy.exc import SQLAlchemyError
+
+from kbq_assets.core.config.redaction import redacted_address
+from kbq_assets.core.errors import ConfigurationError, Unavailable
+from kbq_assets.core.protocol.names import TableReference
+
+_DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
+
+
+class IcebergLake:
+    """A catalog by its name and properties, opened when it is first used."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self._properties = dict(properties)
+        self._lock = Lock()
+
+    @cached_property
+    def _opened(self) -> Catalog:
+        return load_catalog(self.name, **self._properties)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog."""
+        with self._lock:
+            return self._opened
+
+    def table(self, table: TableReference) -> Table | None:
+        """A table as the catalog has it now, None if it does not exist."""
+        try:
+            return self.catalog.load_table((table.dataset, table.table))
+        except exceptions.NoSuchTableError:
+            return None
+
+    def namespace(self, dataset: str) -> Mapping[str, str] | None:
+        """The properties of a dataset, None if it does not exist."""
+        try:
+            return self.catalog.load_namespace_properties((dataset,))
+        except exceptions.NoSuchNamespaceError:
+            return None
+
+    def create_namespace(self, dataset: str) -> None:
+        """Create a dataset; an existing one stays as it is."""
+        try:
+            self.catalog.create_namespace((dataset,))
+        except exceptions.NamespaceAlreadyExistsError:
+            return
+
+
+@contextmanager
+def lake_errors(what: str) -> Iterator[None]:
+    """Translate errors of the catalog and of files to KBQ's."""
+    try:
+        yield
+    except _DENIED as error:
+        raise ConfigurationError(
+            f"the Iceberg catalog refuses {what}: {shown(error)}",
+            next_step="grant the rights, or correct the catalog's credentials",
+        ) from None
+    except (exceptions.NotInstalledError, ModuleNotFoundError) as error:
+        raise ConfigurationError(
+            f"the Iceberg catalog needs a package: {shown(error)}", next_step="pip install 'pyiceberg[…]'"
+        ) from None
+    except (
+        exceptions.RESTError,
+        exceptions.CommitFailedException,
+        exceptions.NoSuchTableError,
+        SQLAlchemyError,
+        pa.ArrowException,
+        OSError,
+        MemoryError,
+    ) as error:
+        raise Unavailable(
+            f"the Iceberg warehouse failed at {what}: {shown(error)}",
+            next_step="check the catalog, the warehouse folder and their permissions, then run again",
+        ) from None
+
+
+def shown(error: BaseException) -> str:
+    """The first line of an error, without addresses' users and secrets."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {redacted_address(lines[0])[:500]}"

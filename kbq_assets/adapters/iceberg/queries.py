@@ -1,0 +1,167 @@
+"""Reads positions and error rows: metadata columns alone, batch by batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThanOrEqual,
+    Or,
+    Reference,
+)
+from pyiceberg.expressions.literals import literal
+from pyiceberg.table import Table
+
+from kbq_assets.adapters.iceberg.schema import POSITIONS
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.warehouse import (
+    DoubledOffset,
+    ErrorQuery,
+    ErrorRow,
+    KafkaRange,
+    OffsetSummary,
+)
+
+_GROUP: Final = ("_kafka_topic", "_kafka_partition", "_kbq_epoch")
+_NEWEST_FIRST: Final = (
+    ("_kafka_timestamp", "descending"),
+    ("_kbq_epoch", "descending"),
+    ("_kafka_topic", "ascending"),
+    ("_kafka_partition", "ascending"),
+    ("_kafka_offset", "descending"),
+)
+Offsets = Mapping[KafkaRange, npt.NDArray[np.int64]]
+
+
+def offsets_of(table: Table, where: BooleanExpression) -> Offsets:
+    """All offsets of each topic, partition and epoch: eight bytes a row."""
+    found: dict[KafkaRange, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for batch in table.scan(where, selected_fields=POSITIONS).to_arrow_batch_reader():
+        grouped = (
+            pa.table(batch).group_by(list(_GROUP), use_threads=False).aggregate([("_kafka_offset", "list")])
+        )
+        for row in range(grouped.num_rows):
+            range_ = KafkaRange(*(grouped[name][row].as_py() for name in _GROUP))
+            found[range_].append(grouped["_kafka_offset_list"][row].values.to_numpy())
+    return {range_: np.concatenate(found[range_]) for range_ in sorted(found, key=_order)}
+
+
+def summaries(table: Table, since: date | None) -> Mapping[KafkaRange, OffsetSummary]:
+    """Rows, distinct offsets and their bounds per topic, partition and epoch."""
+    return {
+        range_: OffsetSummary(len(offsets), len(np.unique(offsets)), int(offsets.min()), int(offsets.max()))
+        for range_, offsets in offsets_of(table, _since(since)).items()
+    }
+
+
+def doubled(
+    tables: Mapping[TableReference, Table], since: date | None, limit: int
+) -> tuple[DoubledOffset, ...]:
+    """The lowest ``limit`` offsets of each topic, partition and epoch with several rows in the tables."""
+    everywhere = {reference: offsets_of(table, _since(since)) for reference, table in tables.items()}
+    ranges = sorted({range_ for found in everywhere.values() for range_ in found}, key=_order)
+    return tuple(each for range_ in ranges for each in _doubled(range_, everywhere, limit))
+
+
+def _doubled(
+    range_: KafkaRange, everywhere: Mapping[TableReference, Offsets], limit: int
+) -> Iterator[DoubledOffset]:
+    holding = {reference: found[range_] for reference, found in everywhere.items() if range_ in found}
+    offsets, counts = np.unique(np.concatenate(list(holding.values())), return_counts=True)
+    for offset in offsets[counts > 1][:limit]:
+        sources = [
+            reference
+            for reference, own in holding.items()
+            for _ in range(int(np.count_nonzero(own == offset)))
+        ]
+        yield DoubledOffset(range_, int(offset), tuple(sorted(sources)))
+
+
+def positions(table: Table, range_: KafkaRange, offset: int | None) -> Mapping[int, int]:
+    """Rows per offset of one topic, partition and epoch."""
+    wanted = {"_kafka_topic": range_.topic, "_kafka_partition": range_.partition, "_kbq_epoch": range_.epoch}
+    if offset is not None:
+        wanted["_kafka_offset"] = offset
+    found = offsets_of(table, _equal(wanted)).get(range_, np.zeros(0, np.int64))
+    offsets, counts = np.unique(found, return_counts=True)
+    return dict(zip(offsets.tolist(), counts.tolist(), strict=True))
+
+
+def rows_beside(table: Table, files: pa.Table) -> pa.Table:
+    """The rows of a table at the topics, partitions and offsets of rows of files, and some more."""
+    where: BooleanExpression = AlwaysFalse()
+    groups = files.group_by(list(_GROUP[:2])).aggregate([("_kafka_offset", "min"), ("_kafka_offset", "max")])
+    for row in groups.to_pylist():
+        offset = Reference("_kafka_offset")
+        one = _equal({name: row[name] for name in _GROUP[:2]})
+        low = GreaterThanOrEqual(term=offset, value=literal(row["_kafka_offset_min"]))
+        high = LessThanOrEqual(term=offset, value=literal(row["_kafka_offset_max"]))
+        where = Or(where, And(one, And(low, high)))
+    return table.scan(where).to_arrow()
+
+
+def error_rows(table: Table, query: ErrorQuery) -> tuple[ErrorRow, ...]:
+    """Rows of an error table, newest first. Only the newest so far are in memory."""
+    wanted = {
+        "_kafka_topic": query.topic,
+        "_kafka_partition": query.partition,
+        "_kafka_offset": query.offset,
+    }
+    where = _equal({name: value for name, value in wanted.items() if value is not None})
+    newest: pa.Table | None = None
+    for batch in table.scan(where).to_arrow_batch_reader():
+        rows = pa.table(batch)
+        rows = rows if newest is None else pa.concat_tables([newest, rows])
+        order = pc.sort_indices(rows, sort_keys=list(_NEWEST_FIRST))
+        newest = rows.take(order[: query.limit])
+    return () if newest is None else tuple(_error_row(row, query.value_bytes) for row in newest.to_pylist())
+
+
+def _error_row(row: Mapping[str, Any], longest: int) -> ErrorRow:
+    key, value = row["key"], row["value"]
+    return ErrorRow(
+        row["_kafka_topic"],
+        row["_kafka_partition"],
+        row["_kafka_offset"],
+        row["_kbq_epoch"],
+        round(row["_kafka_timestamp"].timestamp() * 1000),
+        row["reason"],
+        row["message"],
+        row["schema_id"],
+        None if key is None else key[:longest],
+        None if value is None else value[:longest],
+        None if value is None else len(value),
+        tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+    )
+
+
+def _since(since: date | None) -> BooleanExpression:
+    return (
+        AlwaysTrue()
+        if since is None
+        else GreaterThanOrEqual(term=Reference("event_date"), value=literal(since.isoformat()))
+    )
+
+
+def _equal(values: Mapping[str, Any]) -> BooleanExpression:
+    where: BooleanExpression = AlwaysTrue()
+    for name, value in values.items():
+        where = And(where, EqualTo(term=Reference(name), value=literal(value)))
+    return where
+
+
+def _order(range_: KafkaRange) -> tuple[str, int, int]:
+    return range_.topic, range_.partition, range_.epoch

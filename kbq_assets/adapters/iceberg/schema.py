@@ -1,0 +1,167 @@
+"""Tables in the catalog: columns, notes and partitions, and how they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import HourTransform, IdentityTransform, Transform
+from pyiceberg.types import TimestamptzType
+
+from kbq_assets.adapters.iceberg.types import NOTED, column_of, fields_of, paths
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.tables import Column, TableOptions
+
+POSITIONS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
+#: The schema id of a row's file: a column, since Iceberg partitions by columns alone.
+SCHEMA_ID: Final = "_kbq_schema_id"
+SCHEMA_VERSION, EVENT_HOUR = "schema_version", "event_hour"
+#: Business time, else Kafka's: the first of them that a table has gives its hours.
+_TIMES: Final = ("_event_time", "_kafka_timestamp")
+
+RETRIES: Final = "commit.retry.num-retries"
+_COMMENT, _LABEL, _TAG, _TYPE = "comment", "kbq.label.", "kbq.policy-tag.", "kbq.type."
+_SCHEMA_ID_DOC: Final = "The id of the schema that the record was written with."
+_PROPERTIES: Final = {
+    "format-version": "2",
+    # A stale append would be rebased, and a late job would land (PROTOCOL, The lake).
+    RETRIES: "0",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+}
+
+
+def columns_in(table: Table) -> tuple[Column, ...]:
+    """A table's columns, without the column that only partitions need."""
+    noted = _with_prefix(table.properties, _TYPE)
+    tags = _with_prefix(table.properties, _TAG)
+    return tuple(column_of(f, noted, tags) for f in table.schema().fields if f.name != SCHEMA_ID)
+
+
+def stored_table(table: Table) -> StoredTable:
+    """A table with its descriptions, labels and number of rows."""
+    labels = _with_prefix(table.properties, _LABEL)
+    return StoredTable(columns_in(table), table.properties.get(_COMMENT, ""), labels, _rows(table))
+
+
+def _rows(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return 0
+    total = snapshot.summary.additional_properties.get("total-records") if snapshot.summary else None
+    return table.scan().count() if total is None else int(total)
+
+
+def has_positions(table: Table) -> bool:
+    """Whether a table carries Kafka positions."""
+    return set(POSITIONS) <= {field.name for field in table.schema().fields}
+
+
+def new_schema(columns: Iterable[Column]) -> Schema:
+    """The schema of a new table."""
+    columns = tuple(columns)
+    if set(POSITIONS) <= {column.name for column in columns}:
+        columns = (*columns, Column(SCHEMA_ID, "INT64", description=_SCHEMA_ID_DOC))
+    return Schema(*fields_of(columns))
+
+
+def new_spec(schema: Schema, options: TableOptions) -> PartitionSpec:
+    """Schema version, day and hour of business time, as far as the table has their columns."""
+    names = {field.name for field in schema.fields}
+    hours = [n for n in _TIMES if n in names and schema.find_type(n) == TimestamptzType()]
+    wanted: list[tuple[str, str, Transform]] = []  # type: ignore[type-arg]
+    if SCHEMA_ID in names:
+        wanted.append((SCHEMA_VERSION, SCHEMA_ID, IdentityTransform()))
+    if options.partition_by in names:
+        wanted.append((options.partition_by, options.partition_by, IdentityTransform()))
+        wanted += [(EVENT_HOUR, name, HourTransform()) for name in hours[:1]]
+    return PartitionSpec(
+        *(
+            PartitionField(schema.find_field(column).field_id, 1000 + i, transform, name)
+            for i, (name, column, transform) in enumerate(wanted)
+        )
+    )
+
+
+def new_order(schema: Schema, options: TableOptions) -> SortOrder:
+    """By the clustering columns."""
+    return SortOrder(
+        *(
+            SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform())
+            for name in options.cluster_by
+        )
+    )
+
+
+def new_properties(columns: Iterable[Column], options: TableOptions) -> dict[str, str]:
+    """The properties of a new table: KBQ's, its labels and its notes."""
+    notes = TableNotes(options.notes.text, {**options.labels, **options.notes.labels})
+    return {**_PROPERTIES, **_noted_properties(columns, notes)}
+
+
+def update(table: Table, columns: Iterable[Column], notes: TableNotes) -> None:
+    """Add missing columns and nested fields, relax columns now NULLABLE, and describe them; blank texts stay.
+
+    One commit; none if nothing differs. Field ids stay, so older files are read under the new schema.
+    """
+    wanted = tuple(columns)
+    known = {path.lower(): column for path, column in paths(columns_in(table))}
+    described = tuple(_kept(column, known, "") for column in wanted)
+    properties = _noted_properties(wanted, notes)
+    changed = {name: text for name, text in properties.items() if table.properties.get(name) != text}
+    differs = any(known.get(path.lower()) is None for path, _ in paths(wanted)) or any(
+        _alters(known[path.lower()], column, "." in path)
+        for path, column in paths(described)
+        if path.lower() in known
+    )
+    if not changed and not differs:
+        return
+    with table.transaction() as transaction:
+        if differs:
+            with transaction.update_schema() as change:
+                change.case_sensitive(False).union_by_name(Schema(*fields_of(described)))
+        if changed:
+            transaction.set_properties(changed)
+
+
+def _alters(known: Column, wanted: Column, nested: bool) -> bool:
+    relaxed = known.mode == "REQUIRED" and wanted.mode == "NULLABLE" and not nested
+    return relaxed or known.description != wanted.description
+
+
+def _kept(column: Column, known: Mapping[str, Column], prefix: str) -> Column:
+    """A column with the description that it has, if it brings none, and with the mode that it may have: a required
+    column of a table with rows cannot be added, and an optional one not be made required."""
+    path = (prefix + column.name).lower()
+    stored = known.get(path)
+    mode = column.mode
+    if mode == "REQUIRED" and (stored is None or stored.mode != "REQUIRED"):
+        mode = "NULLABLE"
+    return Column(
+        column.name,
+        column.type,
+        mode,
+        tuple(_kept(member, known, f"{path}.") for member in column.fields),
+        column.description or (stored.description if stored else ""),
+    )
+
+
+def _noted_properties(columns: Iterable[Column], notes: TableNotes) -> dict[str, str]:
+    found = {_LABEL + key: value for key, value in notes.labels.items()}
+    if notes.text:
+        found[_COMMENT] = notes.text
+    for path, column in paths(columns):
+        if column.type in NOTED:
+            found[_TYPE + path] = column.type
+        if column.policy_tag:
+            found[_TAG + path] = column.policy_tag
+    return found
+
+
+def _with_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}

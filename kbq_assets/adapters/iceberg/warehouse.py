@@ -1,0 +1,342 @@
+"""The `Warehouse` port over an Iceberg catalog."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from typing import Final
+
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table
+
+from kbq_assets.adapters.duckdb.comparison import compare_tables
+from kbq_assets.adapters.iceberg import job_records, queries, schema
+from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.job_records import JobRecord
+from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
+from kbq_assets.adapters.iceberg.writer import ParquetWriter
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    InvalidName,
+    JobAlreadyExists,
+    JobFailed,
+    NotFound,
+    Unavailable,
+)
+from kbq_assets.core.loading.batches import LoadLimits
+from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.statements import Statements
+from kbq_assets.ports.warehouse import (
+    EVERYTHING,
+    Comparable,
+    DoubledOffset,
+    ErrorQuery,
+    ErrorRow,
+    JobError,
+    JobStatus,
+    KafkaRange,
+    LoadJob,
+    OffsetSummary,
+    RowComparison,
+)
+from kbq_assets.wire.arrow.errors import LoadError, MissingSource
+from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
+
+LOCAL: Final = "local"
+
+
+class IcebergWarehouse:
+    """Tables of an Iceberg catalog, with BigQuery's load-job semantics.
+
+    `insert_job` writes the job's Parquet files and commits them before it returns: files, job id and outcome in one
+    snapshot. The job of a table that does not exist is recorded in its dataset's properties.
+    """
+
+    project: str = LOCAL
+    location: str = LOCAL
+    limits: LoadLimits = LoadLimits(
+        bytes=1024 * 1024 * 1024,
+        time_partitions=400,
+        jobs_per_day=0,
+        known_days=0,
+        changes_per_day=0,
+        project_jobs_per_day=0,
+        partitions=0,
+    )
+    verifies: bool = True
+    compares: bool = True
+    statements: Statements | None = None
+
+    def __init__(
+        self, name: str, properties: Mapping[str, str], *, open_uri: OpenUri = open_file_uri
+    ) -> None:
+        self.lake = IcebergLake(name, properties)
+        self._open_uri = open_uri
+
+    def insert_job(self, job: LoadJob) -> None:
+        """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""
+        _check_place(job.project, job.location)
+        with lake_errors(f"job {job.job_id}"):
+            table = self._free_table(job.table, job.job_id)
+            if table is None:
+                missing = MissingSource(f"table {job.table} does not exist", next_step="create it first")
+                return self._note_in_dataset(job.table, _failed(job, missing, ""))
+            token = uuid.uuid4().hex[:12]
+            sources = _write_sources(table, job, token)
+            writer = ParquetWriter(table, job, token, self._open_uri)
+            try:
+                writer.write()
+                record = _record(job.job_id, token, sources, writer.rows)
+            except LoadError as error:
+                _discard(writer)
+                record = _failed(job, error, sources, token)
+            self._commit(table, record, job.table, writer, replace=job.replace and not record.reason)
+
+    def _commit(
+        self,
+        table: Table,
+        record: JobRecord,
+        reference: TableReference,
+        writer: ParquetWriter,
+        *,
+        replace: bool,
+    ) -> None:
+        """Commit a job. Files of one that certainly was not committed are deleted."""
+        try:
+            forgotten = commit_job(table, record, writer.files, replace=replace)
+        except (JobAlreadyExists, Unavailable, NoSuchTableError):
+            _discard(writer)
+            raise
+        for old in forgotten:
+            if old.sources:
+                with contextlib.suppress(OSError):
+                    table.io.delete(old.sources)
+
+    def get_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> JobStatus | None:
+        """A job's status, None if no such id was inserted for the table."""
+        _check_place(project, location)
+        with lake_errors(f"job {job_id}"):
+            for reference in (table,) if table else self.tables():
+                stored = self.lake.table(reference)
+                for properties in (stored.properties if stored else {}, self._dataset_notes(reference)):
+                    if (record := job_records.find(properties, job_id)) is not None:
+                        return _status(record, stored)
+        return None
+
+    def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
+        """Use up an id with an empty snapshot."""
+        _check_place(project, location)
+        if table is None:
+            raise ConfigurationError(f"job {job_id} has no table", next_step="name the job's table")
+        with lake_errors(f"job {job_id}"):
+            stored, record = self._free_table(table, job_id), _record(job_id, uuid.uuid4().hex[:12])
+            if stored is None:
+                self._note_in_dataset(table, record)
+            else:
+                commit_job(stored, record)
+
+    def cancel_job(
+        self, job_id: str, project: str, location: str, table: TableReference | None = None
+    ) -> None:
+        """Do nothing: a job ends before its insertion returns."""
+        _check_place(project, location)
+
+    def probe(self, job: LoadJob) -> JobError | None:
+        """Read a job's files with the table's columns, and write nothing."""
+        with lake_errors(f"a probe of {job.table}"):
+            table = self.lake.table(job.table)
+            if table is None:
+                # The files are not to blame, so none may go to quarantine.
+                return JobError("notFound", f"table {job.table} does not exist", transient=True)
+            try:
+                ParquetWriter(table, job, "", self._open_uri).check()
+            except LoadError as error:
+                return JobError(error.reason, error.message, transient=False)
+        return None
+
+    def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
+        """Compare a job's files with the table's rows. Raises JobFailed, Unavailable."""
+        with self._reading(job.table) as table:
+            if table is None:
+                return RowComparison(0)
+            try:
+                files = ParquetWriter(table, job, "", self._open_uri).read()
+            except LoadError as error:
+                raise JobFailed(f"the files do not load into {job.table}: {error.message}") from error
+            rows = queries.rows_beside(table, files)
+            return compare_tables(files, rows, schema.columns_in(table), limit, which)
+
+    def columns(self, table: TableReference) -> tuple[Column, ...] | None:
+        """A table's columns, None if it does not exist. Nested fields are NULLABLE or REPEATED."""
+        with lake_errors(str(table)):
+            stored = self.lake.table(table)
+            return None if stored is None else schema.columns_in(stored)
+
+    def find_table(self, table: TableReference) -> StoredTable | None:
+        """A table with its descriptions and labels, None if it does not exist."""
+        with lake_errors(str(table)):
+            stored = self.lake.table(table)
+            return None if stored is None else schema.stored_table(stored)
+
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        """Create a table, partitioned by schema version, day and hour, and sorted by its clustering columns."""
+        wanted = tuple(columns)
+        with lake_errors(str(table)), contextlib.suppress(TableAlreadyExistsError):
+            self.lake.create_namespace(table.dataset)
+            new = schema.new_schema(wanted)
+            self.lake.catalog.create_table(
+                (table.dataset, table.table),
+                new,
+                partition_spec=schema.new_spec(new, options),
+                sort_order=schema.new_order(new, options),
+                properties=schema.new_properties(wanted, options),
+            )
+
+    def update_columns(
+        self, table: TableReference, columns: Iterable[Column], notes: TableNotes | None = None
+    ) -> None:
+        """Add missing columns and nested fields, relax columns now NULLABLE, and describe them."""
+        with lake_errors(str(table)):
+            schema.update(self._existing(table), columns, notes or TableNotes())
+
+    def tables(self) -> tuple[TableReference, ...]:
+        """All tables with Kafka positions, sorted."""
+        with lake_errors("the list of tables"):
+            return tuple(sorted(self._kafka_tables()))
+
+    def _kafka_tables(self) -> Iterator[TableReference]:
+        catalog = self.lake.catalog
+        for namespace in catalog.list_namespaces():
+            for identifier in catalog.list_tables(namespace):
+                try:
+                    reference = TableReference(*identifier)
+                except (InvalidName, TypeError):  # someone's own table, with a name that KBQ never writes
+                    continue
+                stored = self.lake.table(reference)
+                if stored is not None and schema.has_positions(stored):
+                    yield reference
+
+    def positions(
+        self, table: TableReference, range_: KafkaRange, offset: int | None = None
+    ) -> Mapping[int, int]:
+        """Rows per offset; empty if there is no such table."""
+        with self._reading(table) as stored:
+            return {} if stored is None else queries.positions(stored, range_, offset)
+
+    def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
+        """Rows per topic, partition and epoch; empty if there is no such table."""
+        with self._reading(table) as stored:
+            found = {} if stored is None else queries.offsets_of(stored, AlwaysTrue())
+            return {range_: len(offsets) for range_, offsets in found.items()}
+
+    def kafka_summary(
+        self, table: TableReference, since: date | None = None
+    ) -> Mapping[KafkaRange, OffsetSummary]:
+        """Rows, distinct offsets and their bounds per topic, partition and epoch."""
+        with self._reading(table) as stored:
+            return {} if stored is None else queries.summaries(stored, since)
+
+    def doubled_offsets(
+        self, tables: Sequence[TableReference], since: date | None = None, limit: int = 10
+    ) -> tuple[DoubledOffset, ...]:
+        """The lowest offsets with several rows, per topic, partition and epoch."""
+        with lake_errors("a query"):
+            found = {reference: self.lake.table(reference) for reference in dict.fromkeys(tables)}
+            return queries.doubled({r: t for r, t in found.items() if t is not None}, since, limit)
+
+    def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
+        """Rows of an error table, newest first; () if there is no such table."""
+        with self._reading(table) as stored:
+            return () if stored is None else queries.error_rows(stored, query)
+
+    @contextmanager
+    def _reading(self, table: TableReference) -> Iterator[Table | None]:
+        with lake_errors(str(table)):
+            yield self.lake.table(table)
+
+    def _existing(self, table: TableReference) -> Table:
+        stored = self.lake.table(table)
+        if stored is None:
+            raise NotFound(f"table {table} does not exist", next_step="create it first")
+        return stored
+
+    def _free_table(self, table: TableReference, job_id: str) -> Table | None:
+        """A table whose job id is free, None if there is no such table. Raises JobAlreadyExists.
+
+        A zombie may hold an id that was burned while the table was gone: the dataset remembers it.
+        """
+        stored = self.lake.table(table)
+        for properties in (stored.properties if stored else {}, self._dataset_notes(table)):
+            if job_records.find(properties, job_id) is not None:
+                raise JobAlreadyExists(f"job {job_id} exists", next_step="get the job and compare its files")
+        return stored
+
+    def _dataset_notes(self, table: TableReference) -> Mapping[str, str]:
+        """Jobs of a table that did not exist: properties of its dataset, as the table would have them."""
+        prefix = f"{job_records.PREFIX}{table.table}/"
+        found = self.lake.namespace(table.dataset) or {}
+        return {
+            job_records.PREFIX + name.removeprefix(prefix): text
+            for name, text in found.items()
+            if name.startswith(prefix)
+        }
+
+    def _note_in_dataset(self, table: TableReference, record: JobRecord) -> None:
+        self.lake.create_namespace(table.dataset)
+        changed, _ = job_records.recorded(self._dataset_notes(table), record)
+        prefix = f"{job_records.PREFIX}{table.table}/"
+        updates = {prefix + name.removeprefix(job_records.PREFIX): text for name, text in changed.items()}
+        self.lake.catalog.update_namespace_properties((table.dataset,), updates=updates)
+
+
+def _write_sources(table: Table, job: LoadJob, token: str) -> str:
+    """Write the list of a job's source URIs; return its path. Catalogs such as Hive limit the length of properties."""
+    path = f"{table.location().rstrip('/')}/metadata/kbq-{job.job_id}-{token}.json"
+    with table.io.new_output(path).create() as stream:
+        stream.write(json.dumps(list(job.source_uris)).encode())
+    return path
+
+
+def _status(record: JobRecord, table: Table | None) -> JobStatus:
+    uris: tuple[str, ...] = ()
+    if record.sources and table is not None:
+        with table.io.new_input(record.sources).open() as stream:
+            uris = tuple(json.loads(stream.read()))
+    elif record.sources or record.reason:
+        uris = ("(no files)",)
+    return JobStatus(record.job_id, "DONE", uris, record.rows, record.error, record.at_ms)
+
+
+def _record(job_id: str, token: str, sources: str = "", rows: int = 0) -> JobRecord:
+    return JobRecord(job_id, token, sources, rows, int(time.time() * 1000))
+
+
+def _failed(job: LoadJob, error: LoadError, sources: str, token: str = "") -> JobRecord:
+    now_ms = int(time.time() * 1000)
+    return JobRecord(job.job_id, token, sources, 0, now_ms, error.reason, error.message)
+
+
+def _discard(writer: ParquetWriter) -> None:
+    """Delete what was written, as far as possible: orphans cost space alone."""
+    with contextlib.suppress(OSError):
+        writer.discard()
+    writer.files.clear()
+
+
+def _check_place(project: str, location: str) -> None:
+    """Raise ConfigurationError for a job submitted elsewhere, which must not count as never inserted."""
+    if (project, location) != (LOCAL, LOCAL):
+        raise ConfigurationError(
+            f"a job of project {project!r}, location {location!r} is not in an Iceberg warehouse",
+            next_step="configure the warehouse of the job until no job is open",
+        )

@@ -1,0 +1,170 @@
+"""Staged Avro to Parquet files: one file per partition and 128 MB of Arrow."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.transforms import HourTransform
+
+from kbq_assets.adapters.iceberg.schema import SCHEMA_ID, columns_in
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
+from kbq_assets.wire.arrow.types import arrow_type
+
+#: Bytes of Arrow that are sorted and written at once: they take about three times as much memory.
+FLUSH_BYTES: Final = 128 << 20
+_HOUR_MICROS: Final = 3_600_000_000
+_EPOCH_HOURS_A_DAY: Final = 24
+
+
+@dataclass
+class ParquetWriter:
+    """Writes the files of one job below the table's location. ``token`` makes their names unique to one attempt."""
+
+    table: Table
+    job: LoadJob
+    token: str
+    open_uri: OpenUri
+    flush_bytes: int = FLUSH_BYTES
+    rows: int = 0
+    files: list[DataFile] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Write all files. Raises LoadError, OSError."""
+        for batch in self._batches():
+            for part, path in self._parts(batch):
+                self.files.append(self._write_file(part, path))
+
+    def check(self) -> None:
+        """Read all files, and write none. Raises LoadError, OSError."""
+        for batch in self._batches():
+            del batch
+
+    def read(self) -> pa.Table:
+        """All rows, with the table's columns. Raises LoadError, OSError."""
+        batches = list(self._batches())
+        empty = schema_to_pyarrow(self.table.schema(), include_field_ids=False).empty_table()
+        return pa.concat_tables(batches) if batches else empty
+
+    def discard(self) -> None:
+        """Delete the files of a job that was not committed."""
+        for file in self.files:
+            self.table.io.delete(file.file_path)
+
+    def _batches(self) -> Iterator[pa.Table]:
+        """The rows of all source files in large batches, with all columns of the table."""
+        columns = columns_in(self.table)
+        staged = StagedTables(columns, self.open_uri)
+        waiting: list[pa.Table] = []
+        size = 0
+        for uri in self.job.source_uris:
+            file = self.job.files.get(uri)
+            schema_id = file.name.schema_id if file is not None else 0
+            for _, table in staged.read(uri, file):
+                self.rows += table.num_rows
+                size += table.nbytes
+                waiting.append(self._completed(table, columns, schema_id))
+                if size >= self.flush_bytes:
+                    yield pa.concat_tables(waiting)
+                    waiting, size = [], 0
+        if size or any(table.num_rows for table in waiting):
+            yield pa.concat_tables(waiting)
+
+    def _completed(self, table: pa.Table, columns: Sequence[Column], schema_id: int) -> pa.Table:
+        """A batch with all of the table's columns, in their order."""
+        arrays: dict[str, Any] = {}
+        known = {name.lower(): name for name in table.column_names}
+        by_name = {column.name: column for column in columns}
+        for each in self.table.schema().fields:
+            if each.name == SCHEMA_ID:
+                arrays[each.name] = pa.repeat(pa.scalar(schema_id, pa.int64()), table.num_rows)
+            elif (name := known.get(each.name.lower())) is not None:
+                arrays[each.name] = table[name]
+            else:
+                arrays[each.name] = pa.nulls(table.num_rows, arrow_type(by_name[each.name]))
+        return pa.table(arrays)
+
+    def _parts(self, batch: pa.Table) -> Iterator[tuple[pa.Table, str]]:
+        """The rows of each partition, sorted, with the partition's folder."""
+        keys = self._keys(batch)
+        order = [(f"k{i}", "ascending") for i in range(len(keys))]
+        order += [(name, "ascending") for name in self._sort_columns()]
+        if order:
+            named = {f"k{i}": values for i, values in enumerate(keys)}
+            sorting = pa.table({**named, **{name: batch[name] for name, _ in order[len(keys) :]}})
+            places = pc.sort_indices(sorting, sort_keys=order)
+            batch = batch.take(places)
+            keys = [values.take(places) for values in keys]
+        starts = _starts(keys, batch.num_rows)
+        for start, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            folder = posixpath.join("data", *self._folders([values[start].as_py() for values in keys]))
+            yield batch.slice(start, end - start), folder
+
+    def _keys(self, batch: pa.Table) -> list[pa.Array]:
+        """The value of each partition field, row by row."""
+        found = []
+        for each in self.table.spec().fields:
+            values = batch[self.table.schema().find_column_name(each.source_id)].combine_chunks()
+            if isinstance(each.transform, HourTransform):
+                micros = values.cast(pa.int64())
+                values = pc.floor(pc.divide(micros.cast(pa.float64()), _HOUR_MICROS)).cast(pa.int64())
+            found.append(values)
+        return found
+
+    def _sort_columns(self) -> list[str]:
+        schema = self.table.schema()
+        fields = self.table.sort_order().fields
+        return [name for f in fields if (name := schema.find_column_name(f.source_id)) is not None]
+
+    def _folders(self, values: Sequence[Any]) -> Iterator[str]:
+        """Folders for people: Iceberg reads partitions from its manifests."""
+        for each, value in zip(self.table.spec().fields, values, strict=True):
+            is_hour = value is not None and isinstance(each.transform, HourTransform)
+            text = f"{value % _EPOCH_HOURS_A_DAY:02}" if is_hour else "null" if value is None else str(value)
+            yield f"{each.name}={quote(text, safe='')}"
+
+    def _write_file(self, part: pa.Table, folder: str) -> DataFile:
+        name = f"{self.job.job_id}-{self.token}-{len(self.files):05}.parquet"
+        path = "/".join((self.table.location().rstrip("/"), folder, name))
+        schema = _writable(schema_to_pyarrow(self.table.schema()), part.schema)
+        with (
+            self.table.io.new_output(path).create() as stream,
+            pq.ParquetWriter(stream, schema, compression="zstd") as writer,
+        ):
+            writer.write_table(part.cast(schema))
+        return parquet_file_to_data_file(self.table.io, self.table.metadata, path)
+
+
+def _starts(keys: Sequence[pa.Array], rows: int) -> list[int]:
+    """Where a new combination of values begins."""
+    changes = np.zeros(rows, np.bool_)
+    changes[:1] = True
+    for values in keys:
+        codes = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        changes[1:] |= codes[1:] != codes[:-1]
+    return [int(place) for place in np.flatnonzero(changes)]
+
+
+def _writable(schema: pa.Schema, rows: pa.Schema) -> pa.Schema:
+    """Iceberg's schema with its field ids, and the types of the rows, which differ in the width of offsets alone."""
+    return pa.schema([_with_ids(field, rows.field(field.name).type) for field in schema])
+
+
+def _with_ids(target: pa.Field, kind: pa.DataType) -> pa.Field:
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_with_ids(child, kind.field(child.name).type) for child in target.type])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_ids(target.type.value_field, kind.value_type))
+    return target.with_type(kind)
