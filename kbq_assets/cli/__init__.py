@@ -66,6 +66,7 @@ COMMANDS: Final[Commands] = {
         "accept-gap": Lazy(
             "kbq_assets.cli.operate:accept_gap", "Give up records that are lost or cannot be read."
         ),
+        "order": Lazy("kbq_assets.cli.order:order", "Show and steer the batches of ordered tables."),
         "quarantine": Lazy(
             "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
         ),

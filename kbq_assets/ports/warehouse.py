@@ -17,9 +17,9 @@ from kbq_assets.ports.statements import Statements
 
 @dataclass(frozen=True)
 class LoadJob:
-    """A load of Avro files, all of one staged schema, appended to a table in one atomic job.
+    """A load of Avro files, of one staged schema or, if its ``limits`` allow it, several, appended in one atomic job.
 
-    ``schema`` is the files' Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
+    ``schema`` is the first file's Avro schema (JSON). ``location`` and ``project`` are where the job is submitted.
     ``replace``: the same transaction deletes the table's old rows. ``files`` are the commit's entries of the sources,
     by URI: a warehouse that `verifies` compares size and CRC32C with them.
     """

@@ -400,6 +400,24 @@ def held(world: FakePlatform, run: Shell) -> None:
     run.done("park", "--table", "shop.orders", "--yes")
 
 
+def ordered(world: FakePlatform, run: Shell) -> None:
+    source("table=orders order=offset")(world)
+    three_loaded(world, run)
+
+
+def failed_batch(world: FakePlatform, run: Shell) -> None:
+    ordered(world, run)
+    failing_jobs(world, run)
+
+
+def ordered_and_held(world: FakePlatform, run: Shell) -> None:
+    ordered(world, run)
+    run.done("order", "hold", "shop.orders", "--yes")
+    world.produce(1)
+    run.done("extract")
+    run("load")
+
+
 def fresh_staging(world: FakePlatform, run: Shell) -> None:
     three_loaded(world, run)
     world.saved = dict(world.store.objects)  # type: ignore[attr-defined]
@@ -457,6 +475,16 @@ TABLES = [
     State(ParkReason.OLD_FLIGHT, old_flight, (("resume --table shop.orders",),)),
     State(ParkReason.FOREIGN_ROWS, fresh_staging, ((staging_set_back,),)),
     State(ParkReason.TABLE_GONE, without_table, ((restore_table, "resume --table shop.orders"),)),
+    State(
+        ParkReason.BATCH_FAILED,
+        failed_batch,
+        (
+            (working_jobs, an_hour_later),
+            (working_jobs, "order retry shop.orders"),
+            (working_jobs, "order skip shop.orders --batch 2 --reason by-hand"),
+        ),
+    ),
+    State(ParkReason.HELD, ordered_and_held, (("order release shop.orders",),)),
     State(ParkReason.OPERATOR, held, (("resume --table shop.orders",),)),
 ]
 

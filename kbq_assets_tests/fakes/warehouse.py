@@ -129,7 +129,7 @@ class FakeWarehouse:
     ) -> None:
         self.project = project
         self.location = location
-        self.limits = LoadLimits()
+        self.limits = LoadLimits(mixes_schemas=True)
         self.verifies = False
         self.compares = True
         self.auto_run = auto_run

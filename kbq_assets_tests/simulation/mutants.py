@@ -170,7 +170,7 @@ def _newest_first(files: list[StagedFile]) -> Any:
     return {tp: windows[::-1] for tp, windows in original_windows(files).items()}
 
 
-original_windows = batches._windows_by_partition
+original_windows = batches.windows_by_partition
 
 
 def _errors_with_kafka_times(self: ErrorRows) -> Any:
@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),),
            seed=55),
     Mutant("one job id for all of a table's jobs", "L2", ((table_state, "_under_new_id", _same_sequence),)),
-    Mutant("newest windows first", "L1", ((batches, "_windows_by_partition", _newest_first),)),
+    Mutant("newest windows first", "L1", ((batches, "windows_by_partition", _newest_first),)),
     Mutant("hours of quarantined rows are complete", "L5, L10",
            ((loading_completeness, "_refused", lambda current: []),), seed=12),
 )  # fmt: skip

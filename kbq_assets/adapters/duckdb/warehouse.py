@@ -68,6 +68,7 @@ class DuckDbWarehouse:
         changes_per_day=0,
         project_jobs_per_day=0,
         partitions=0,
+        mixes_schemas=True,
     )
     verifies: bool = True
     compares: bool = True

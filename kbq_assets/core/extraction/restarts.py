@@ -34,7 +34,7 @@ STOPS: Final = frozenset(
     }
 )
 #: Parkings that end once the table, its dataset or a permission is fixed.
-PARKINGS: Final = frozenset({ParkReason.LOAD_FAILED, ParkReason.INCOMPATIBLE_SCHEMA})
+PARKINGS: Final = frozenset({ParkReason.LOAD_FAILED, ParkReason.INCOMPATIBLE_SCHEMA, ParkReason.BATCH_FAILED})
 #: The pause before the first try; it doubles with each, up to the last.
 FIRST_PAUSE_MS: Final = 60_000
 LAST_PAUSE_MS: Final = 3_600_000

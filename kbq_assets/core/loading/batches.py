@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.loading.quota import JobCounts, next_change_ms, next_job_ms, share_of
@@ -15,11 +15,16 @@ from kbq_assets.core.loading.table_state import TableState, mark_key
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
+#: Per partition its windows in order, each a list of files in offset order.
+WindowQueues: TypeAlias = Mapping[Any, Sequence[list[StagedFile]]]
+
 
 @dataclass(frozen=True)
 class LoadLimits:
     """Bounds of one job, and of a day, failed jobs included (0: none): of a table's jobs, of the partitions that they
     change, and of a project's jobs. ``partitions``: so many may a table have.
+
+    ``mixes_schemas``: a job takes files of several schemas.
 
     ``known_days``: for so long "not found" means that a job did not start; 0: for ever. BigQuery keeps jobs for 180.
 
@@ -34,6 +39,7 @@ class LoadLimits:
     changes_per_day: int = 30_000
     project_jobs_per_day: int = 100_000
     partitions: int = 10_000
+    mixes_schemas: bool = False
 
 
 def changed_partitions(files: Iterable[StagedFile], limits: LoadLimits) -> tuple[int, frozenset[int]]:
@@ -127,7 +133,8 @@ def blocked_files(
     return [f for f in pending if f.name.topic_partition.topic in blocked]
 
 
-def _refuse_cut(state: TableState, file: StagedFile) -> None:
+def refuse_cut(state: TableState, file: StagedFile) -> None:
+    """Raise StateError for a file that its table's mark cuts in two."""
     mark = state.marks.get(mark_key(file), 0)
     if mark > file.name.first_offset:
         raise StateError(
@@ -152,11 +159,11 @@ def plan_batch(
     """
     retried = [bad.file for bad in state.retried if bad.file.name.topic_partition.topic not in blocked]
     if retried:
-        return _retried_batch(table, retried, limits)
+        return retried_batch(table, retried, limits)
     by_schema: dict[int, list[StagedFile]] = defaultdict(list)
     for file in pending_files(state, (f for f in files if f.path not in given_up)):
         if file.name.topic_partition.topic not in blocked:
-            _refuse_cut(state, file)
+            refuse_cut(state, file)
             by_schema[file.name.schema_id].append(file)
     if not by_schema:
         return None
@@ -164,7 +171,7 @@ def plan_batch(
     return _batch_of(table, by_schema[schema_id], limits)
 
 
-def _retried_batch(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
+def retried_batch(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
     """Files that an operator brings back from quarantine, of one schema: marks are beyond them (L13)."""
     schema = SchemaKey(files[0].name.schema_id, files[0].fingerprint)
     of_schema = [f for f in files if (f.name.schema_id, f.fingerprint) == schema]
@@ -172,28 +179,36 @@ def _retried_batch(table: TableReference, files: list[StagedFile], limits: LoadL
 
 
 def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
-    queues = _windows_by_partition(files)
+    queues = windows_by_partition(files)
     oldest = min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0][0]
     schema = SchemaKey(oldest.name.schema_id, oldest.fingerprint)
+    windows = merged(queues, lambda window: window[0].fingerprint == schema.fingerprint)
+    return LoadBatch(table, schema, fitting(windows, limits, limits.bytes))
+
+
+def fitting(
+    windows: Iterable[list[StagedFile]], limits: LoadLimits, most_bytes: int
+) -> tuple[StagedFile, ...]:
+    """The files of as many windows as one job takes; of one at least."""
     chosen: list[StagedFile] = []
     size, dates, is_scattered = 0, set[int](), False
-    for window in _merge(queues, schema.fingerprint):
+    for window in windows:
         size += sum(f.bytes for f in window)
         dates.update(*(f.dates for f in window))
         is_scattered = is_scattered or not all(f.dates for f in window)  # too many dates to list
         too_much = (
             len(chosen) + len(window) > limits.files
-            or size > limits.bytes
+            or size > most_bytes
             or len(dates) > limits.time_partitions
             or is_scattered
         )
         if chosen and too_much:
             break
         chosen.extend(window)
-    return LoadBatch(table, schema, tuple(chosen))
+    return tuple(chosen)
 
 
-def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[StagedFile]]]:
+def windows_by_partition(files: list[StagedFile]) -> WindowQueues:
     """Windows in order per partition; each is a list of files in offset order."""
     ordered = sorted(
         files, key=lambda f: (f.name.topic_partition, f.name.epoch, f.window, f.name.first_offset)
@@ -209,12 +224,12 @@ def _windows_by_partition(files: list[StagedFile]) -> dict[Any, list[list[Staged
     return queues
 
 
-def _merge(queues: Mapping[Any, Sequence[list[StagedFile]]], fingerprint: str) -> Iterable[list[StagedFile]]:
-    """Windows of one fingerprint, oldest first across partitions, in order within each (a prefix of each queue)."""
+def merged(queues: WindowQueues, is_chosen: Callable[[list[StagedFile]], bool]) -> Iterable[list[StagedFile]]:
+    """Chosen windows, oldest first across partitions, in order within each: a prefix of each queue."""
 
     def head(partition: Any, index: int) -> tuple[int, Any, int] | None:
         queue = queues[partition]
-        if index == len(queue) or queue[index][0].fingerprint != fingerprint:
+        if index == len(queue) or not is_chosen(queue[index]):
             return None
         return (queue[index][0].oldest_ms, partition, index)
 

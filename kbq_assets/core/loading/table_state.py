@@ -262,6 +262,7 @@ def record_success(state: TableState, output_rows: int) -> TableState:
         accepted=dataclasses.replace(settled.accepted, loss=state.accepted.loss and not loaded),
         restarting=None,
         hours=completeness.with_rows(state.hours, in_flight.files),
+        order=state.order.with_settled() if state.order.rule.by else state.order,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: A gate that waits for `kbq order continue`.
+#: A gate that a person opens.
 PERSON: Final = "person"
 #: Decisions that a state keeps; older ones move to an object of their own.
 AUDIT_KEPT: Final = 40

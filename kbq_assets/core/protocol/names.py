@@ -27,6 +27,8 @@ DONE: Final = "done/"
 COMMITS: Final = "commits/"
 MANIFESTS: Final = "manifests/"
 TABLES: Final = "tables/"
+#: Among the tables' states, so that whoever may write them may write it. No dataset begins with an "@".
+AUDIT: Final = f"{TABLES}@audit/"
 BACKLOG: Final = "backlog/"
 QUARANTINE: Final = "quarantine/"
 NOTICES: Final = "notices/"
@@ -185,6 +187,11 @@ class ManifestName:
 def table_state_path(table: TableReference) -> str:
     """Path of a table's load state."""
     return f"{TABLES}{table}.json"
+
+
+def audit_path(table: TableReference, first: int) -> str:
+    """Path of older decisions about a table's batches, from the ``first`` on."""
+    return f"{AUDIT}{table}/{first}.json"
 
 
 def backlog_prefix(table: TableReference) -> str:

@@ -38,7 +38,7 @@ class StopReason(StrEnum):
 
 
 class ParkReason(StrEnum):
-    """Why nothing is loaded into a table (PROTOCOL L3, L5, L12)."""
+    """Why nothing is loaded into a table (PROTOCOL L3, L5, L12, O3, O5)."""
 
     INCOMPATIBLE_SCHEMA = "incompatible_schema"
     LOAD_FAILED = "load_failed"
@@ -48,6 +48,9 @@ class ParkReason(StrEnum):
     OLD_FLIGHT = "old_flight"
     FOREIGN_ROWS = "foreign_rows"
     TABLE_GONE = "table_gone"
+    # Of ordered tables
+    BATCH_FAILED = "batch_failed"
+    HELD = "held"
     OPERATOR = "operator"
 
 
@@ -77,13 +80,17 @@ def stop_commands(reason: str, tp: TopicPartition) -> tuple[str, ...]:
 
 
 def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
-    """The commands that resume a parked table; the first suffices once its cause is fixed. FILE stands in the table's
-    message."""
+    """The commands that resume a parked table; the first suffices once its cause is fixed. FILE and
+    the batch B stand in the table's message."""
     resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
     if reason == ParkReason.FOREIGN_ROWS:
         return (adopt,)
     if reason == ParkReason.TABLE_GONE:
         return resume, adopt
+    if reason == ParkReason.BATCH_FAILED:
+        return f"kbq order retry {table}", f"kbq order skip {table} --batch B --reason TEXT"
+    if reason == ParkReason.HELD:
+        return (f"kbq order release {table}",)
     if reason in (ParkReason.MISSING_FILES, ParkReason.DAMAGED_FILES):
         return resume, "kbq restage FILE"
     return (resume, f"{resume} --to-quarantine") if reason == ParkReason.LOAD_FAILED else (resume,)

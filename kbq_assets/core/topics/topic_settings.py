@@ -1,4 +1,4 @@
-"""How one topic is extracted and loaded: its six parts together, and what one part demands of another."""
+"""How one topic is extracted and loaded: its parts together, and what one part demands of another."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kbq_assets.core.topics.options import (
     PrivacyOptions,
     RecordOptions,
 )
+from kbq_assets.core.topics.ordering_options import OrderingOptions
 from kbq_assets.core.topics.personal import HEADERS, KEY
 
 
@@ -32,6 +33,7 @@ class TopicSettings:
     checks: CheckOptions = field(default_factory=CheckOptions)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     keys: KeyOptions = field(default_factory=KeyOptions)
+    ordering: OrderingOptions = field(default_factory=OrderingOptions)
 
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes
@@ -124,6 +126,7 @@ _PARTS: Final[Mapping[str, type]] = {
     "checks": CheckOptions,
     "privacy": PrivacyOptions,
     "keys": KeyOptions,
+    "ordering": OrderingOptions,
 }
 
 

@@ -11,6 +11,7 @@ from kbq_assets.core.errors import JobAlreadyExists, JobFailed, UnknownOutcome
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
 from kbq_assets.core.loading.verification import Unsound
+from kbq_assets.core.ordering.transitions import fail_batch
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
@@ -140,11 +141,14 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE
     too_much = table_state.loses_too_much(current.value, bad) if bad else "no bad file found"
-    if too_much or len(bad) > MAX_BAD_FILES:
-        count = too_much or f"{len(bad)} bad files"
-        failed = dataclasses.replace(current.value, in_flight=None)  # its id is DONE and loaded nothing
+    is_ordered = bool(current.value.order.rule.by)
+    if too_much or is_ordered or len(bad) > MAX_BAD_FILES:
+        count = too_much or f"{len(bad)} bad file{'s' * (len(bad) > 1)}"
         why, now_ms = f"{error.reason}: {error.message} ({count})", run.ports.store.now_ms()
-        run.swap(current, table_state.park(failed, ParkReason.LOAD_FAILED, why, now_ms))
+        reason = ParkReason.BATCH_FAILED if is_ordered else ParkReason.LOAD_FAILED
+        paths = [each.file.path for each in bad]
+        failed = fail_batch(current.value, reason, why, in_flight.files, now_ms, paths)
+        run.swap(current, dataclasses.replace(failed, in_flight=None))  # its id is DONE and loaded nothing
         return CONTINUE
     return _isolate(run, current, in_flight, bad)
 
@@ -182,8 +186,9 @@ def _replan(run: TableRun, current: Versioned[TableState], found: Unsound) -> Tu
     store = run.ports.store
     commits = state.read_commits(store, state.topic_registry(store))
     given_up = {path for commit in commits for path in commit.value.given_up}
-    dropped = dataclasses.replace(current.value, in_flight=None)  # its id is DONE, without a row
+    dropped = current.value
     if lost := found.without({*filter(is_copy, found.paths), *given_up}):
-        dropped = table_state.park(dropped, lost.reason, lost.message)
-    run.swap(current, dropped)
+        files = current.value.in_flight.files if current.value.in_flight else ()
+        dropped = fail_batch(dropped, lost.reason, lost.message, files, 0, sorted(lost.paths))
+    run.swap(current, dataclasses.replace(dropped, in_flight=None))  # its id is DONE, without a row
     return CONTINUE

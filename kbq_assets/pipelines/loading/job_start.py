@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading import table_state
-from kbq_assets.core.loading.batches import LoadBatch, blocked_files, plan_batch
+from kbq_assets.core.loading.batches import LoadBatch, blocked_files
 from kbq_assets.core.loading.expiration import require_rows_kept
 from kbq_assets.core.loading.origins import doubt, with_label
 from kbq_assets.core.loading.schema_changes import note_change, settle_change
@@ -17,11 +17,11 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import (
     Column,
     IncompatibleColumn,
-    TableChange,
     TableOptions,
     clusterable,
     columns_of,
 )
+from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TABLES, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
@@ -30,6 +30,7 @@ from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.ordering.steps import before_batch
 from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
 
@@ -37,9 +38,11 @@ from kbq_assets.pipelines.protocol.state import Versioned
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
     """Enter the next batch into the state as the job in flight. The next step submits it."""
     warehouse, files = run.ports.warehouse, view.files(run.table)
-    batch = plan_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks)
+    batch = next_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks)
     if batch is None:
         return _end_without_batch(run, view, current, files)
+    if (turn := before_batch(run, current, batch)) is not None:
+        return turn
     if (wait := run.quota_wait(current.value.jobs.submitted, batch.files, len(view.states))) is not None:
         return wait
     if batch.retried:
@@ -89,18 +92,22 @@ def _prepare_table(
     try:
         fitted = _fit(run, batch, stored, view.files(run.table))
     except IncompatibleColumn as error:
-        run.park(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message)
+        run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message, batch.files)
         return None
     except KbqError:
         # A copy needs whole files (L11).
         if not (found := StagedContents(run.ports.store, math.inf).unsound(batch.files)):
             raise
-        run.park(current, found.reason, found.message)
+        run.fail_batch(current, found.reason, found.message, batch.files)
+        return None
+    if len(fitted.schemas) > 1 and not warehouse.limits.mixes_schemas:
+        several = "a window has records of several schemas, which this warehouse does not load in one job"
+        run.fail_batch(current, ParkReason.BATCH_FAILED, several, batch.files)
         return None
     with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
     if with_note is None:
         return None
-    run.columns = _change(run, fitted.change, stored, columns_of(fitted.schema), options)
+    run.columns = _change(run, fitted, stored, options)
     if stored is None:
         # Another staging area may have created the table first.
         stored = warehouse.find_table(run.table)
@@ -132,16 +139,14 @@ def _fit(run: TableRun, batch: LoadBatch, stored: StoredTable | None, pending: I
 
 
 def _change(
-    run: TableRun,
-    change: TableChange,
-    stored: StoredTable | None,
-    staged: tuple[Column, ...],
-    options: TableOptions,
+    run: TableRun, fitted: Fit, stored: StoredTable | None, options: TableOptions
 ) -> tuple[Column, ...]:
     """Create, alter or describe the table, and return its columns. No call if nothing differs."""
-    warehouse, columns = run.ports.warehouse, noted(change.columns, staged, options.notes)
+    warehouse, columns = run.ports.warehouse, fitted.change.columns
+    for schema in fitted.schemas:
+        columns = noted(columns, columns_of(schema), options.notes)
     if stored is None:
         warehouse.create_table(run.table, columns, clusterable(options, columns))
-    elif change or columns != stored.columns or needs_notes(stored, options.notes):
+    elif fitted.change or columns != stored.columns or needs_notes(stored, options.notes):
         warehouse.update_columns(run.table, columns, options.notes)
     return columns

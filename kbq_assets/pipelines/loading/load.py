@@ -22,6 +22,7 @@ from kbq_assets.core.extraction.pruning import superseded_done_files
 from kbq_assets.core.extraction.restarts import PARKINGS, MayRestart, parking_restarts
 from kbq_assets.core.loading import batches
 from kbq_assets.core.loading.batches import LoadBatch, LoadLimits
+from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.pipelines.loading.completeness import Verdicts, advance_tables
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
@@ -99,7 +100,9 @@ def _next_batch(
             parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
         ):
             return None
-        batch = batches.plan_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
+        if current.order.why_held:
+            return None
+        batch = next_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
         if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):
             return None
         return batch

@@ -14,7 +14,7 @@ from typing import Final
 
 from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.errors import EncodingError, NotFound, PreconditionFailed, StateError
-from kbq_assets.core.loading.batches import LoadBatch
+from kbq_assets.core.loading.batches import LoadBatch, SchemaKey
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.tables import (
     Column,
@@ -38,10 +38,10 @@ _COPY: Final = "_"
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A batch that its table takes, perhaps of copies; their schema; and the change that the table needs first."""
+    """A batch that its table takes, perhaps of copies; its schemas; and the change that the table needs first."""
 
     batch: LoadBatch
-    schema: str
+    schemas: tuple[str, ...]
     change: TableChange
 
 
@@ -58,12 +58,48 @@ def fit(
     variant columns, in copies of the files. Raises IncompatibleColumn, NotFound, Unavailable.
 
     A table that begins with tombstones has the columns of a ``pending`` file with values: columns are only appended,
-    and people want the records' own ones first."""
+    and people want the records' own ones first. A batch of several schemas fits if each does, one after the other."""
+    fits: list[Fit] = []
+    columns = table
+    for part in _parts(batch):
+        fits.append(_fit_one(store, part, columns, may_vary, attempt, pending))
+        columns = fits[-1].change.columns
+    changes = [each.change for each in fits]
+    names = sorted({name for change in changes for name in change.relaxed})
+    change = TableChange(
+        changes[0].create,
+        changes[-1].columns,
+        tuple(name for change in changes for name in change.added),
+        changes[0].relaxed if len(fits) == 1 else tuple(names),
+    )
+    whole = dataclasses.replace(
+        batch, schema=fits[0].batch.schema, files=tuple(file for each in fits for file in each.batch.files)
+    )
+    return Fit(whole, tuple(schema for each in fits for schema in each.schemas), change)
+
+
+def _parts(batch: LoadBatch) -> list[LoadBatch]:
+    """A batch by schema."""
+    by_schema: dict[SchemaKey, list[StagedFile]] = {}
+    for file in batch.files:
+        by_schema.setdefault(SchemaKey(file.name.schema_id, file.fingerprint), []).append(file)
+    return [dataclasses.replace(batch, schema=key, files=tuple(files)) for key, files in by_schema.items()]
+
+
+def _fit_one(
+    store: ObjectStore,
+    batch: LoadBatch,
+    table: tuple[Column, ...] | None,
+    may_vary: Callable[[], bool],
+    attempt: str,
+    pending: Iterable[StagedFile],
+) -> Fit:
+    """`fit` for files of one schema."""
     schema = read_schema(store, batch.files[0])
     if table is None and has_own_columns_alone(columns_of(schema)):
-        return Fit(batch, schema, _with_values(store, schema, pending))
+        return Fit(batch, (schema,), _with_values(store, schema, pending))
     try:
-        return Fit(batch, schema, plan_table_change(schema, table))
+        return Fit(batch, (schema,), plan_table_change(schema, table))
     except IncompatibleColumn:
         if table is None or not may_vary():
             raise
@@ -71,7 +107,7 @@ def fit(
 
     schema = renamed_json(schema, _add_variant(store, batch, schema, table).renames)
     copies = _restage(store, batch, schema, attempt)
-    return Fit(copies, schema, plan_table_change(schema, table))
+    return Fit(copies, (schema,), plan_table_change(schema, table))
 
 
 def _with_values(store: ObjectStore, schema: str, pending: Iterable[StagedFile]) -> TableChange:

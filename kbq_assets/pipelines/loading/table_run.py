@@ -13,6 +13,7 @@ from kbq_assets.core.loading.quota import JobCounts
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.loading.warehouses import is_done_with
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
@@ -85,6 +86,14 @@ class TableRun:
     def park(self, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
         """Park the table; the next step reports it."""
         self.swap(current, table_state.park(current.value, reason, error, self.ports.store.now_ms()))
+        return CONTINUE
+
+    def fail_batch(
+        self, current: Versioned[TableState], reason: ParkReason, error: str, files: Iterable[StagedFile]
+    ) -> Turn:
+        """Park the table for a batch that cannot be loaded."""
+        now_ms = self.ports.store.now_ms()
+        self.swap(current, transitions.fail_batch(current.value, reason, error, tuple(files), now_ms))
         return CONTINUE
 
     def try_again(self, message: str) -> Turn:

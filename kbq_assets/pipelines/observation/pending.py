@@ -22,7 +22,15 @@ from kbq_assets.core.extraction.restarts import MayRestart
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.names import BACKLOG, COMMITS, DONE, MANIFESTS, TABLE_REGISTRY, TABLES
+from kbq_assets.core.protocol.names import (
+    AUDIT,
+    BACKLOG,
+    COMMITS,
+    DONE,
+    MANIFESTS,
+    TABLE_REGISTRY,
+    TABLES,
+)
 from kbq_assets.pipelines.loading import load
 from kbq_assets.pipelines.loading.view import FindBlocks
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -209,7 +217,7 @@ def has_work(plan: ExtractionPlan) -> bool:
 def _jobs_in_flight(cache: StateCache) -> Iterator[str]:
     """Job ids that tables wait for. Parked tables wait for an operator first."""
     listed = cache.listing(TABLES)
-    paths = sorted(listed.keys() - {TABLE_REGISTRY})
+    paths = sorted(path for path in listed.keys() - {TABLE_REGISTRY} if not path.startswith(AUDIT))
     for found in cache.read(TableState, paths, listed):
         if isinstance(found, Versioned) and found.value.in_flight and not found.value.parked:
             yield f"flight {found.value.in_flight.job_id}"

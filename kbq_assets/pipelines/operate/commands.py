@@ -30,7 +30,13 @@ from kbq_assets.core.protocol.offsets import (
     TopicPartition,
 )
 from kbq_assets.core.protocol.topic_registry import TopicEntry
-from kbq_assets.core.protocol.waits import NO_BAD_RECORD, UNREADABLE, ParkReason, stop_commands
+from kbq_assets.core.protocol.waits import (
+    NO_BAD_RECORD,
+    UNREADABLE,
+    ParkReason,
+    park_commands,
+    stop_commands,
+)
 from kbq_assets.pipelines.operate.pending import Pending, damaged_chunks, give_up_chunks
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
@@ -276,6 +282,10 @@ def propose_resume_table(
         return _propose_accept(store, table, current)
     if current.parked is None:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
+
+    if current.parked.reason in (ParkReason.BATCH_FAILED, ParkReason.HELD):
+        next_step = " or ".join(park_commands(table, current.parked.reason))
+        raise Refused(f"table {table} waits for a decision: {current.parked.error}", next_step=next_step)
 
     def apply() -> None:
         state.change(store, TableState, path, partial(table_state.unpark, accepts_loss=to_quarantine))

@@ -1,0 +1,151 @@
+"""``kbq order``: batches of ordered tables, and decisions about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import click
+
+from kbq_assets.cli.context import (
+    confirm,
+    each_warehouse,
+    json_option,
+    one_warehouse,
+    pass_deployment,
+    yes_option,
+)
+from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.core.ordering.table_order import AuditEntry
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.ordering.orders import Orders, OrderStatus
+
+_table = click.argument("name", metavar="DS.TABLE")
+_reason = click.option("--reason", default="", help="Why; kept in the table's audit list.")
+
+
+@click.group()
+def order() -> None:
+    """Show and steer the batches of ordered tables (`order=offset`)."""
+
+
+@order.command()
+@click.argument("names", metavar="[DS.TABLE]...", nargs=-1)
+@click.option("--audit", is_flag=True, help="Also list the decisions about each table.")
+@json_option
+@each_warehouse
+@pass_deployment
+def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json: bool) -> None:
+    """Show the current batch, what waits behind it, and what stops it."""
+    orders = Orders(deployment)
+    found = orders.status(map(TableReference.parse, names))
+    decisions = {each.table: orders.audit(each.table) if audit else [] for each in found}
+    if as_json:
+        echo_json([_document(each, decisions[each.table]) for each in found])
+        return
+    if not found:
+        click.echo("no table has an order")
+        return
+    shown = table("table", "#batch", "state", "job", "#files", "#windows", "#rows", "oldest")
+    for each in found:
+        counts = map(number, (each.files, each.windows, each.rows))
+        shown.add_row(
+            str(each.table), str(each.current), each.state, each.job_id, *counts, _time(each.oldest_ms)
+        )
+    out = console()
+    out.print(shown)
+    for each in found:
+        if each.why:
+            out.print(f"{each.state}: {each.table}: {each.why}", style="yellow")
+        for entry in decisions[each.table]:
+            out.print(f"{each.table}: {_decision(entry)}")
+
+
+@order.command()
+@_table
+@yes_option
+@one_warehouse
+@pass_deployment
+def retry(deployment: Deployment, name: str, yes: bool) -> None:
+    """Load the failed batch again, after its cause is fixed."""
+    _confirm(deployment, name, yes, lambda orders, of, by: orders.retry(of, by))
+
+
+@order.command()
+@_table
+@click.option("--batch", type=click.IntRange(min=1), required=True, help="The batch that failed.")
+@click.option("--reason", required=True, help="Why; kept in the table's audit list.")
+@yes_option
+@one_warehouse
+@pass_deployment
+def skip(deployment: Deployment, name: str, batch: int, reason: str, yes: bool) -> None:
+    """Go on after the failed batch, whose rows you applied by hand or give up."""
+    _confirm(deployment, name, yes, lambda orders, of, by: orders.skip(of, batch, reason, by))
+
+
+@order.command()
+@_table
+@_reason
+@yes_option
+@one_warehouse
+@pass_deployment
+def hold(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
+    """Let no batch start: files wait in their order until `kbq order release`."""
+    _confirm(deployment, name, yes, lambda orders, of, by: orders.hold(of, reason, by))
+
+
+@order.command()
+@_table
+@_reason
+@yes_option
+@one_warehouse
+@pass_deployment
+def release(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
+    """Let the batches of a table that is held start."""
+    _confirm(deployment, name, yes, lambda orders, of, by: orders.release(of, reason, by))
+
+
+def _confirm(
+    deployment: Deployment, name: str, yes: bool, propose: Callable[[Orders, TableReference, str], Proposal]
+) -> None:
+    confirm([propose(Orders(deployment), TableReference.parse(name), _user())], yes=yes)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return ""
+
+
+def _time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}" if milliseconds else ""
+
+
+def _decision(entry: AuditEntry) -> str:
+    by, why = f" by {entry.by}" if entry.by else "", f": {entry.reason}" if entry.reason else ""
+    rows = f" ({entry.rows} rows of {entry.files} files)" if entry.files else ""
+    return f"{_time(entry.at_ms)} {entry.action} batch {entry.batch}{rows}{by}{why}"
+
+
+def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, object]:
+    order = status.order
+    return {
+        "table": str(status.table),
+        "batch": status.current,
+        "state": status.state,
+        "why": status.why,
+        "job": status.job_id,
+        "files": status.files,
+        "windows": status.windows,
+        "rows": status.rows,
+        "oldest_ms": status.oldest_ms,
+        "applied": order.settled,
+        "validated": order.validated,
+        "failed": [file.path for file in order.failed.files] if order.failed else [],
+        "audit": [{k: v for k, v in dataclasses.asdict(each).items() if k != "extra"} for each in decisions],
+    }

@@ -1,0 +1,92 @@
+"""Which files the next batch of an ordered table takes (PROTOCOL O1): whole windows, in order, of all schemas.
+
+A window's files become visible in one job, so no row of a partition is visible before one with a lower offset, whatever
+schemas follow each other. A warehouse that takes files of one schema per job gets as many windows of that schema as
+follow each other; a window of several schemas is staged again under one (pipelines/ordering/one_schema.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from kbq_assets.core.loading.batches import (
+    LoadBatch,
+    LoadLimits,
+    SchemaKey,
+    WindowQueues,
+    fitting,
+    identity,
+    merged,
+    pending_files,
+    plan_batch,
+    refuse_cut,
+    retried_batch,
+    windows_by_partition,
+)
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.names import TableReference
+
+#: Windows of several schemas that are staged again for one job: so much, as their bytes pass through the loader.
+MOST_RESTAGED_BYTES = 256 << 20
+
+
+def next_batch(
+    table: TableReference,
+    state: TableState,
+    files: Iterable[StagedFile],
+    limits: LoadLimits,
+    given_up: frozenset[str] = frozenset(),
+    blocked: Collection[str] = (),
+) -> LoadBatch | None:
+    """The next batch of a table, with or without an order (`plan_batch`)."""
+    plan = plan_ordered if state.order.rule.by else plan_batch
+    return plan(table, state, files, limits, given_up, blocked)
+
+
+def plan_ordered(
+    table: TableReference,
+    state: TableState,
+    files: Iterable[StagedFile],
+    limits: LoadLimits,
+    given_up: frozenset[str] = frozenset(),
+    blocked: Collection[str] = (),
+) -> LoadBatch | None:
+    """The next batch of an ordered table; None if no file is pending, or all that are wait for a check.
+
+    A batch that failed is planned again with its own windows. Raises StateError as `plan_batch` does.
+    """
+    retried = [bad.file for bad in state.retried if bad.file.name.topic_partition.topic not in blocked]
+    if retried:
+        return retried_batch(table, retried, limits)
+    pending = pending_files(state, (f for f in files if f.path not in given_up))
+    chosen = [f for f in pending if f.name.topic_partition.topic not in blocked]
+    for file in chosen:
+        refuse_cut(state, file)
+    if state.order.failed is not None:
+        failed = {identity(file) for file in state.order.failed.files}
+        again = [file for file in chosen if identity(file) in failed]
+        if again:
+            return _batch_of(table, again, limits)
+    return _batch_of(table, chosen, limits) if chosen else None
+
+
+def _batch_of(table: TableReference, files: list[StagedFile], limits: LoadLimits) -> LoadBatch:
+    queues = windows_by_partition(files)
+    kind = (lambda window: "") if limits.mixes_schemas else _kind
+    oldest = _oldest(queues)
+    wanted = kind(oldest)
+    bound = limits.bytes if wanted or limits.mixes_schemas else min(limits.bytes, MOST_RESTAGED_BYTES)
+    windows = merged(queues, lambda window: kind(window) == wanted)
+    schema = SchemaKey(oldest[0].name.schema_id, oldest[0].fingerprint)
+    return LoadBatch(table, schema, fitting(windows, limits, bound))
+
+
+def _oldest(queues: WindowQueues) -> list[StagedFile]:
+    return min(queues.values(), key=lambda windows: windows[0][0].oldest_ms)[0]
+
+
+def _kind(window: list[StagedFile]) -> str:
+    """The one schema of a window; "" if it has several."""
+    first, *others = {file.fingerprint: None for file in window}
+    return "" if others else first

@@ -1,0 +1,40 @@
+"""How the topics of a table ask for its order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering.table_order import OrderRule
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.ordering_options import NONE
+from kbq_assets.core.topics.topic_settings import TopicSettings
+
+
+def order_rule(
+    table: TableReference, topics: Collection[str], settings: Mapping[str, TopicSettings], now: OrderRule
+) -> OrderRule:
+    """The rule of a table that these topics feed: ordered if one of them is.
+
+    A topic that is not selected any more says nothing: while one is missing, an ordered table stays as it is. Error
+    rows of many topics share a table, which has no order.
+    """
+    if table.table == ERROR_TABLE:
+        return OrderRule()
+    asked = [settings[topic].ordering for topic in sorted(topics) if topic in settings]
+    ordered = [each for each in asked if each.order != NONE]
+    if len(asked) < len(topics) and now.by and not ordered:
+        return now
+    if not ordered:
+        return OrderRule(extra=now.extra)
+    return OrderRule(ordered[0].order, extra=now.extra)
+
+
+def with_rule(state: TableState, rule: OrderRule) -> TableState:
+    """The state under a changed rule. Batches that were applied before have no gate to pass."""
+    order = dataclasses.replace(state.order, rule=rule, failed=state.order.failed if rule.by else None)
+    if not state.order.rule.gates or not rule.gates:
+        order = dataclasses.replace(order, validated=order.settled)
+    return dataclasses.replace(state, order=order)

@@ -1,0 +1,111 @@
+"""What becomes of an ordered table's batch that fails, and what operators decide about it (PROTOCOL O3, O4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Final
+
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.table_state import QuarantinedFile, TableState
+from kbq_assets.core.ordering.table_order import AuditEntry, FailedBatch, Hold
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.waits import ParkReason
+
+#: Parkings of a batch that failed: `kbq order` has the ways on.
+FAILED: Final = frozenset(
+    {
+        ParkReason.BATCH_FAILED,
+        ParkReason.INCOMPATIBLE_SCHEMA,
+        ParkReason.MISSING_FILES,
+        ParkReason.DAMAGED_FILES,
+    }
+)
+#: Parkings that `kbq order release` ends.
+HELD: Final = frozenset({ParkReason.HELD})
+
+
+def fail_batch(
+    state: TableState,
+    reason: ParkReason,
+    error: str,
+    files: Collection[StagedFile],
+    now_ms: int,
+    bad: Collection[str] = (),
+) -> TableState:
+    """Park a table whose next batch cannot be loaded. A table without an order is just parked."""
+    if not state.order.rule.by:
+        return table_state.park(state, reason, error, now_ms)
+    job_id = state.in_flight.job_id if state.in_flight else ""
+    failed = FailedBatch(state.order.next, job_id, error, tuple(files), tuple(bad))
+    stopped = dataclasses.replace(state, order=dataclasses.replace(state.order, failed=failed))
+    named = f"batch {failed.number}{f', job {job_id}' if job_id else ''}: {error}{_files(failed)}"
+    return table_state.park(stopped, reason, named, now_ms)
+
+
+def _files(failed: FailedBatch) -> str:
+    shown = failed.bad or tuple(file.path for file in failed.files)
+    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+    return f" (files: {', '.join(shown[:3])}{more})"
+
+
+def retry(state: TableState, entry: AuditEntry) -> TableState:
+    """Load the failed batch again. Raises Refused if none failed."""
+    failed = _failed(state)
+    entry = dataclasses.replace(entry, action="retry", batch=failed.number)
+    return _audited(table_state.unpark(state), entry)
+
+
+def skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
+    """Go on after the failed batch, whose rows an operator applied by hand or gives up. Its files count as given up, as
+    those of `kbq quarantine drop` do. Raises Refused if another batch is meant, or its job may still run."""
+    failed = _failed(state)
+    if failed.number != batch:
+        raise Refused(
+            f"batch {failed.number} failed, not {batch}", next_step="check again with kbq order status"
+        )
+    marks = dict(state.marks)
+    for file in failed.files:
+        key = table_state.mark_key(file)
+        marks[key] = max(marks.get(key, 0), file.until)
+    given_up = tuple(QuarantinedFile(f, f"skipped: {entry.reason}", dropped=True) for f in failed.files)
+    rows = sum(file.rows for file in failed.files)
+    entry = dataclasses.replace(entry, action="skip", batch=batch, files=len(failed.files), rows=rows)
+    skipped = dataclasses.replace(
+        state, marks=marks, quarantined=(*state.quarantined, *given_up), order=state.order.with_settled()
+    )
+    return _audited(table_state.unpark(skipped), entry)
+
+
+def _failed(state: TableState) -> FailedBatch:
+    if state.order.failed is None:
+        raise Refused("no batch has failed", next_step="kbq order status")
+    if state.in_flight is not None:
+        raise Refused(
+            f"job {state.in_flight.job_id} is loading it again", next_step="wait for it with kbq load"
+        )
+    return state.order.failed
+
+
+def hold(state: TableState, entry: AuditEntry) -> TableState:
+    """Let no batch start. A job in flight is settled."""
+    entry = dataclasses.replace(entry, action="hold", batch=state.order.next)
+    order = dataclasses.replace(state.order, hold=Hold(entry.reason, entry.at_ms))
+    return _audited(dataclasses.replace(state, order=order), entry)
+
+
+def release(state: TableState, entry: AuditEntry) -> TableState:
+    """Let batches start, whatever marker they wait for. Raises Refused if nothing holds the table."""
+    if not state.order.why_held:
+        raise Refused("nothing holds the table", next_step="kbq order status")
+    entry = dataclasses.replace(entry, action="release", batch=state.order.next)
+    order = dataclasses.replace(state.order, hold=None, released=state.order.rule.hold_until)
+    released = dataclasses.replace(state, order=order)
+    if state.parked is not None and state.parked.reason in HELD:
+        released = table_state.unpark(released)
+    return _audited(released, entry)
+
+
+def _audited(state: TableState, entry: AuditEntry) -> TableState:
+    return dataclasses.replace(state, order=state.order.with_audit(entry))

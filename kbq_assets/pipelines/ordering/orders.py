@@ -1,0 +1,189 @@
+"""Orders of tables: their status, and an operator's decisions about batches (PROTOCOL O3 to O5)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, StateError
+from kbq_assets.core.loading.batches import pending_files
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
+from kbq_assets.core.protocol.names import TableReference, audit_path, table_state_path
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.view import LoadView, read_view
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+
+
+@dataclass(frozen=True)
+class OrderStatus:
+    """How far an ordered table is. ``current`` is the batch in flight, the failed one, or the next one."""
+
+    table: TableReference
+    current: int
+    #: ready, in flight, failed, held, gate or parked
+    state: str
+    #: the load job that locks the table; "" if none is in flight
+    job_id: str
+    #: files, windows and rows that wait, without those of the job in flight
+    files: int
+    windows: int
+    rows: int
+    #: Kafka time of the oldest row that is not loaded, 0 if there is none
+    oldest_ms: int
+    why: str
+    order: TableOrder
+
+
+def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
+    """The status of a table; None if it has no order. Raises StateError if its state is unreadable."""
+    current = view.state_of(table)
+    if current.order == TableOrder():
+        return None
+    pending = [f for f in pending_files(current, view.files(table)) if f.path not in view.given_up]
+    locked = {file.path for file in current.in_flight.files} if current.in_flight else set[str]()
+    waiting = [file for file in pending if file.path not in locked]
+    kind, why = _state(current)
+    return OrderStatus(
+        table,
+        current.order.next,
+        kind,
+        current.in_flight.job_id if current.in_flight else "",
+        len(waiting),
+        len({(f.name.topic_partition, f.name.epoch, f.window) for f in waiting}),
+        sum(f.rows for f in waiting),
+        min((f.oldest_ms for f in pending), default=0),
+        why,
+        current.order,
+    )
+
+
+def _state(current: TableState) -> tuple[str, str]:
+    order, parked = current.order, current.parked
+    if order.failed is not None:
+        return "failed", parked.error if parked else f"batch {order.failed.number} is tried again"
+    if current.in_flight is not None:
+        return "in flight", ""
+    if parked is not None and parked.reason not in transitions.HELD:
+        return "parked", f"{parked.reason}: {parked.error}"
+    if order.why_held:
+        return "held", order.why_held
+    return "ready", ""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Shows orders of tables, and proposes decisions, which are kept in the tables' audit lists."""
+
+    deployment: Deployment
+
+    def status(self, tables: Iterable[TableReference] = ()) -> list[OrderStatus]:
+        """Every ordered table, or these. Raises NotFound for one without an order."""
+        view, wanted = read_view(self.deployment.load_cache, self.deployment.blocks), list(tables)
+        found = []
+        for table in wanted or view.tables:
+            try:
+                status = order_status(view, table)
+            except StateError:
+                if wanted:
+                    raise
+                continue  # `kbq status` shows it
+            if status is not None:
+                found.append(status)
+            elif wanted:
+                raise NotFound(
+                    f"{table} has no order", next_step="order=offset in the source list gives it one"
+                )
+        return found
+
+    def audit(self, table: TableReference) -> list[AuditEntry]:
+        """All decisions about a table, the oldest first. Raises NotFound."""
+        store = self.deployment.load_store
+        order = _read(store, table).order
+        chunks: list[AuditEntry] = []
+        first = 0
+        while first < order.archived:
+            chunk = state.read(store, AuditChunk, audit_path(table, first)).value.entries
+            chunks.extend(chunk)
+            first += len(chunk)
+        return [*chunks, *order.audit]
+
+    def retry(self, table: TableReference, by: str) -> Proposal:
+        """Load the batch that failed again."""
+        failed = _read(self.deployment.load_store, table).order.failed
+        line = f"batch {failed.number} is loaded again: {failed.error}" if failed else ""
+        return self._decide(
+            table, "retry the failed batch of", line, transitions.retry, AuditEntry(0, "", 0, "", by)
+        )
+
+    def skip(self, table: TableReference, batch: int, reason: str, by: str) -> Proposal:
+        """Go on after the batch that failed, without its rows."""
+        failed = _read(self.deployment.load_store, table).order.failed
+        rows = sum(file.rows for file in failed.files) if failed else 0
+        line = (
+            f"gives up {rows} rows of batch {batch}: {', '.join(f.path for f in failed.files)}"
+            if failed
+            else ""
+        )
+        return self._decide(
+            table,
+            f"skip batch {batch} of",
+            line,
+            lambda now, entry: transitions.skip(now, batch, entry),
+            AuditEntry(0, "", 0, reason, by),
+        )
+
+    def hold(self, table: TableReference, reason: str, by: str) -> Proposal:
+        """Let no batch start."""
+        if _read(self.deployment.load_store, table).order == TableOrder():
+            raise Refused(f"{table} has no order", next_step=f"kbq park {table}")
+        line = "no batch starts until kbq order release; its files wait in their order"
+        return self._decide(table, "hold", line, transitions.hold, AuditEntry(0, "", 0, reason, by))
+
+    def release(self, table: TableReference, reason: str, by: str) -> Proposal:
+        """Let batches start again."""
+        line = _read(self.deployment.load_store, table).order.why_held
+        return self._decide(table, "release", line, transitions.release, AuditEntry(0, "", 0, reason, by))
+
+    def _decide(
+        self,
+        table: TableReference,
+        title: str,
+        line: str,
+        change: Callable[[TableState, AuditEntry], TableState],
+        entry: AuditEntry,
+    ) -> Proposal:
+        store = self.deployment.load_store
+        change(_read(store, table), entry)  # refuses before anything is asked
+
+        def apply() -> None:
+            stamped = dataclasses.replace(entry, at_ms=store.now_ms())
+            decide(store, table, lambda now: change(now, stamped))
+
+        return Proposal(f"{title} {table}", (line,) if line else (), apply)
+
+
+def decide(store: ObjectStore, table: TableReference, change: Callable[[TableState], TableState]) -> None:
+    """Swap a decision into a table's state. Old decisions move to an object of their own before it (O6)."""
+
+    def with_room(now: TableState) -> TableState:
+        if chunk := now.order.full_chunk():
+            # A swap that is lost leaves it; the next one moves the same decisions.
+            with contextlib.suppress(PreconditionFailed):
+                state.create(store, audit_path(table, now.order.archived), AuditChunk(chunk))
+            now = dataclasses.replace(now, order=now.order.without_chunk())
+        return change(now)
+
+    state.change(store, TableState, table_state_path(table), with_room)
+
+
+def _read(store: ObjectStore, table: TableReference) -> TableState:
+    found = state.find(store, TableState, table_state_path(table))
+    if found is None:
+        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
+    return found.value
