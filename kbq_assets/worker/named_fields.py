@@ -49,8 +49,8 @@ class NamedFields:
         return f"no version of {self.subject} has the field {' or '.join(business.candidates)} of event_date{meant}"
 
 
-#: Their documents decide, not their schemas.
-_UNTYPED = ("json", "json_columns", "json_schema")
+#: Their documents decide, not their schemas; or rows have other fields than the registered envelopes.
+_UNTYPED = ("json", "json_columns", "json_schema", "debezium")
 
 
 def _types_of(registered: RegisteredSchema) -> Sequence[AvroType]:

@@ -11,6 +11,7 @@ from kbq_assets.core.errors import EncodingError, InvalidName, NotFound, Unstage
 from kbq_assets.core.loading.tables import columns_of
 from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.json.inference import INFERRED
 from kbq_assets.core.topics.personal import KEY
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import SchemaRegistry
@@ -138,4 +139,5 @@ class Routes:
         """The producers' name of the record type; "" if KBQ made the type."""
         is_ours = schema.body is not BodyKind.AVRO or schema.name == TOMBSTONE
         is_ours |= self._settings.records.is_json
+        is_ours |= self._settings.records.format == "debezium" and schema.name == INFERRED
         return "" if is_ours else schema.name

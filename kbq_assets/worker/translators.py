@@ -43,14 +43,19 @@ def open_routes(
     ports: TranslatorPorts,
     variants: SchemaVariants | None,
     choice: Choice | None,
+    *,
+    has_order: bool,
 ) -> tuple[ValueTranslator | None, Routes]:
-    """The translator of a topic's values, if it needs one, and its routes."""
+    """The translator of a topic's values, if it needs one, and its routes. ``has_order``: the topic has one
+    partition."""
     fields = NamedFields(topic, settings, ports.registry)
     has_prefix = settings.records.framing == "prefix"
     names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
     registry = names or ports.registry
-    translator = _translator(topic, settings, ports, registry, choice.fields if choice else ())
-    if settings.privacy.decisions and settings.records.format in ("avro", "protobuf"):
+    translator = _translator(
+        topic, settings, ports, registry, choice.fields if choice else (), has_order=has_order
+    )
+    if settings.privacy.decisions and settings.records.format in ("avro", "debezium", "protobuf"):
         translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
     if names is not None:
         translator = ScreenedValues(names, settings, translator, level=2)
@@ -75,10 +80,17 @@ def _translator(
     ports: TranslatorPorts,
     registry: SchemaRegistry,
     chosen_by: Sequence[str],
+    *,
+    has_order: bool,
 ) -> ValueTranslator | None:
     """The translator of a topic's values to Avro; None if they are staged as they are."""
     if settings.records.is_json:
         return _of_documents(topic, settings, ports, registry, chosen_by)
+    if settings.records.format == "debezium":
+        # Imported here, as other topics have no use for it.
+        from kbq_assets.worker.debezium.changes import Changes
+
+        return Changes(topic, settings, registry, lambda: ports.store, has_order=has_order)
     if settings.records.format == "protobuf":
         # Imported here, as other topics need neither Google's library nor protoc.
         from kbq_assets.worker.protobuf import ProtobufRows

@@ -121,6 +121,7 @@ def extract_unit(
         commit = (commits or _Commits(ports.store)).find(unit)
         if commit is None or (not again and _is_superseded(unit, commit)):
             return UnitOutcome(unit, superseded=True)
+        read.has_order = [*commit.partitions] == [0]
         read.schemas = PinnedSchemas(ports.registry, commit.schema_ids)
         ports = dataclasses.replace(ports, registry=read.schemas)
         _read_windows(unit, ports, read, min(seconds, unit.seconds), is_patient)
@@ -174,6 +175,8 @@ class _Read:
     epoch_until: int = 0
     variants: SchemaVariants | None = None
     schemas: PinnedSchemas | None = None
+    #: whether the topic has one partition, so that all of its records have an order
+    has_order: bool = False
 
     def note(self, batch: RecordBatch, range_: OffsetRange) -> None:
         """Note a batch's leader epoch and last record. Raises OffsetOutOfRange for records before the range."""
@@ -228,7 +231,7 @@ def _open(
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
     choice = Choice(topic, settings, ports.find_route) if settings.destination.by_record else None
-    translator, routes = open_routes(topic, settings, ports, read.variants, choice)
+    translator, routes = open_routes(topic, settings, ports, read.variants, choice, has_order=read.has_order)
     is_accepting = unit.accept_errors_until > unit.range.from_offset
     # Otherwise records of schemas with undecided fields stop their window.
     copies = None

@@ -43,7 +43,8 @@ from kbq_assets.worker.translate import ValueTranslator
 _TOMBSTONES = (int(Reason.TOMBSTONE), int(Reason.NULL_VALUE))
 #: Records without a table go to the error table, whatever the policy for bad records.
 _PLACELESS = (int(Reason.UNKNOWN_TABLE), int(Reason.TOO_MANY_TABLES))
-_SCHEMA_PROBLEMS = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA))
+#: No policy turns these into error rows: the partition stops.
+_STOPPING = (int(Reason.UNKNOWN_SCHEMA), int(Reason.UNSTAGEABLE_SCHEMA), int(Reason.TABLE_TRUNCATED))
 
 
 class StopWindow(Exception):
@@ -176,6 +177,11 @@ class WindowWriter:
             return
         records, tally = self._unit.settings.records, self._tally
         null = np.isin(rejects.reasons, _TOMBSTONES)
+        is_message = rejects.reasons == Reason.NO_CHANGE
+        if is_message.any():  # always skipped
+            tally.skipped += int(is_message.sum())
+            self._judge(chunk, rejects.take(~is_message), position)
+            return
         tally.bad += int((~null).sum())
         to_errors = np.where(null, records.tombstones == "error_table", records.errors == "error_table")
         to_errors |= np.isin(rejects.reasons, _PLACELESS)
@@ -203,15 +209,15 @@ class WindowWriter:
 
     def _refuse(self, chunk: Chunk, rejects: Rejects, null: np.ndarray, position: int) -> None:
         """Stop for records that no policy may turn into error rows."""
-        of_schema = np.isin(rejects.reasons, _SCHEMA_PROBLEMS)
+        stopping = np.isin(rejects.reasons, _STOPPING)
         own = null | np.isin(rejects.reasons, _PLACELESS)
-        fatal = of_schema if self._unit.settings.records.errors != "fail" else ~own
+        fatal = stopping if self._unit.settings.records.errors != "fail" else ~own
         if not fatal.any():
             return
         index = int(np.argmax(fatal))
         offset = int(chunk.offsets[rejects.rows[index]])
         reason = Reason(int(rejects.reasons[index]))
-        kind = StopReason(reason.name.lower()) if of_schema[index] else StopReason.BAD_RECORD
+        kind = StopReason(reason.name.lower()) if stopping[index] else StopReason.BAD_RECORD
         self._stop(kind, f"offset {offset}: {reason.name}: {rejects.messages[index]}", position)
 
     def _check_error_share(self) -> None:

@@ -161,6 +161,11 @@ def bad_value(value: bytes, options: str = "table=orders") -> Callable[[FakePlat
     return reach
 
 
+def table_truncated(world: FakePlatform, run: Shell) -> None:
+    event = b'{"op": "t", "source": {"connector": "postgresql"}}'
+    bad_value(event, "table=orders format=debezium")(world, run)
+
+
 def schema_appears(world: FakePlatform) -> None:
     world.registry.schemas[99] = world.registry.schemas[1]
     world.store.time_ms += 3_600_000
@@ -289,6 +294,7 @@ STOPS = [
         bad_value(POISON, "table=orders errors=fail"),
         ((source("table=orders errors=skip"), RESUME), (AS_ERRORS,)),
     ),
+    State(StopReason.TABLE_TRUNCATED, table_truncated, ((AS_ERRORS,),)),
     State(
         StopReason.DAMAGED_BATCH,
         damaged_batch("damaged_batch"),

@@ -29,6 +29,7 @@ class StopReason(StrEnum):
     UNSTAGEABLE_SCHEMA = "unstageable_schema"
     ERROR_SHARE = "error_share"
     BAD_RECORD = "bad_record"
+    TABLE_TRUNCATED = "table_truncated"
     SCHEMA_CHANGED = "schema_changed"
     DAMAGED_BATCH = "damaged_batch"
     OVERSIZED_BATCH = "oversized_batch"

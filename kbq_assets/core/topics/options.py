@@ -169,11 +169,12 @@ class RecordOptions:
 
     format: str = option(
         "avro",
-        choice("avro", "json", "json_columns", "json_schema", "protobuf"),
+        choice("avro", "json", "json_columns", "json_schema", "protobuf", "debezium"),
         "`avro`: Confluent's prefix and Avro; `json`: any JSON value, as the column `payload`; one with a number that "
         "no double holds, such as `1e400`, is a bad record (`OUT_OF_RANGE`); `json_columns`: "
         "[fields as columns](#json-columns); `json_schema`: the same, behind Confluent's prefix and a JSON Schema; "
-        "[`protobuf`](#protobuf)",
+        "[`protobuf`](#protobuf); [`debezium`](ordered.md#change-data): change events in Avro or JSON, without their "
+        "envelope",
         place=NO_PLACE,
     )
     framing: str = option(

@@ -87,7 +87,8 @@ class TopicSettings:
 
     def _check_framing(self) -> None:
         records, framing = self.records, self.records.framing
-        formats = {"prefix": (), "single_object": ("avro",)}.get(framing, ("avro", "json_schema", "protobuf"))
+        avro = ("avro", "debezium")
+        formats = {"prefix": (), "single_object": avro}.get(framing, (*avro, "json_schema", "protobuf"))
         if formats and records.format not in formats:
             raise ConfigurationError(
                 f"framing={framing}: records of format={records.format} do not name a schema this way",

@@ -100,7 +100,7 @@ def _commit_at(commit: Commit, range_: OffsetRange) -> Commit:
     """A commit that stands where the range begins: extraction reads nothing that is committed."""
     partition, first = range_.topic_partition.partition, range_.from_offset
     state = PartitionCommit(next=first, start=first)
-    return dataclasses.replace(commit, partitions={partition: state}, given_up=())
+    return dataclasses.replace(commit, partitions={**commit.partitions, partition: state}, given_up=())
 
 
 @dataclass

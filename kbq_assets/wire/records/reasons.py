@@ -41,6 +41,9 @@ class Reason(IntEnum):
     VIOLATES_SCHEMA = 26
     TOO_COMPLEX = 27
     INVALID_KEY = 28
+    INVALID_CHANGE = 29
+    NO_CHANGE = 30
+    TABLE_TRUNCATED = 31
 
     @property
     def message(self) -> str:
@@ -76,6 +79,9 @@ _MESSAGES = {
     Reason.VIOLATES_SCHEMA: "the value violates its JSON Schema",
     Reason.TOO_COMPLEX: "to validate the value by its JSON Schema would take too long",
     Reason.INVALID_KEY: "the key cannot become a column",
+    Reason.INVALID_CHANGE: "the change event has no row",
+    Reason.NO_CHANGE: "the event changes no row: a message of Debezium's",
+    Reason.TABLE_TRUNCATED: "the database table was truncated, and rows of several partitions have no order",
     Reason.UNKNOWN_TABLE: "the record does not say its table, or says one that is not known",
     Reason.TOO_MANY_TABLES: "the window has as many tables as max_tables allows",
     Reason.ROUTE_FAILED: "the function that says the record's table failed",

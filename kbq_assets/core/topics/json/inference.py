@@ -44,6 +44,8 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_NAME: Final = 120
+#: Name of the record of a document with inferred columns.
+INFERRED: Final = "Json"
 #: Columns of every table, and of those with a business time.
 _TAKEN: Final = frozenset({"event_date", "_event_time"})
 
@@ -233,7 +235,7 @@ def avro_schema(inferred: InferredSchema, *, event_time: bool) -> dict[str, Any]
     if event_time:
         time = {"type": "long", "logicalType": "timestamp-micros"}
         fields.append({"name": EVENT_TIME, "type": ["null", time]})
-    return {"type": "record", "name": "Json", "fields": fields}
+    return {"type": "record", "name": INFERRED, "fields": fields}
 
 
 def _avro_field(each: InferredField, path: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Change events of Debezium: what their rows and types are called."""

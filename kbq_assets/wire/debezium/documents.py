@@ -1,0 +1,62 @@
+"""Change events in JSON without a schema: documents of the row and the columns of the change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kbq_assets.core.debezium.columns import (
+    DELETE,
+    DELETED,
+    MESSAGE,
+    OF_ROWS,
+    OP,
+    PLACEHOLDER,
+    SOURCE,
+    TRUNCATE,
+    UNAVAILABLE,
+)
+from kbq_assets.wire.debezium.envelope import NoRow
+from kbq_assets.wire.records.reasons import Reason
+
+_NUMBERS: Final = list(PLACEHOLDER.encode())
+_UNAVAILABLE: Final = (PLACEHOLDER, [PLACEHOLDER], {PLACEHOLDER: PLACEHOLDER}, _NUMBERS)
+
+
+def document_row(document: Any, *, has_order: bool) -> Any:
+    """The row of a change event; another document as it is. Raises NoRow."""
+    if not _is_event(document):
+        return document
+    op = document["op"]
+    if op == MESSAGE:
+        raise NoRow(Reason.NO_CHANGE)
+    if op == TRUNCATE and not has_order:
+        raise NoRow(Reason.TABLE_TRUNCATED)
+    if op != TRUNCATE and op not in OF_ROWS:
+        raise NoRow(Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op[:20]!r}")
+    row = {} if op == TRUNCATE else _row(document, op)
+    missing = [key for key, value in row.items() if value in _UNAVAILABLE]
+    kept = {key: value for key, value in row.items() if key not in missing}
+    change = {OP: op, DELETED: op == DELETE, **({UNAVAILABLE: missing} if missing else {})}
+    return {**kept, **change, SOURCE: document["source"]}
+
+
+def _is_event(document: Any) -> bool:
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("op"), str)
+        and isinstance(document.get("source"), dict)
+        and "connector" in document["source"]
+    )
+
+
+def _row(document: Mapping[str, Any], op: str) -> Mapping[str, Any]:
+    part = "before" if op == DELETE else "after"
+    row = document.get(part)
+    if row is None and op == DELETE:
+        return {}  # the key alone tells which row was deleted
+    if not isinstance(row, dict):
+        raise NoRow(
+            Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op}, without a row in {part}"
+        )
+    return row

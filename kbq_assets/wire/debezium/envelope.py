@@ -1,0 +1,274 @@
+"""Change events without their envelope: the row after the change, or the deleted one, and the columns of the change.
+
+The functions expect valid records: validate first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.canonical import recursive_record
+from kbq_assets.core.debezium.columns import (
+    CHANGE_COLUMNS,
+    DELETE,
+    DELETED,
+    MESSAGE,
+    OF_ROWS,
+    OP,
+    PLACEHOLDER,
+    SOURCE,
+    TRUNCATE,
+    UNAVAILABLE,
+)
+from kbq_assets.core.errors import UnstageableSchema
+from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
+from kbq_assets.wire.debezium.types import TypedForms, UnfitValue, conversion, typed
+from kbq_assets.wire.privacy.rewriting import Rewrite
+from kbq_assets.wire.records.reasons import Reason
+from kbq_assets.wire.records.skip import Skip, skip_of
+
+_ENVELOPE: Final = ".Envelope"
+#: https://github.com/debezium/debezium: PostgreSQL's connector writes it in each of these ways.
+_BYTES: Final = PLACEHOLDER.encode()
+_TEXT: Final = encode_bytes(_BYTES)
+_UUID: Final = str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))
+_LIST: Final = b"\x02" + _TEXT + b"\x00"
+_UUIDS: Final = b"\x02" + encode_bytes(_UUID.encode()) + b"\x00"
+_NUMBERS: Final = encode_long(len(_BYTES)) + b"".join(map(encode_long, _BYTES)) + b"\x00"
+_MAP: Final = b"\x02" + _TEXT + _TEXT + b"\x00"
+
+
+class NoRow(Exception):
+    """A change event has no row, for a reason."""
+
+    def __init__(self, reason: Reason, message: str = "") -> None:
+        super().__init__(message or reason.message)
+        self.reason = reason
+        self.message = str(self)
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """Rows of one writer schema. ``schema`` is the rows', as JSON values."""
+
+    schema: Any
+    _rows: _Envelope | _Plain
+
+    def __call__(self, body: bytes, *, has_order: bool) -> bytes:
+        """The row of a record. ``has_order``: a truncated table has a place among its rows. Raises NoRow."""
+        try:
+            return self._rows.row(body, has_order=has_order)
+        except UnfitValue as error:
+            raise NoRow(Reason.OUT_OF_RANGE, f"{Reason.OUT_OF_RANGE.message}: {error}") from error
+
+
+def unwrapped(schema: Any) -> Unwrapped:
+    """The rows of a writer schema: of change events if it is an envelope, else its records. Raises
+    UnstageableSchema."""
+    root = avro.parse(schema)
+    if not isinstance(root, avro.RecordType):
+        raise UnstageableSchema("it is not a record", next_step="set format to that of the topic")
+    if recursive := recursive_record(root):
+        raise UnstageableSchema(f"record {recursive!r} contains itself", next_step="change the schema")
+    if not is_envelope(root):
+        return Unwrapped(typed(root, TypedForms()), _Plain(conversion(root)))
+    return _of_envelope(root)
+
+
+def is_envelope(root: avro.RecordType) -> bool:
+    """Whether a record is a change event: it has an operation, and a source that names its connector."""
+    source = root.fields.get("source")
+    inner = _record(source.type) if source else None
+    return "op" in root.fields and inner is not None and "connector" in inner.fields
+
+
+def _of_envelope(root: avro.RecordType) -> Unwrapped:
+    forms = TypedForms()
+    name = forms.free_name(root.name.removesuffix(_ENVELOPE))
+    parts = [key for key in ("after", "before") if key in root.fields]
+    rows: dict[str, avro.RecordType | None] = {key: _record(root.fields[key].type) for key in parts}
+    if any(row is None for row in rows.values()):
+        raise UnstageableSchema(
+            "the events hold documents, not rows, and documents (MongoDB) are not supported",
+            next_step="use the connector's ExtractNewDocumentState, and format=json_columns",
+        )
+    row = rows.get("after") or rows.get("before") or avro.RecordType((), "None")
+    if taken := [key for key in row.fields if key.lower() in CHANGE_COLUMNS]:
+        raise UnstageableSchema(
+            f"the column {taken[0]!r} collides with the change's own", next_step="rename or exclude it"
+        )
+    source = _Column.of("source", root.fields["source"].type)
+    columns = [_Column.of(key, field.type) for key, field in row.fields.items()]
+    fields = [
+        *({"name": each.name, "type": each.form(forms)} for each in columns),
+        {"name": OP, "type": ["null", "string"], "doc": "c create, u update, d delete, r read, t truncate."},
+        {"name": DELETED, "type": ["null", "boolean"], "doc": "Whether the row no longer exists."},
+        {
+            "name": UNAVAILABLE,
+            "type": {"type": "array", "items": "string"},
+            "doc": "Columns whose value the database did not send: null here, and unchanged there.",
+        },
+        {"name": SOURCE, "type": source.form(forms), "doc": "Where and when the change happened."},
+    ]
+    readers = {key: _Reader.of(root.fields[key].type) for key in rows}
+    skips = tuple((key, skip_of(field.type)) for key, field in root.fields.items())
+    op = _Column.of("op", root.fields["op"].type)
+    made = _Envelope(skips, op, tuple(columns), source, conversion(source.node), readers)
+    return Unwrapped({"type": "record", "name": name, "fields": fields}, made)
+
+
+def _record(node: avro.AvroType) -> avro.RecordType | None:
+    """A record, or the record of a union with null alone."""
+    branches = node.branches if isinstance(node, avro.Union) else (node,)
+    others = [each for each in branches if not avro.is_null(each)]
+    return others[0] if len(others) == 1 and isinstance(others[0], avro.RecordType) else None
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """Records that are no change events: schema changes, transactions, heartbeats."""
+
+    step: Rewrite
+
+    def row(self, body: bytes, *, has_order: bool) -> bytes:
+        out: list[bytes] = []
+        self.step(body, 0, out)
+        return b"".join(out)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of a row; every column may be null, as a deleted row has its key alone. ``absent`` is null, or an empty
+    list; ``before`` comes before a value."""
+
+    name: str
+    node: avro.AvroType
+    absent: bytes
+    before: bytes
+    placeholders: frozenset[bytes]
+
+    @classmethod
+    def of(cls, name: str, node: avro.AvroType) -> _Column:
+        if isinstance(node, avro.Union):
+            nulls = [index for index, each in enumerate(node.branches) if avro.is_null(each)]
+            if not nulls:
+                raise UnstageableSchema(f"the column {name!r} is a union without null", next_step="change it")
+            marks = [(encode_long(index), each) for index, each in enumerate(node.branches)]
+            found = frozenset(mark + value for mark, each in marks for value in _placeholders(each))
+            return cls(name, node, encode_long(nulls[0]), b"", found)
+        before = b"" if isinstance(node, avro.Array | avro.Map) else b"\x02"
+        return cls(name, node, b"\x00", before, frozenset(_placeholders(node)))
+
+    def form(self, forms: TypedForms) -> Any:
+        made = typed(self.node, forms)
+        return ["null", made] if self.before else made
+
+
+def _placeholders(node: avro.AvroType) -> Sequence[bytes]:
+    """The encodings of an unavailable value of a type."""
+    match node:
+        case avro.Primitive(kind="string" | "bytes"):
+            return (_TEXT,)
+        case avro.Array(items=items):
+            return (_LIST, _UUIDS, _NUMBERS, *(_optional_items(items)))
+        case avro.Map():
+            return (_MAP, b"\x02" + _TEXT + b"\x02" + _TEXT + b"\x00")
+    return ()
+
+
+def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
+    """The same lists, if items may be null: Connect's optional items are the second branch."""
+    if not isinstance(items, avro.Union):
+        return ()
+    numbers = b"".join(b"\x02" + encode_long(each) for each in _BYTES)
+    return (
+        b"\x02\x02" + _TEXT + b"\x00",
+        b"\x02\x02" + encode_bytes(_UUID.encode()) + b"\x00",
+        encode_long(len(_BYTES)) + numbers + b"\x00",
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the columns of a row that is a part of an event, if it is not null. ``null`` is the branch of null."""
+
+    columns: tuple[tuple[_Column, Skip, Rewrite], ...]
+    null: bytes
+
+    @classmethod
+    def of(cls, node: avro.AvroType) -> _Reader:
+        row = _record(node)
+        assert row is not None  # checked before
+        columns = [_Column.of(key, field.type) for key, field in row.fields.items()]
+        steps = tuple((each, skip_of(each.node), conversion(each.node)) for each in columns)
+        return cls(steps, _Column.of("row", node).absent if isinstance(node, avro.Union) else b"")
+
+    def read(self, data: bytes, position: int) -> tuple[dict[str, bytes], list[str]] | None:
+        """The converted columns by name, and the names of unavailable ones; None for null."""
+        if self.null:
+            if data[position : position + 1] == self.null:
+                return None
+            position += 1
+        found: dict[str, bytes] = {}
+        unavailable: list[str] = []
+        for column, skip, step in self.columns:
+            end = skip(data, position)
+            if data[position:end] in column.placeholders:
+                unavailable.append(column.name)
+            else:
+                out = [column.before]
+                step(data, position, out)
+                found[column.name] = b"".join(out)
+            position = end
+        return found, unavailable
+
+
+@dataclass(frozen=True)
+class _Envelope:
+    parts: tuple[tuple[str, Skip], ...]
+    op: _Column
+    columns: tuple[_Column, ...]
+    source: _Column
+    source_step: Rewrite
+    readers: Mapping[str, _Reader]
+
+    def row(self, body: bytes, *, has_order: bool) -> bytes:
+        starts, position = dict[str, int](), 0
+        for key, skip in self.parts:
+            starts[key] = position
+            position = skip(body, position)
+        op = self._op(body, starts["op"])
+        if op == MESSAGE:
+            raise NoRow(Reason.NO_CHANGE)
+        if op == TRUNCATE and not has_order:
+            raise NoRow(Reason.TABLE_TRUNCATED)
+        if op != TRUNCATE and op not in OF_ROWS:
+            raise NoRow(Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op[:20]!r}")
+        found, unavailable = ({}, []) if op == TRUNCATE else self._read(body, starts, op)
+        out = [found.get(each.name, each.absent) for each in self.columns]
+        out += [b"\x02" + encode_bytes(op.encode()), b"\x02\x01" if op == DELETE else b"\x02\x00"]
+        if unavailable:
+            out += [encode_long(len(unavailable)), *(encode_bytes(name.encode()) for name in unavailable)]
+        out += [b"\x00", self.source.before]
+        self.source_step(body, starts["source"], out)
+        return b"".join(out)
+
+    def _op(self, body: bytes, position: int) -> str:
+        if not self.op.before:  # of a union with null
+            if body[position : position + 1] == self.op.absent:
+                return ""
+            position += 1
+        size, start = decode_long(body, position)
+        return body[start : start + size].decode()
+
+    def _read(self, body: bytes, starts: Mapping[str, int], op: str) -> tuple[dict[str, bytes], list[str]]:
+        part = "before" if op == DELETE else "after"
+        found = self.readers[part].read(body, starts[part]) if part in self.readers else None
+        if found is None and op != DELETE:  # the key alone tells which row was deleted
+            raise NoRow(Reason.INVALID_CHANGE, f"{Reason.INVALID_CHANGE.message}: op={op}, without {part}")
+        return found or ({}, [])

@@ -1,0 +1,1 @@
+"""Topics of Debezium in a worker: change events become rows."""
