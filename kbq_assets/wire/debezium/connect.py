@@ -41,12 +41,12 @@ _FIELD: Final = "connect.field"
 def avro_of_connect(schema: Any) -> Any:
     """The Avro schema of a Connect schema. Raises UnstageableSchema."""
     try:
-        return _Writer().of(schema)
+        return _AvroWriter().of(schema)
     except (KeyError, TypeError, AttributeError):
         raise UnstageableSchema("it is no schema of Kafka Connect", next_step="check the converter") from None
 
 
-class _Writer:
+class _AvroWriter:
     def __init__(self) -> None:
         self._records = 0
 
@@ -122,7 +122,7 @@ class _Encoders(SchemaVisitor[Encode]):
         return lambda value: b"\x00" if value is None else encode(value)
 
     def union(self, node: avro.Union, branches: Sequence[Encode]) -> Encode:
-        _, inner = branches  # null comes first: see `_Writer`
+        _, inner = branches  # null comes first: see `_AvroWriter`
         return lambda value: b"\x00" if value is None else b"\x02" + inner(value)
 
     def record(self, node: avro.RecordType, fields: Sequence[Encode]) -> Encode:

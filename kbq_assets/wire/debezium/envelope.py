@@ -102,8 +102,8 @@ def _of_envelope(root: avro.RecordType) -> Unwrapped:
         raise UnstageableSchema(
             f"the column {taken[0]!r} collides with the change's own", next_step="rename or exclude it"
         )
-    source = _Column.of("source", root.fields["source"].type)
-    columns = [_Column.of(key, field.type) for key, field in row.fields.items()]
+    source = _RowColumn.of("source", root.fields["source"].type)
+    columns = [_RowColumn.of(key, field.type) for key, field in row.fields.items()]
     fields = [
         *({"name": each.name, "type": each.form(forms)} for each in columns),
         {"name": OP, "type": ["null", "string"], "doc": "c create, u update, d delete, r read, t truncate."},
@@ -117,7 +117,7 @@ def _of_envelope(root: avro.RecordType) -> Unwrapped:
     ]
     readers = {key: _Reader.of(root.fields[key].type) for key in rows}
     skips = tuple((key, skip_of(field.type)) for key, field in root.fields.items())
-    op = _Column.of("op", root.fields["op"].type)
+    op = _RowColumn.of("op", root.fields["op"].type)
     made = _Envelope(skips, op, tuple(columns), source, conversion(source.node), readers)
     return Unwrapped({"type": "record", "name": name, "fields": fields}, made)
 
@@ -142,7 +142,7 @@ class _Plain:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _RowColumn:
     """A column of a row; every column may be null, as a deleted row has its key alone. ``absent`` is null, or an empty
     list; ``before`` comes before a value."""
 
@@ -153,7 +153,7 @@ class _Column:
     placeholders: frozenset[bytes]
 
     @classmethod
-    def of(cls, name: str, node: avro.AvroType) -> _Column:
+    def of(cls, name: str, node: avro.AvroType) -> _RowColumn:
         if isinstance(node, avro.Union):
             nulls = [index for index, each in enumerate(node.branches) if avro.is_null(each)]
             if not nulls:
@@ -197,16 +197,16 @@ def _optional_items(items: avro.AvroType) -> Sequence[bytes]:
 class _Reader:
     """Reads the columns of a row that is a part of an event, if it is not null. ``null`` is the branch of null."""
 
-    columns: tuple[tuple[_Column, Skip, Rewrite], ...]
+    columns: tuple[tuple[_RowColumn, Skip, Rewrite], ...]
     null: bytes
 
     @classmethod
     def of(cls, node: avro.AvroType) -> _Reader:
         row = _record(node)
         assert row is not None  # checked before
-        columns = [_Column.of(key, field.type) for key, field in row.fields.items()]
+        columns = [_RowColumn.of(key, field.type) for key, field in row.fields.items()]
         steps = tuple((each, skip_of(each.node), conversion(each.node)) for each in columns)
-        return cls(steps, _Column.of("row", node).absent if isinstance(node, avro.Union) else b"")
+        return cls(steps, _RowColumn.of("row", node).absent if isinstance(node, avro.Union) else b"")
 
     def read(self, data: bytes, position: int) -> tuple[dict[str, bytes], list[str]] | None:
         """The converted columns by name, and the names of unavailable ones; None for null."""
@@ -231,9 +231,9 @@ class _Reader:
 @dataclass(frozen=True)
 class _Envelope:
     parts: tuple[tuple[str, Skip], ...]
-    op: _Column
-    columns: tuple[_Column, ...]
-    source: _Column
+    op: _RowColumn
+    columns: tuple[_RowColumn, ...]
+    source: _RowColumn
     source_step: Rewrite
     readers: Mapping[str, _Reader]
 

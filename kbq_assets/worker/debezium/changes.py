@@ -180,7 +180,7 @@ class Changes:
                 values[row] = rejected(Reason.OUT_OF_RANGE)
         self._infer(chunk, plain, values)
 
-    def _of_document(self, document: Any) -> bytes | _Document | None:
+    def _of_document(self, document: Any) -> bytes | _Undeclared | None:
         """The row of a document with a schema, None for null; or the document to infer columns of."""
         payload = document
         if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
@@ -192,7 +192,7 @@ class Changes:
                 Reason.UNSTAGEABLE_SCHEMA,
                 "pii needs types, and this JSON has no schema: use Avro, or the converter's schemas.enable=true",
             )
-        return _Document(exact_text(document_row(payload, has_order=self._has_order)).encode())
+        return _Undeclared(exact_text(document_row(payload, has_order=self._has_order)).encode())
 
     def _typed(self, schema: Any, payload: Any) -> bytes:
         text = json.dumps(schema, sort_keys=True)
@@ -237,7 +237,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class _Document:
+class _Undeclared:
     """A document whose columns are inferred."""
 
     text: bytes
