@@ -15,8 +15,25 @@ from kbq_assets.wire.chunk import RawRecord
 from kbq_assets_tests.adapters.protobuf.messages import ORDER, order
 from kbq_assets_tests.integration.world import FIRST_MS, Producers, World
 from kbq_assets_tests.wire.samples import framed
+from kbq_assets_tests.worker.debezium.events import (
+    CREATE,
+    DELETE,
+    MESSAGE,
+    TRUNCATE,
+    UPDATE,
+    avro_envelope,
+    bare,
+    encoded,
+)
 
 pytestmark = pytest.mark.kafka
+
+MICROS = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+VARIABLE = {
+    "type": "record",
+    "name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
 
 ROW = "row:shop.orders"
 
@@ -103,6 +120,45 @@ def test_protobuf_and_json_of_a_real_registry_are_rows(world: World) -> None:
     assert world.query(
         f"SELECT reason, message FROM shop.kbq_errors WHERE _kafka_topic = '{valid.topic}'"
     ) == [("VIOLATES_SCHEMA", "/id violates its JSON Schema at /properties/id/minimum")]
+
+
+def test_change_events_of_debezium_are_rows_with_their_keys(world: World) -> None:
+    tp = world.topic("dataset=shop table=customers format=debezium key_format=avro tombstones=skip")
+    registry = ConfluentSubjects(ConfluentSchemaRegistry(RegistrySettings(world.producers.registry_url)))
+    columns = {"id": "int", "name": ["null", "string"], "stamp": MICROS, "price": ["null", VARIABLE]}
+    envelope, key = (
+        avro_envelope(columns),
+        {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]},
+    )
+    value_id = registry.register(f"{tp.topic}-value", json.dumps(envelope), "AVRO")
+    key_id = registry.register(f"{tp.topic}-key", json.dumps(key), "AVRO")
+    first = {"id": 1, "name": "a", "stamp": 1529507596945104, "price": {"scale": 1, "value": b"\x0f"}}
+    second = {**first, "name": "__debezium_unavailable_value"}
+    changes = [{**CREATE, "after": first}, {**UPDATE, "before": None, "after": second}]
+    values = [encoded(envelope, each, value_id) for each in [*changes, {**DELETE, "before": first}]]
+    wanted: list[bytes | None] = [
+        *values,
+        None,
+        bare(MESSAGE),
+        encoded(envelope, {**TRUNCATE, "after": None}, value_id),
+    ]
+    records = [
+        RawRecord(value, n, FIRST_MS, key=encoded(key, {"id": 1}, key_id) if n < 4 else None)
+        for n, value in enumerate(wanted)
+    ]
+    world.broker.produce(tp, records)
+    row = "row:shop.customers"
+    world.producers.log[tp].update(dict(enumerate([row, row, row, "skip", "skip", row])))
+    assert world.finish().totals()["loaded"] == 4
+    assert world.query(
+        "SELECT __op, __deleted, _key.id, id, name, CAST(stamp AS VARCHAR), CAST(price AS DOUBLE), __unavailable, "
+        "__source.lsn FROM shop.customers ORDER BY _kafka_offset"
+    ) == [
+        ("c", False, 1, 1, "a", "2018-06-20 15:13:16.945104+00", 1.5, [], 24023128),
+        ("u", False, 1, 1, None, "2018-06-20 15:13:16.945104+00", 1.5, ["name"], 24023128),
+        ("d", True, 1, 1, "a", "2018-06-20 15:13:16.945104+00", 1.5, [], 46523128),
+        ("t", False, None, None, None, None, None, [], 46523128),
+    ]
 
 
 def test_a_schema_that_grows_adds_a_nullable_column_and_keeps_old_rows(world: World) -> None:
