@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
+from kbq_assets.core.config.locations import Bucket, DuckDbFile
 from kbq_assets.core.config.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
@@ -40,12 +40,14 @@ if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
     from kbq_assets.pipelines.loading.loader import Loader
     from kbq_assets.pipelines.observation.observer import Observer
     from kbq_assets.pipelines.operate.operator import Operator
+    from kbq_assets.pipelines.replay.replays import Replays
     from kbq_assets.ports.clock import Clock
     from kbq_assets.ports.engine import ExtractionEngine
     from kbq_assets.ports.kafka import AdvisoryGroups, OffsetReader, RecordSource
     from kbq_assets.ports.object_store import ObjectStore
     from kbq_assets.ports.orchestrator import Orchestrator
     from kbq_assets.ports.registry import SubjectRegistry, WriterSchemas
+    from kbq_assets.ports.replay import ReplayTables
     from kbq_assets.ports.topics import TopicAdmin
     from kbq_assets.ports.warehouse import Warehouse
     from kbq_assets.worker.unit import WorkerPorts
@@ -108,7 +110,9 @@ class Adapters:
         """BigQuery or DuckDB, with the loader's credentials."""
         place = self.settings.warehouse
         if isinstance(place, DuckDbFile):
-            return self._duckdb(place.path)
+            from kbq_assets.adapters.duckdb.open import open_duckdb
+
+            return open_duckdb(place.path, self.settings, self.load_store)
         from kbq_assets.adapters.bigquery import open_bigquery
         from kbq_assets.adapters.google.auth import GoogleAccess
 
@@ -118,27 +122,23 @@ class Adapters:
             self.settings.warehouse_url, access, self.clients.bigquery() if self.clients else None
         )
 
-    def _duckdb(self, path: Path) -> Warehouse:
-        from kbq_assets.adapters.duckdb import DuckDbWarehouse
+    def replay_tables(self) -> ReplayTables:
+        """The warehouse's part in replays. Raises ConfigurationError if it has none yet."""
+        from kbq_assets.adapters.replay import open_replay_tables
 
-        settings = self.settings
-        if isinstance(settings.staging, Folder):
-            return DuckDbWarehouse(path)
-        store, root = self.load_store(), settings.staging_url.removesuffix("/") + "/"
-        return DuckDbWarehouse(path, open_uri=lambda uri: store.open_read(uri.removeprefix(root)))
+        return open_replay_tables(self.settings.warehouse)
+
+    def over(self, settings: Settings) -> Adapters:
+        """The same adapters over another staging area."""
+        adapters = copy.copy(self)
+        adapters.settings = settings
+        return adapters
 
     def examine_staging(self, role: Role) -> Iterable[str]:
         """Warnings about the staging area. Raises ConfigurationError if staged data would not be safe."""
-        google, place = self.settings.google, self.settings.staging
-        if not isinstance(place, Bucket):
-            return ()
-        from kbq_assets.adapters.gcs import require_safe_bucket
-        from kbq_assets.adapters.google.auth import GoogleAccess
-        from kbq_assets.adapters.google.clients import storage_client
+        from kbq_assets.adapters.staging import examine
 
-        credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
-        client = self._storage_client(role) or storage_client(GoogleAccess(credentials, google.gcs_endpoint))
-        return require_safe_bucket(client, place.name, place.prefix)
+        return examine(self.settings, role, self._storage_client(role))
 
     @contextmanager
     def engine(self) -> Iterator[ExtractionEngine]:
@@ -173,12 +173,6 @@ class Adapters:
         from kbq_assets.worker.adapters import open_registry
 
         return ConfluentSubjects(open_registry(self.settings))
-
-    def protobuf_fields(self, schema: str) -> Iterable[tuple[str, str]]:
-        """Fields of a compiled Protobuf schema, with their types."""
-        from kbq_assets.adapters.protobuf import fields_of
-
-        return fields_of(schema)
 
     def notifiers(self) -> Sequence[Notifier]:
         """The notifiers that KBQ_NOTIFY names."""
@@ -268,6 +262,18 @@ class Parts:
         return extract_unit(unit, self.adapters.worker(), again=True)
 
     @cached_property
+    def replays(self) -> Replays:
+        """Ranges that are read again beside the live topics."""
+        from kbq_assets.pipelines.replay.replays import Replays
+
+        adapters = self.adapters
+        return Replays(
+            self.deployment,
+            lambda folder: adapters.over(adapters.settings.below(folder)),
+            adapters.replay_tables,
+        )
+
+    @cached_property
     def orchestrator(self) -> Orchestrator:
         """Dagster: the queue, the daemon and the UI."""
         return self.adapters.orchestrator(self.definitions)
@@ -289,32 +295,14 @@ class Parts:
 
         adapters, catalog = self.adapters, self.deployment.sources.catalog
         env = adapters.settings.catalog.env
-        return CatalogCommands(
-            catalog, env, adapters.topic_admin, adapters.subjects, adapters.protobuf_fields
-        )
+        return CatalogCommands(catalog, env, adapters.topic_admin, adapters.subjects, _protobuf_fields)
 
     @cached_property
     def notices(self) -> NoticePorts:
         """What notices are made from, and their notifiers."""
-        from kbq_assets.extras.notices.observe import Observed, teams_of
-        from kbq_assets.extras.notices.send import NoticePorts
-        from kbq_assets.pipelines.protocol.evolutions import read_evolutions
+        from kbq_assets.extras.notices.open import notice_ports
 
-        store, sources = self.deployment.load_store, self.deployment.sources
-
-        def teams(subjects: Iterable[str]) -> Mapping[str, frozenset[str]]:
-            feeds = self.observer.feeds()
-            selected = sources.select(frozenset(subjects).union(*feeds.values()))
-            return teams_of({topic: each.destination.owner for topic, each in selected.items()}, feeds)
-
-        observed = Observed(
-            self.observer.checks,
-            self.observer.tables,
-            sources.uncatalogd,
-            lambda: read_evolutions(store, (entry.settings for entry in sources.read())),
-            teams,
-        )
-        return NoticePorts(store, observed, self.adapters.notifiers())
+        return notice_ports(self.deployment, self.observer, self.adapters.notifiers())
 
     @cached_property
     def doctor(self) -> Doctor:
@@ -364,6 +352,13 @@ class Parts:
             notice_definitions(self.deployment.settings.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
         )
+
+
+def _protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:
+    """Fields of a compiled Protobuf schema, with their types."""
+    from kbq_assets.adapters.protobuf import fields_of
+
+    return fields_of(schema)
 
 
 def parts(environ: Mapping[str, str] | None = None) -> Parts:

@@ -71,6 +71,9 @@ COMMANDS: Final[Commands] = {
             "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
         ),
         "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
+        "replay": Lazy(
+            "kbq_assets.cli.replay:replay", "Read a range again beside the live topic, and compare it."
+        ),
         "warehouse": Lazy("kbq_assets.cli.warehouse:warehouse", "Remove one of several warehouses."),
         "reset": Lazy("kbq_assets.cli.operate:reset", "Begin a topic anew, in a new epoch."),
     },

@@ -42,7 +42,7 @@ def extract(extractor: Extractor, topics: tuple[str, ...], as_json: bool) -> Non
     a partition waits for an operator, 75 if something did not answer.
     """
     only = extractor.chosen(topics)
-    with _positions_bar() as on_progress:
+    with positions_bar() as on_progress:
         report = extractor.extract(only=only, on_progress=on_progress)
     if as_json:
         echo_json(extraction_report_json(report))
@@ -194,7 +194,7 @@ def _print_load(report: LoadReport, out: Console) -> None:
 
 
 @contextmanager
-def _positions_bar() -> Iterator[Callable[[Progress], None]]:
+def positions_bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar of published positions, on a terminal."""
     err = console(stderr=True)
     if not err.is_terminal:

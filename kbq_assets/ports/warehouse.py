@@ -12,6 +12,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.replay.model import REPLAY_COLUMN
 from kbq_assets.ports.statements import Statements
 
 
@@ -122,12 +123,13 @@ class Comparable:
     null_lists: bool = False
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """The columns of a table to compare, in its order. A row's place finds it, and its epoch may be older."""
+        """The columns of a table to compare, in its order. A row's place finds it, its epoch may be older, and it
+        may come from a replay."""
         return [name for name in names if name not in self.without and name not in _PLACE]
 
 
 EVERYTHING: Final = Comparable()
-_PLACE: Final = frozenset({"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch"})
+_PLACE: Final = frozenset({"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch", REPLAY_COLUMN})
 
 
 @dataclass(frozen=True)

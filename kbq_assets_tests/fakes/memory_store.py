@@ -16,7 +16,7 @@ import google_crc32c
 
 from kbq_assets.adapters.object_paths import check_path
 from kbq_assets.core.errors import KbqError, NotFound, PreconditionFailed, Unavailable, UnknownOutcome
-from kbq_assets.ports.object_store import ObjectEntry, ObjectWriter, StoredFile, StoredObject
+from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
 from kbq_assets.wire.files.checksum import crc32c_text
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.warehouse import LateCall
@@ -94,7 +94,7 @@ class FaultyMemoryStore:
             self.objects.pop(check_path(path), None)
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        return _delete_each(self, paths)
+        return delete_each(self, paths)
 
     def copy(self, source: str, target: str) -> None:
         data = self.get(source).data
@@ -170,7 +170,7 @@ class StoreView:
         self._write("delete", path, lambda: self._store.delete(path))
 
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
-        return _delete_each(self, paths)
+        return delete_each(self, paths)
 
     def copy(self, source: str, target: str) -> None:
         self._write("copy", target, lambda: self._store.copy(source, target))
@@ -227,7 +227,7 @@ class StoreView:
 _CRASHES = (Outcome.CRASH_BEFORE, Outcome.CRASH_AFTER, Outcome.CRASH_LATE)
 
 
-def _delete_each(store: FaultyMemoryStore | StoreView, paths: Iterable[str]) -> Mapping[str, Exception]:
+def delete_each(store: ObjectStore, paths: Iterable[str]) -> Mapping[str, Exception]:
     failures: dict[str, Exception] = {}
     for path in paths:
         try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbq_assets.core.config.settings import parse_settings
+from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
@@ -23,12 +23,14 @@ from kbq_assets_tests.fakes.engine import InProcessEngine
 from kbq_assets_tests.fakes.kafka import FakeGroups, FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.replay import FakeReplayTables, StoreBelow
 from kbq_assets_tests.fakes.topic_admin import FakeSubjects, FakeTopicAdmin
 from kbq_assets_tests.fakes.warehouse import FakeWarehouse
 
 if TYPE_CHECKING:
     from kbq_assets.extras.notices.model import Notifier
     from kbq_assets.extras.reconcile.account import Expected
+    from kbq_assets.ports.object_store import ObjectStore
 
 TOPIC = "shop.orders.v1"
 SCHEMAS = {
@@ -106,8 +108,20 @@ class FakePlatform:
             "subjects": lambda: self.subjects,
             "examine_staging": lambda role: (),
             "orchestrator": _no_orchestrator,
+            "replay_tables": lambda: FakeReplayTables(self.warehouse),
+            "over": lambda settings: self._below(
+                StoreBelow(store(), _folder(settings, self.settings)), settings
+            ),
         }
         return with_ports(Parts(Adapters(self.settings)), **{**opened, **ports})
+
+    def _below(self, store: StoreBelow, settings: Settings) -> Adapters:
+        """Adapters whose staging area lies in a folder of this one's."""
+        adapters = Adapters(settings)
+        opened = {"store": lambda: store, "load_store": lambda: store, "engine": lambda: self._engine(store)}
+        for name, port in opened.items():
+            setattr(adapters, name, port)
+        return adapters
 
     def produce(
         self, count: int = 1, *, topic: str = TOPIC, partition: int = 0, value: bytes | None = GOOD
@@ -120,10 +134,14 @@ class FakePlatform:
         return {path: stored.data for path, stored in self.store.objects.items()}
 
     @contextmanager
-    def _engine(self) -> Iterator[InProcessEngine]:
+    def _engine(self, store: ObjectStore | None = None) -> Iterator[InProcessEngine]:
         self.engines_opened += 1
-        ports = WorkerPorts(self.store, self.kafka, self.registry, self.clock)
+        ports = WorkerPorts(store or self.store, self.kafka, self.registry, self.clock)
         yield InProcessEngine(ports, kills=self.kills)
+
+
+def _folder(settings: Settings, above: Settings) -> str:
+    return settings.staging_url.removeprefix(above.staging_url).lstrip("/")
 
 
 def _no_orchestrator(definitions: object) -> Any:

@@ -60,7 +60,7 @@ def _compared(
     found, compared = counts or (0, 0)
     rows = connection.execute(
         f"SELECT * FROM (SELECT t._kafka_topic, t._kafka_partition, t.{_EPOCH}, t._kafka_offset,"
-        f" {_differing(columns, which)} AS differing {joined} WHERE {same})"
+        f" {differing_columns(columns, which)} AS differing {joined} WHERE {same})"
         " WHERE len(differing) > 0 ORDER BY 1, 2, 3, 4 LIMIT ?",
         [limit],
     ).fetchall()
@@ -71,8 +71,8 @@ def _compared(
     )
 
 
-def _differing(columns: Sequence[Column], which: Comparable) -> str:
-    """The names of the columns that differ, as a list. Null equals null, and a NaN a NaN."""
+def differing_columns(columns: Sequence[Column], which: Comparable) -> str:
+    """The names of the columns that differ between tables `f` and `t`, in SQL. Null equals null, a NaN a NaN."""
     nested = {c.name for c in columns if which.null_lists and (c.mode == "REPEATED" or c.fields)}
     cases = (
         f"CASE WHEN {_value('f', n, nested)} IS DISTINCT FROM {_value('t', n, nested)} THEN {_text(n)} END"

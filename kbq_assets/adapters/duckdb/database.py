@@ -7,6 +7,7 @@ Within a process one connection is open at a time (DuckDB refuses a reader besid
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -19,7 +20,15 @@ from typing import Final
 
 import duckdb
 
-from kbq_assets.core.errors import CorruptState, KbqError, NotFound, Unavailable, UnsupportedFormat
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    CorruptState,
+    KbqError,
+    NotFound,
+    Unavailable,
+    UnknownOutcome,
+    UnsupportedFormat,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +111,45 @@ class DuckDbDatabase:
                 _log.info("waiting for the lock of %s, held by process %s", self.path, holder)
             time.sleep(min(pause, max(deadline - now, 0)))
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
+    """Run a block as one transaction. Raises UnknownOutcome if the commit fails.
+
+    A conflict is impossible, since the file was locked before the transaction began.
+    """
+    connection.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise
+    try:
+        connection.execute("COMMIT")
+    except duckdb.Error as error:
+        raise UnknownOutcome(
+            f"{what}: the commit failed: {error}",
+            next_step="check the disk; the next run checks the job",
+        ) from error
+
+
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Translate errors of DuckDB and of the disk to KBQ's."""
+    try:
+        yield
+    except (duckdb.ProgrammingError, duckdb.IntegrityError, duckdb.NotSupportedError) as error:
+        raise ConfigurationError(
+            f"the local warehouse refuses this: {error}",
+            next_step="check what was changed in the file by hand",
+        ) from error
+    except (duckdb.Error, OSError, MemoryError) as error:
+        raise Unavailable(
+            f"the local warehouse failed: {error}",
+            next_step="check disk space and permissions, then run again",
+        ) from error
 
 
 def _gate(path: Path) -> threading.RLock:

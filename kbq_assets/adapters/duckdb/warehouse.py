@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,13 +13,13 @@ import duckdb
 
 from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
-from kbq_assets.adapters.duckdb.database import DuckDbDatabase
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.notes import write_notes
 from kbq_assets.adapters.duckdb.statements import DuckDbStatements
 from kbq_assets.adapters.duckdb.types import definition
-from kbq_assets.core.errors import ConfigurationError, JobFailed, Unavailable, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, JobFailed
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
@@ -83,7 +82,7 @@ class DuckDbWarehouse:
     ) -> None:
         self.path = path
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
-        self.statements: Statements | None = DuckDbStatements(self._writing, self._read, _transaction)
+        self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
         self._open_uri = open_uri
 
     def insert_job(self, job: LoadJob) -> None:
@@ -95,7 +94,7 @@ class DuckDbWarehouse:
         _check_place(job.project, job.location)
         with self._writing() as connection:
             try:
-                with _transaction(connection, job.job_id):
+                with transaction(connection, job.job_id):
                     jobs.record(
                         connection, JobStatus(job.job_id, "DONE", job.source_uris), job.table, job.labels
                     )
@@ -103,7 +102,7 @@ class DuckDbWarehouse:
                     jobs.set_output_rows(connection, job.job_id, rows)
             except LoadError as error:
                 failed = JobStatus(job.job_id, "DONE", job.source_uris, error=_job_error(error))
-                with _transaction(connection, job.job_id):
+                with transaction(connection, job.job_id):
                     jobs.record(connection, failed, job.table, job.labels)
 
     def get_job(
@@ -116,7 +115,7 @@ class DuckDbWarehouse:
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
         """Use up an id with a job that does nothing."""
         _check_place(project, location)
-        with self._writing() as connection, _transaction(connection, job_id):
+        with self._writing() as connection, transaction(connection, job_id):
             jobs.record(connection, JobStatus(job_id, "DONE", ()))
 
     def cancel_job(
@@ -131,7 +130,7 @@ class DuckDbWarehouse:
         if columns is None:
             # The files are not to blame, so none may go to quarantine.
             return dataclasses.replace(_job_error(_no_table(job.table)), transient=True)
-        with _storage_errors(), duckdb.connect(":memory:") as scratch:
+        with storage_errors(), duckdb.connect(":memory:") as scratch:
             scratch.execute(f"CREATE TABLE scratch ({', '.join(map(definition, columns))})")
             try:
                 StagedFileLoader(scratch, "scratch", columns, self._open_uri, keep=False).load(
@@ -163,7 +162,7 @@ class DuckDbWarehouse:
     def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
         """Create a table and its schema. Of ``options``, a local file uses only the table's description and labels."""
         wanted = tuple(columns)
-        with self._writing() as connection, _transaction(connection, str(table)):
+        with self._writing() as connection, transaction(connection, str(table)):
             if not schema.exists(connection, table):
                 schema.create(connection, table, wanted)
                 labels = {**options.labels, **options.notes.labels}
@@ -174,7 +173,7 @@ class DuckDbWarehouse:
     ) -> None:
         """Add missing columns and nested fields, drop NOT NULL from columns now NULLABLE, and describe them."""
         wanted = tuple(columns)
-        with self._writing() as connection, _transaction(connection, str(table)):
+        with self._writing() as connection, transaction(connection, str(table)):
             schema.update(connection, table, wanted)
             write_notes(connection, table, wanted, notes or TableNotes())
 
@@ -241,7 +240,7 @@ class DuckDbWarehouse:
 
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with _storage_errors(), self._database.writing() as connection:
+        with storage_errors(), self._database.writing() as connection:
             jobs.create_tables(connection)
             yield connection
 
@@ -249,7 +248,7 @@ class DuckDbWarehouse:
         """Run a query, or return ``default`` if there is no file yet."""
         if not self.path.exists():
             return default
-        with _storage_errors(), self._database.reading() as connection:
+        with storage_errors(), self._database.reading() as connection:
             return query(connection)
 
 
@@ -262,45 +261,6 @@ def _load(connection: duckdb.DuckDBPyConnection, job: LoadJob, open_uri: OpenUri
     if job.replace:
         connection.execute(f"DELETE FROM {target}")
     return StagedFileLoader(connection, target, columns, open_uri).load(job.source_uris, job.files)
-
-
-@contextmanager
-def _transaction(connection: duckdb.DuckDBPyConnection, what: str) -> Iterator[None]:
-    """Run a block as one transaction. Raises UnknownOutcome if the commit fails.
-
-    A conflict is impossible, since the file was locked before the transaction began.
-    """
-    connection.execute("BEGIN")
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(duckdb.Error):
-            connection.execute("ROLLBACK")
-        raise
-    try:
-        connection.execute("COMMIT")
-    except duckdb.Error as error:
-        raise UnknownOutcome(
-            f"{what}: the commit failed: {error}",
-            next_step="check the disk; the next run checks the job",
-        ) from error
-
-
-@contextmanager
-def _storage_errors() -> Iterator[None]:
-    """Translate errors of DuckDB and of the disk to KBQ's."""
-    try:
-        yield
-    except (duckdb.ProgrammingError, duckdb.IntegrityError, duckdb.NotSupportedError) as error:
-        raise ConfigurationError(
-            f"the local warehouse refuses this: {error}",
-            next_step="check what was changed in the file by hand",
-        ) from error
-    except (duckdb.Error, OSError, MemoryError) as error:
-        raise Unavailable(
-            f"the local warehouse failed: {error}",
-            next_step="check disk space and permissions, then run again",
-        ) from error
 
 
 def _check_place(project: str, location: str) -> None:

@@ -7,6 +7,7 @@ counters are compared, never trusted. `counts` compares numbers first, for every
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import STAGING, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.model import is_shadow
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.account import (
@@ -205,7 +207,7 @@ def _warehouse_rows(
 ) -> defaultdict[TopicPartition, WarehouseRows]:
     epochs = _epochs(commits)
     found: defaultdict[TopicPartition, WarehouseRows] = defaultdict(WarehouseRows)
-    for table in warehouse.tables():
+    for table in itertools.filterfalse(is_shadow, warehouse.tables()):
         for range_ in warehouse.kafka_ranges(table):
             tp = TopicPartition(range_.topic, range_.partition)
             if range_.epoch in epochs.get(tp, ()):

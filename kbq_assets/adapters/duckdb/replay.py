@@ -1,0 +1,119 @@
+"""A replay's part of the DuckDB file: ranges are counted and compared in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import jobs, schema
+from kbq_assets.adapters.duckdb.comparison import differing_columns
+from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.replay.model import check_own
+from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference, RowRange
+from kbq_assets.ports.warehouse import EVERYTHING
+
+_DATE: Final = "event_date"
+
+
+class DuckDbReplayTables:
+    """`ReplayTables` over one DuckDB file, opened per call as `DuckDbWarehouse` does."""
+
+    def __init__(self, path: Path, lock_timeout_seconds: float = 60, memory_limit: str = "1GB") -> None:
+        self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
+
+    def days(
+        self, tables: Collection[TableReference], rows: RowRange
+    ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
+        """Rows of the range by partition and day."""
+        with self._writing() as connection:
+            found = {
+                table: _days(connection, table, rows) for table in tables if schema.exists(connection, table)
+            }
+        return found
+
+    def differences(
+        self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
+    ) -> tuple[RowDifference, ...]:
+        """The first offsets that differ."""
+        with self._writing() as connection:
+            return _differences(connection, live, replay, rows, limit)
+
+    def drop(self, tables: Collection[TableReference]) -> None:
+        """Delete a replay's own tables."""
+        for table in tables:
+            check_own(table)
+        with self._writing() as connection, transaction(connection, "dropping tables of a replay"):
+            for table in tables:
+                if schema.exists(connection, table):
+                    connection.execute(f"DROP TABLE {schema.name_of(connection, table)}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with storage_errors(), self._database.writing() as connection:
+            jobs.create_tables(connection)
+            yield connection
+
+
+def _within(rows: RowRange) -> tuple[str, list[Any]]:
+    """The condition of a row in the range, and its parameters."""
+    parts = " OR ".join(
+        "_kafka_partition = ? AND _kafka_offset >= ? AND _kafka_offset < ?" for _ in rows.ranges
+    )
+    values = [v for r in rows.ranges for v in (r.topic_partition.partition, r.from_offset, r.until_offset)]
+    return f"_kafka_topic = ? AND _kbq_epoch = ? AND ({parts or 'false'})", [rows.topic, rows.epoch, *values]
+
+
+def _days(
+    connection: duckdb.DuckDBPyConnection, table: TableReference, rows: RowRange
+) -> dict[PartitionDay, DayRows]:
+    where, values = _within(rows)
+    day = _DATE if _DATE in _names(connection, table) else "NULL::DATE"
+    found = connection.execute(
+        f"SELECT _kafka_partition, {day}, count(*), count(DISTINCT _kafka_offset)"
+        f" FROM {schema.name_of(connection, table)} WHERE {where} GROUP BY 1, 2 ORDER BY 1, 2",
+        values,
+    ).fetchall()
+    return {PartitionDay(*row[:2]): DayRows(*row[2:]) for row in found}
+
+
+def _differences(
+    connection: duckdb.DuckDBPyConnection,
+    live: TableReference,
+    replay: TableReference,
+    rows: RowRange,
+    limit: int,
+) -> tuple[RowDifference, ...]:
+    where, values = _within(rows)
+    sides = [
+        f"(SELECT * FROM {schema.name_of(connection, table)} WHERE {where})"
+        if schema.exists(connection, table)
+        else None
+        for table in (live, replay)
+    ]
+    if None in sides:
+        side, only = (sides[0], "live") if sides[0] else (sides[1], "replay")
+        if side is None:
+            return ()
+        query, parameters = f"SELECT _kafka_partition, _kafka_offset, [], '{only}' FROM {side}", values
+    else:
+        here, there = (schema.columns(connection, table) or () for table in (live, replay))
+        common = [column for column in here if column.name in {other.name for other in there}]
+        query = (
+            "SELECT coalesce(t._kafka_partition, f._kafka_partition) AS p,"
+            f" coalesce(t._kafka_offset, f._kafka_offset) AS o, {differing_columns(common, EVERYTHING)} AS columns,"
+            " CASE WHEN f._kafka_offset IS NULL THEN 'live' WHEN t._kafka_offset IS NULL THEN 'replay' ELSE '' END"
+            f" AS alone FROM {sides[0]} AS t FULL JOIN {sides[1]} AS f ON f._kafka_partition = t._kafka_partition"
+            " AND f._kafka_offset = t._kafka_offset"
+        )
+        query, parameters = f"SELECT * FROM ({query}) WHERE alone <> '' OR len(columns) > 0", values * 2
+    found = connection.execute(f"{query} ORDER BY 1, 2 LIMIT ?", [*parameters, limit]).fetchall()
+    return tuple(RowDifference(row[0], row[1], () if row[3] else tuple(row[2]), row[3]) for row in found)
+
+
+def _names(connection: duckdb.DuckDBPyConnection, table: TableReference) -> list[str]:
+    return connection.sql(f"SELECT * FROM {schema.name_of(connection, table)} LIMIT 0").columns

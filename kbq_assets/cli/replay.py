@@ -1,0 +1,212 @@
+"""``kbq replay``: ranges that are read again beside the live topics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
+from kbq_assets.cli.render import console, echo_json, number, table
+from kbq_assets.cli.run import positions_bar
+from kbq_assets.core.replay.model import Phase, Replay, ReplayProgress
+from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
+from kbq_assets.pipelines.replay.diff import ReplayDiff
+from kbq_assets.pipelines.replay.replays import Replays
+
+pass_replays: Part[Replays] = Part("replays")
+_number = click.argument("replay_number", type=click.IntRange(1), metavar="N")
+_rate = click.option(
+    "--rate",
+    type=click.IntRange(1),
+    default=None,
+    metavar="RECORDS",
+    help="Read at most so many records a second.",
+)
+
+
+@click.group()
+def replay() -> None:
+    """Read a range of a topic again, beside live extraction and loading."""
+
+
+@replay.command()
+@click.argument("topic")
+@click.option(
+    "--from", "first", default=EARLIEST, show_default=True, help="A time, an offset, or 0:4200,3:117."
+)
+@click.option("--until", default=LATEST, show_default=True, help="The same; the range ends before it.")
+@_rate
+@yes_option
+@pass_replays
+def start(replays: Replays, topic: str, first: str, until: str, rate: int | None, yes: bool) -> None:
+    """Show what a replay reads and costs, then read it into shadow tables.
+
+    The range is read with today's source list, schemas and pseudonyms. Ctrl-C stops it between two windows; `kbq replay
+    resume` continues. Exit code 1 if something stops it, 75 if something did not answer.
+    """
+    ends = parse_position("--from", first, EARLIEST), parse_position("--until", until, LATEST)
+    planned, proposal = replays.propose(topic, *ends)
+    confirm([proposal], yes=yes)
+    _read(replays, planned.number, rate)
+
+
+@replay.command()
+@_number
+@click.option("--as-errors", is_flag=True, help="Bad records of what stopped it become error rows.")
+@_rate
+@pass_replays
+def resume(replays: Replays, replay_number: int, as_errors: bool, rate: int | None) -> None:
+    """Continue a replay that was stopped, or that stopped by itself."""
+    replays.resume(replay_number, as_errors=as_errors)
+    _read(replays, replay_number, rate)
+
+
+@replay.command("list")
+@json_option
+@pass_replays
+def list_replays(replays: Replays, as_json: bool) -> None:
+    """List all replays."""
+    found = replays.list()
+    if as_json:
+        echo_json([_document(each) for each in found])
+        return
+    shown = table("#replay", "topic", "phase", "#epoch", "#positions")
+    for each in found:
+        shown.add_row(str(each.number), each.topic, each.phase, str(each.epoch), number(each.positions))
+    console().print(shown if found else "there is no replay")
+
+
+@replay.command()
+@_number
+@json_option
+@pass_replays
+def status(replays: Replays, replay_number: int, as_json: bool) -> None:
+    """Show how far a replay is, and what stops it."""
+    found = replays.find(replay_number)
+    progress = ReplayProgress() if found.phase == Phase.DROPPED else replays.progress(found)
+    if as_json:
+        echo_json({**_document(found), **_progress_document(progress)})
+        return
+    click.echo(f"replay {found.number} of {found.topic}: {found.phase}")
+    for range_ in found.ranges:
+        click.echo(f"  {range_}")
+    _print(progress)
+
+
+@replay.command()
+@_number
+@click.option(
+    "--sample", type=click.IntRange(0, 1000), default=10, show_default=True, help="Differing rows per table."
+)
+@json_option
+@pass_replays
+def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> None:
+    """Compare the replay with the live rows of its range, by partition and day. Exit code 1 if it is not complete."""
+    found = replays.diff(replay_number, sample)
+    if as_json:
+        echo_json(_diff_document(found))
+    else:
+        _print_diff(found)
+    sys.exit(ExitCode.DONE if found.progress.is_done else ExitCode.FAILED)
+
+
+@replay.command()
+@_number
+@yes_option
+@pass_replays
+def drop(replays: Replays, replay_number: int, yes: bool) -> None:
+    """Delete a replay's shadow tables and staged files; the live tables stay as they are."""
+    confirm([replays.propose_drop(replay_number)], yes=yes)
+
+
+def _read(replays: Replays, replay_number: int, rate: int | None) -> None:
+    with positions_bar() as on_progress:
+        progress = replays.read(replay_number, rate=rate or 0, on_progress=on_progress)
+    _print(progress)
+    if progress.is_done:
+        click.echo(f"next: kbq replay diff {replay_number}")
+        return
+    click.echo(f"next: kbq replay resume {replay_number}")
+    sys.exit(ExitCode.FAILED if progress.stops else ExitCode.TRY_AGAIN)
+
+
+def _print(progress: ReplayProgress) -> None:
+    click.echo(
+        f"read {number(progress.read)} of {number(progress.positions)} positions: {number(progress.records)} records,"
+        f" {number(progress.rows)} rows loaded, {number(progress.waiting)} to load, {number(progress.errors)} errors,"
+        f" {number(progress.skipped)} skipped"
+    )
+    for stop in progress.stops:
+        click.echo(f"stopped: {stop}")
+
+
+def _print_diff(found: ReplayDiff) -> None:
+    shown = table(
+        "table", "#partition", "day", "#live rows", "#replay rows", "#live offsets", "#replay offsets"
+    )
+    for day in found.days:
+        counts = (day.live.rows, day.replay.rows, day.live.distinct, day.replay.distinct)
+        shown.add_row(str(day.table), str(day.at.partition), str(day.at.day or "none"), *map(number, counts))
+    console().print(shown)
+    for line in _samples(found):
+        click.echo(line)
+    _print(found.progress)
+    click.echo("no value differs" if found.is_equal else "the replay differs from the live tables")
+
+
+def _samples(found: ReplayDiff) -> Sequence[str]:
+    return [
+        f"{name}: partition {each.partition} offset {each.offset}: "
+        + (f"only in the {each.only} table" if each.only else f"differs in {', '.join(each.columns)}")
+        for name, differences in sorted(found.rows.items())
+        for each in differences
+    ]
+
+
+def _document(found: Replay) -> dict[str, object]:
+    return {
+        "replay": found.number,
+        "topic": found.topic,
+        "source": found.source,
+        "phase": found.phase,
+        "epoch": found.epoch,
+        "ranges": {str(r.topic_partition.partition): [r.from_offset, r.until_offset] for r in found.ranges},
+    }
+
+
+def _progress_document(progress: ReplayProgress) -> dict[str, object]:
+    names = ("positions", "read", "records", "rows", "waiting", "errors", "skipped")
+    return {**{name: getattr(progress, name) for name in names}, "stops": list(progress.stops)}
+
+
+def _diff_document(found: ReplayDiff) -> dict[str, object]:
+    return {
+        **_progress_document(found.progress),
+        "complete": found.progress.is_done,
+        "equal": found.is_equal,
+        "days": [
+            {
+                "table": str(day.table),
+                "partition": day.at.partition,
+                "day": str(day.at.day) if day.at.day else None,
+                "live_rows": day.live.rows,
+                "replay_rows": day.replay.rows,
+                "live_offsets": day.live.distinct,
+                "replay_offsets": day.replay.distinct,
+            }
+            for day in found.days
+        ],
+        "differences": [
+            {
+                "table": str(name),
+                "partition": each.partition,
+                "offset": each.offset,
+                "columns": list(each.columns),
+                "only": each.only,
+            }
+            for name, differences in sorted(found.rows.items())
+            for each in differences
+        ],
+    }

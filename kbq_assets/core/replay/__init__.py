@@ -1,0 +1,1 @@
+"""Ranges that are read again beside the live topic (PROTOCOL, Replay)."""

@@ -1,0 +1,169 @@
+"""A replay: which positions are read again, into which tables, and how far it is (PROTOCOL R1, R2).
+
+replays/7.json              the replay itself
+replayed/7/                 its own staging area: commit, staged files and table states of the range
+shop._kbq_replay_7_orders   the shadow of shop.orders
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from kbq_assets.core.errors import InvalidName, Refused
+from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference, parse_number
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+
+REPLAYS: Final = "replays/"
+#: Staging areas of replays, each with the folders of an ordinary one.
+AREAS: Final = "replayed/"
+#: Tables that hold the rows of a range are no topic's tables: nothing counts them.
+SHADOW: Final = "_kbq_replay_"
+#: The rows that a replay replaced, until it is accepted.
+FORMER: Final = "_kbq_former_"
+#: The number of the replay that a row came from; null for rows of the live topic.
+REPLAY_COLUMN: Final = "_kbq_replay"
+
+
+class Phase(StrEnum):
+    """How far a replay is."""
+
+    READING = "reading"
+    READ = "read"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Bounds(Stored):
+    """The positions of one partition that are read again."""
+
+    first: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Replay(Stored):
+    """`replays/<number>.json`."""
+
+    number: int
+    topic: str
+    #: that of the range's rows
+    epoch: int
+    #: every partition of the topic; of some nothing is read
+    bounds: Mapping[int, Bounds]
+    source: str = "kafka"
+    phase: str = str(Phase.READING)
+    #: when it was started, by the store's time
+    started_ms: int = 0
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What is read, by partition."""
+        found = (OffsetRange(TopicPartition(self.topic, p), b.first, b.until) for p, b in self.bounds.items())
+        return tuple(sorted(range_ for range_ in found if range_))
+
+    @property
+    def positions(self) -> int:
+        """All positions, an upper bound of the records."""
+        return sum(range_.positions for range_ in self.ranges)
+
+    @property
+    def area(self) -> str:
+        """Its staging area, below the live one."""
+        return f"{AREAS}{self.number}"
+
+    def shadow(self, table: TableReference) -> TableReference:
+        """The table that has the range's rows of ``table``. Raises InvalidName if the name is too long."""
+        return TableReference(table.dataset, f"{SHADOW}{self.number}_{table.table}")
+
+    def former(self, table: TableReference) -> TableReference:
+        """The table that keeps the rows of ``table`` that were replaced. Raises InvalidName."""
+        return TableReference(table.dataset, f"{FORMER}{self.number}_{table.table}")
+
+    def at(self, phase: Phase) -> Replay:
+        """The replay in another phase."""
+        return dataclasses.replace(self, phase=str(phase))
+
+
+def is_shadow(table: TableReference) -> bool:
+    """Whether a table holds rows of a range beside the topic's own tables."""
+    return table.table.startswith((SHADOW, FORMER))
+
+
+def check_own(table: TableReference) -> TableReference:
+    """Return a replay's own table. Raises Refused for any other: nothing else is ever dropped."""
+    if not is_shadow(table):
+        raise Refused(f"{table} is no replay's table", next_step="report a bug")
+    return table
+
+
+def replay_path(number: int) -> str:
+    """Where a replay is stored."""
+    return f"{REPLAYS}{number}.json"
+
+
+def parse_replay_path(path: str) -> int:
+    """The number in a path. Raises InvalidName."""
+    base = path.removeprefix(REPLAYS)
+    if not (path.startswith(REPLAYS) and base.endswith(".json")):
+        raise InvalidName(f"{path!r} is no replay", next_step=f"expected {REPLAYS}<number>.json")
+    return parse_number(base.removesuffix(".json"), path)
+
+
+def epoch_of(ranges: Iterable[OffsetRange], commits: Iterable[Commit], marks: Mapping[str, int]) -> int:
+    """The epoch of the rows of all ranges (R2). ``marks`` are those of the topic's tables.
+
+    A reset of other partitions raises the epoch without a trace in the commit. Where an epoch's rows end is known from
+    the marks alone. Raises Refused if the ranges lie in several epochs.
+    """
+    states = {c.topic_partition(p): (c.epoch, found) for c in commits for p, found in c.partitions.items()}
+    epochs: dict[int, list[str]] = {}
+    for range_ in ranges:
+        epoch, found = states[range_.topic_partition]
+        for each in _epochs_within(range_, found.since, epoch, marks):
+            epochs.setdefault(each, []).append(str(range_))
+    if len(epochs) != 1:
+        named = "; ".join(f"epoch {epoch}: {', '.join(names)}" for epoch, names in sorted(epochs.items()))
+        raise Refused(
+            f"the range has rows of several epochs: {named}" if epochs else "the range is empty",
+            next_step="start one replay for each epoch" if epochs else "choose a later --until",
+        )
+    return next(iter(epochs))
+
+
+def _epochs_within(range_: OffsetRange, since: int, last: int, marks: Mapping[str, int]) -> Iterable[int]:
+    """The epochs of a range: each ends at its highest mark, and the last one never."""
+    tp, first = range_.topic_partition, range_.from_offset
+    for epoch in range(max(since, 1), last + 1):
+        prefix = f"{tp.topic}/{tp.partition}/{epoch}/"
+        until = max((mark for key, mark in marks.items() if key.startswith(prefix)), default=0)
+        if epoch == last or until > first:
+            yield epoch
+            first = max(first, until)
+        if first >= range_.until_offset:
+            return
+
+
+@dataclass(frozen=True)
+class ReplayProgress:
+    """How far a replay is read and loaded."""
+
+    positions: int = 0
+    read: int = 0
+    records: int = 0
+    rows: int = 0
+    errors: int = 0
+    skipped: int = 0
+    waiting: int = 0
+    #: what waits for an operator, each with its next step
+    stops: tuple[str, ...] = field(default=())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every position is read and every row is in a shadow."""
+        return self.read >= self.positions and not self.waiting and not self.stops

@@ -1,0 +1,31 @@
+"""What notices are made from, on one deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kbq_assets.extras.notices.model import Notifier
+from kbq_assets.extras.notices.observe import Observed, teams_of
+from kbq_assets.extras.notices.send import NoticePorts
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.observation.observer import Observer
+from kbq_assets.pipelines.protocol.evolutions import read_evolutions
+
+
+def notice_ports(deployment: Deployment, observer: Observer, notifiers: Sequence[Notifier]) -> NoticePorts:
+    """The ports of notices: state and checks as the observer reads them, teams as the source list names them."""
+    store, sources = deployment.load_store, deployment.sources
+
+    def teams(subjects: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        feeds = observer.feeds()
+        selected = sources.select(frozenset(subjects).union(*feeds.values()))
+        return teams_of({topic: each.destination.owner for topic, each in selected.items()}, feeds)
+
+    observed = Observed(
+        observer.checks,
+        observer.tables,
+        sources.uncatalogd,
+        lambda: read_evolutions(store, (entry.settings for entry in sources.read())),
+        teams,
+    )
+    return NoticePorts(store, observed, notifiers)

@@ -1,0 +1,175 @@
+"""The staging area of one replay: its own commit, staged files and table states, on which extraction and loading run
+unchanged (PROTOCOL R1)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import NotFound, PreconditionFailed
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.commits import Commit, starting_at
+from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.names import TableReference, shard_of
+from kbq_assets.core.protocol.waits import stop_commands
+from kbq_assets.core.replay.model import Replay, ReplayProgress
+from kbq_assets.core.topics.evolution import VARIANTS
+from kbq_assets.core.topics.json.inference import SHAPES
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.extraction.extractor import Extractor
+from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.operate.commands import shards_of
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.replay.ranged import RangedOffsets, ReplaySources
+from kbq_assets.pipelines.replay.shadows import ShadowWarehouse
+from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.ports.object_store import ObjectStore
+
+#: Seconds of a turn: with a rate, each turn reads at most what the rate allows in this time.
+TURN_SECONDS: Final = 30
+
+
+class AreaAdapters(Protocol):
+    """Opens the ports of a staging area below the live one."""
+
+    settings: Settings
+
+    def store(self) -> ObjectStore:
+        """Its objects, with the extraction's credentials."""
+
+    def load_store(self) -> ObjectStore:
+        """Its objects, with the loader's credentials."""
+
+    def engine(self) -> AbstractContextManager[ExtractionEngine]:
+        """Tasks that write into it."""
+
+
+@dataclass(frozen=True)
+class ReplayArea:
+    """A replay's extractor and loader. ``live`` is what it runs beside, ``rate`` the most records a second (0: any)."""
+
+    live: Deployment
+    replay: Replay
+    adapters: AreaAdapters
+    rate: int = 0
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """The replay's own deployment: another staging area, shadows for tables, the range for the topic."""
+        live, replay = self.live, self.replay
+        settings = self.adapters.settings
+        if self.rate:
+            run = dataclasses.replace(settings.run, run_records=self.rate * TURN_SECONDS)
+            settings = dataclasses.replace(settings, run=run)
+        return Deployment(
+            settings,
+            live.clock,
+            ReplaySources(settings, live.sources.open_catalog, replay.topic),
+            self.adapters.store,
+            self.adapters.load_store,
+            lambda: RangedOffsets(live.offsets, replay),
+            lambda: ShadowWarehouse(live.warehouse, replay),
+            live.examine_staging,
+        )
+
+    @cached_property
+    def extractor(self) -> Extractor:
+        """Reads the range."""
+        return Extractor(self.deployment, self.adapters.engine)
+
+    @cached_property
+    def loader(self) -> Loader:
+        """Fills the shadows."""
+        return Loader(self.deployment)
+
+    def prepare(self) -> None:
+        """Create the commits of the range, with what the live topic knows of its schemas. Repeatable."""
+        for prefix in (f"{SHAPES}{self.replay.topic}.json", VARIANTS):
+            for entry in self.live.store.list(prefix):
+                _copy(self.live.store, self.deployment.store, entry.path)
+        state.create_commits(self.deployment.store, list(self._commits()))
+
+    def _commits(self) -> Iterable[Commit]:
+        for shard, live in sorted(shards_of(self.live.store, self.replay.topic).items()):
+            bounds = {p: b for p, b in self.replay.bounds.items() if shard_of(p) == shard}
+            yield Commit(
+                live.topic,
+                shard,
+                live.cluster_id,
+                live.topic_id,
+                self.replay.epoch,
+                {p: starting_at(b.first, -1, self.replay.epoch) for p, b in bounds.items()},
+                schema_ids=live.schema_ids,
+            )
+
+    def states(self) -> Mapping[TableReference, Versioned[TableState]]:
+        """The states of the shadows, by the names of the real tables."""
+        store = self.deployment.load_store
+        return state.read_table_states(store, state.table_registry(store))
+
+    def commits(self) -> list[Commit]:
+        """The commits of the range."""
+        store = self.deployment.store
+        return [found.value for found in state.read_commits(store, state.topic_registry(store))]
+
+    def progress(self) -> ReplayProgress:
+        """How far the range is read and loaded."""
+        commits, states = self.commits(), {t: s.value for t, s in self.states().items()}
+        partitions = [(c.topic_partition(n), p) for c in commits for n, p in sorted(c.partitions.items())]
+        waiting = [
+            file
+            for commit in commits
+            for file in commit.files
+            if file.table not in states or not states[file.table].is_loaded(file)
+        ]
+        backlog = [c for t in states for c in state.read_backlog(self.deployment.load_store, t)]
+        quarantined = [bad for found in states.values() for bad in found.quarantined]
+        parked = [(t, s.parked) for t, s in sorted(states.items()) if s.parked]
+        stops = [(tp, p.stop) for tp, p in partitions if p.stop is not None]
+        totals = sum((found.totals for _, found in partitions), Counts())
+        number = self.replay.number
+        return ReplayProgress(
+            self.replay.positions,
+            totals.positions,
+            totals.records,
+            sum(rows for found in states.values() for rows in found.rows.values()),
+            totals.errors,
+            totals.skipped,
+            sum(file.rows for file in waiting) + sum(f.rows for c in backlog for f in c.value.files),
+            (
+                *(
+                    f"{stop.message}; next: {_command(number, stop_commands(stop.reason, tp))}"
+                    for tp, stop in stops
+                ),
+                *(f"{t} is parked: {p.error}; next: kbq replay resume {number}" for t, p in parked if p),
+                *(
+                    f"{bad.file.path}: no load job accepts it: {bad.error}; next: kbq replay drop {number}"
+                    for bad in quarantined
+                ),
+                *(
+                    [f"{totals.lost} positions are lost; next: kbq replay drop {number}"]
+                    if totals.lost
+                    else ()
+                ),
+            ),
+        )
+
+
+def _command(number: int, live: tuple[str, ...]) -> str:
+    """The way back from a stop of the range, as the live topic's commands say it."""
+    as_errors = any(command.endswith("--as-errors") for command in live)
+    resume = f"kbq replay resume {number}"
+    return f"{resume} or {resume} --as-errors" if as_errors else f"{resume} or kbq replay drop {number}"
+
+
+def _copy(source: ObjectStore, target: ObjectStore, path: str) -> None:
+    """Copy an object unless it is gone, or the copy exists."""
+    with contextlib.suppress(NotFound, PreconditionFailed):
+        target.create(path, source.get(path).data)

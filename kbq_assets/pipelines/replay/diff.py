@@ -1,0 +1,59 @@
+"""A replay beside the live rows of its range: rows by partition and day, differing rows, completeness."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.replay.model import Replay, ReplayProgress
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.replay.start import ReplayedTopic, rows_of
+from kbq_assets.ports.replay import DayRows, PartitionDay, ReplayTables, RowDifference
+
+_NONE = DayRows(0, 0)
+
+
+@dataclass(frozen=True)
+class DayDiff:
+    """One partition and day of one table: its live rows, and those of the replay."""
+
+    table: TableReference
+    at: PartitionDay
+    live: DayRows
+    replay: DayRows
+
+
+@dataclass(frozen=True)
+class ReplayDiff:
+    """Every day that has rows, here or there, and the first differing rows of each table."""
+
+    progress: ReplayProgress
+    days: tuple[DayDiff, ...]
+    rows: dict[TableReference, tuple[RowDifference, ...]]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether a promotion would change no value."""
+        return not any(self.rows.values()) and all(day.live == day.replay for day in self.days)
+
+
+def compare(
+    live: Deployment,
+    tables: ReplayTables,
+    replay: Replay,
+    progress: ReplayProgress,
+    replayed: Collection[TableReference],
+    sample: int,
+) -> ReplayDiff:
+    """Compare the range in all tables that have rows of the topic, or get some. Raises Unavailable."""
+    found = sorted({*ReplayedTopic.read(live, replay.topic).tables(replay.topic), *replayed})
+    rows = rows_of(replay)
+    counted = tables.days([*found, *map(replay.shadow, found)], rows)
+    days = []
+    for table in found:
+        here, there = counted.get(table, {}), counted.get(replay.shadow(table), {})
+        for at in sorted({*here, *there}, key=lambda at: (at.partition, str(at.day or ""))):
+            days.append(DayDiff(table, at, here.get(at, _NONE), there.get(at, _NONE)))
+    samples = {table: tables.differences(table, replay.shadow(table), rows, sample) for table in found}
+    return ReplayDiff(progress, tuple(days), samples)

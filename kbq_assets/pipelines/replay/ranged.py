@@ -1,0 +1,87 @@
+"""The broker and the source list as a replay's extraction sees them: one topic, and of its log one range."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
+from kbq_assets.core.replay.model import Bounds, Replay
+from kbq_assets.core.topics.check_options import CheckOptions
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.catalog.source_list import SourceList
+from kbq_assets.ports.kafka import OffsetReader
+
+_NOTHING = Bounds(0, 0)
+
+
+@dataclass(frozen=True)
+class RangedOffsets:
+    """An OffsetReader whose topic ends where the replay's range does. Retention stays visible, as in any extraction."""
+
+    broker: OffsetReader
+    replay: Replay
+
+    def cluster_id(self) -> str:
+        """As the port says."""
+        return self.broker.cluster_id()
+
+    def brokers(self) -> Collection[tuple[str, int]]:
+        """As the port says."""
+        return self.broker.brokers()
+
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicDescription]:
+        """As the port says, for the replay's topic alone."""
+        wanted = {self.replay.topic} if names is None else {self.replay.topic} & set(names)
+        return self.broker.topics(wanted) if wanted else {}
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, BrokerOffsets]:
+        """As the port says, with the ranges' ends as the last stable offsets."""
+        return {tp: self._ended(tp, found) for tp, found in self.broker.offsets(partitions).items()}
+
+    def offsets_for_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """As the port says."""
+        found = self.broker.offsets_for_time(partitions, timestamp_ms)
+        return {tp: min(offset, self._bounds(tp).until) for tp, offset in found.items()}
+
+    def _bounds(self, tp: TopicPartition) -> Bounds:
+        return self.replay.bounds.get(tp.partition, _NOTHING)
+
+    def _ended(self, tp: TopicPartition, broker: BrokerOffsets) -> BrokerOffsets:
+        bounds = self._bounds(tp)
+        if bounds.first >= bounds.until:  # nothing to read, so retention takes nothing from it
+            return BrokerOffsets(bounds.until, bounds.until, broker.leader_epoch)
+        return BrokerOffsets(broker.earliest, min(broker.latest, bounds.until), broker.leader_epoch)
+
+
+@dataclass(frozen=True)
+class ReplaySources(SourceList):
+    """The source list's entry of one topic, as it is now. No record waits for others, and no check holds files back."""
+
+    topic: str = ""
+
+    def read(self) -> tuple[SourceEntry, ...]:
+        """One entry. Raises Refused if the list no longer selects the topic."""
+        found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
+        extraction = dataclasses.replace(found.extraction, min_records=0, min_bytes=0)
+        return (
+            SourceEntry(self.topic, dataclasses.replace(found, extraction=extraction, checks=CheckOptions())),
+        )
+
+
+def replayed_settings(sources: SourceList, topic: str) -> TopicSettings:
+    """Today's options of a topic. Raises Refused if it cannot be replayed."""
+    found = sources.select([topic]).get(topic)
+    if found is None:
+        raise Refused(f"the source list does not select {topic}", next_step="add it, or choose another topic")
+    if found.destination.warehouses:
+        raise Refused(
+            f"{topic} goes to chosen warehouses: a replay fills the first one alone",
+            next_step="not built yet; kbq reset reads such a topic again",
+        )
+    return found

@@ -1,0 +1,168 @@
+"""Replays of one deployment: start, read, compare and drop them. Each method is one bounded step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol import commits as commit_changes
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.replay.model import (
+    REPLAYS,
+    Phase,
+    Replay,
+    ReplayProgress,
+    parse_replay_path,
+    replay_path,
+)
+from kbq_assets.core.replay.positions import Position
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.extraction.ports import Progress
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
+from kbq_assets.pipelines.replay.diff import ReplayDiff, compare
+from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay
+from kbq_assets.ports.replay import ReplayTables
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Reads ranges of topics again, beside live extraction and loading.
+
+    ``open_area`` opens the ports of a staging area below the live one, ``open_tables`` the warehouse's part.
+    """
+
+    live: Deployment
+    open_area: Callable[[str], AreaAdapters]
+    open_tables: Callable[[], ReplayTables]
+
+    def find(self, number: int) -> Replay:
+        """A replay. Raises NotFound."""
+        found = state.find(self.live.store, Replay, replay_path(number))
+        if found is None:
+            raise NotFound(f"there is no replay {number}", next_step="kbq replay list")
+        return found.value
+
+    def list(self) -> list[Replay]:
+        """All replays, in order."""
+        return [self.find(number) for number in sorted(self._numbers())]
+
+    def _numbers(self) -> Iterable[int]:
+        return [parse_replay_path(entry.path) for entry in self.live.store.list(REPLAYS)]
+
+    def area(self, replay: Replay, rate: int = 0) -> ReplayArea:
+        """The staging area of a replay."""
+        return ReplayArea(self.live, replay, self.open_area(replay.area), rate)
+
+    def progress(self, replay: Replay) -> ReplayProgress:
+        """How far a replay is read and loaded."""
+        return self.area(replay).progress()
+
+    def propose(self, topic: str, first: Position, until: Position) -> tuple[Replay, Proposal]:
+        """The next replay and its plan; applying it creates the replay, and reads nothing yet. Raises Refused."""
+        tables = self.open_tables()
+        replay = plan_replay(self.live, max(self._numbers(), default=0) + 1, topic, first, until)
+        lines = tuple(plan_lines(self.live, tables, replay))
+        return replay, Proposal(
+            f"replay {replay.number} of {topic}", lines, lambda: create(self.live, replay)
+        )
+
+    def read(
+        self,
+        number: int,
+        *,
+        rate: int = 0,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> ReplayProgress:
+        """Read and load what is left of the range, turn by turn; ``rate`` limits records a second, 0 does not.
+
+        Ends early if a turn gets nothing done: something stops, or does not answer. Whoever calls it again continues.
+        """
+        replay = self.find(number)
+        if replay.phase != Phase.READING:
+            return self.progress(replay)
+        area = self.area(replay, rate)
+        area.prepare()
+        before, clock = area.progress(), self.live.clock
+        while not before.is_done:
+            started = clock.monotonic()
+            area.extractor.extract(only=frozenset({replay.topic}), on_progress=on_progress)
+            area.loader.load()
+            now = area.progress()
+            if now == before:
+                return now
+            if rate and not now.is_done:
+                clock.sleep(max(0.0, started + TURN_SECONDS - clock.monotonic()))
+            before = now
+        self.enter(number, {Phase.READING}, Phase.READ)
+        return before
+
+    def resume(self, number: int, *, as_errors: bool = False) -> None:
+        """Clear what stopped a replay: partitions and parked tables. Its next reading tries them again."""
+        replay = self.find(number)
+        area = self.area(replay)
+        store, load_store = area.deployment.store, area.deployment.load_store
+        for commit in area.commits():
+            for partition, found in commit.partitions.items():
+                if found.stop is not None:
+                    path = commit_path(commit.topic, commit.shard)
+                    state.change(store, Commit, path, partial(_resumed, partition, as_errors))
+        for table, versioned in area.states().items():
+            if versioned.value.parked is not None:
+                state.change(load_store, TableState, table_state_path(table), table_state.unpark)
+
+    def diff(self, number: int, sample: int = 10) -> ReplayDiff:
+        """The range's rows in the live tables beside those of the replay. Raises Refused for a dropped one."""
+        replay = self.find(number)
+        if replay.phase == Phase.DROPPED:
+            raise Refused(f"replay {number} was dropped", next_step="kbq replay list")
+        area = self.area(replay)
+        return compare(self.live, self.open_tables(), replay, area.progress(), list(area.states()), sample)
+
+    def propose_drop(self, number: int) -> Proposal:
+        """Delete a replay's shadows and staged files. The live tables stay as they are."""
+        replay = self.find(number)
+        if replay.phase not in _DROPPABLE:
+            raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
+        area = self.area(replay)
+        shadows = [replay.shadow(table) for table in area.states()]
+
+        def apply() -> None:
+            self.enter(number, _DROPPABLE, Phase.DROPPED)
+            self._clear(area, shadows)
+
+        return Proposal(f"drop replay {number}", tuple(f"deletes {table}" for table in shadows), apply)
+
+    def _clear(self, area: ReplayArea, tables: Iterable[TableReference]) -> None:
+        """Delete tables, then the objects: a crash in between leaves the states that name the tables."""
+        self.open_tables().drop(list(tables))
+        prefix = f"{area.replay.area}/"
+        paths = [entry.path for entry in self.live.store.list(prefix)]
+        self.live.store.delete_many(paths)
+
+    def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:
+        """Move a replay to another phase. Raises Refused if it is in none of those ``before``, nor in it already."""
+
+        def change(replay: Replay) -> Replay:
+            if replay.phase not in {*before, phase}:
+                raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
+            return dataclasses.replace(replay, phase=str(phase))
+
+        return state.change(self.live.store, Replay, replay_path(number), change).value
+
+
+_DROPPABLE: Final = frozenset({Phase.READING, Phase.READ, Phase.DROPPED})
+
+
+def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:
+    if commit.partitions[partition].stop is None:
+        return commit
+    return commit_changes.resume(commit, partition, as_errors=as_errors)

@@ -1,0 +1,136 @@
+"""Plans a replay: which positions, of which epoch, how much of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kbq_assets.core.errors import PreconditionFailed, Refused
+from kbq_assets.core.extraction.backlog import Averages
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.observation.run_totals import EXTRACTION, RunTotals, totals_path
+from kbq_assets.core.protocol import codec
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.replay.model import Replay, epoch_of, replay_path
+from kbq_assets.core.replay.positions import Extracted, Position, bounds_of
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.operate.commands import shards_of
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.replay.ranged import replayed_settings
+from kbq_assets.ports.replay import ReplayTables, RowRange
+
+#: Ranges that a plan names; it counts the others.
+_NAMED: Final = 8
+
+
+@dataclass(frozen=True)
+class ReplayedTopic:
+    """A topic as a replay finds it: its commits by shard, and the states of all tables."""
+
+    commits: Mapping[int, Commit]
+    states: Mapping[TableReference, TableState]
+
+    @classmethod
+    def read(cls, live: Deployment, topic: str) -> ReplayedTopic:
+        """Read it: states first, so that no mark is newer than the commits (L1). Raises NotFound."""
+        store = live.load_store
+        states = state.read_table_states(store, state.table_registry(store))
+        return cls(shards_of(live.store, topic), {t: s.value for t, s in states.items()})
+
+    def tables(self, topic: str) -> list[TableReference]:
+        """The tables that ever had rows of the topic."""
+        return sorted(
+            t for t, found in self.states.items() if any(key.startswith(f"{topic}/") for key in found.rows)
+        )
+
+    @property
+    def marks(self) -> Mapping[str, int]:
+        """The highest mark of any table by key."""
+        found: dict[str, int] = {}
+        for each in self.states.values():
+            for key, mark in each.marks.items():
+                found[key] = max(mark, found.get(key, 0))
+        return found
+
+    @property
+    def totals(self) -> Counts:
+        """What was ever counted."""
+        return sum((commit.totals for commit in self.commits.values()), Counts())
+
+
+def plan_replay(live: Deployment, number: int, topic: str, first: Position, until: Position) -> Replay:
+    """The replay of a range. Raises Refused, NotFound."""
+    if live.settings.warehouse_area:
+        raise Refused("a replay fills the first warehouse alone", next_step="not built yet for others")
+    replayed_settings(live.sources, topic)
+    found = ReplayedTopic.read(live, topic)
+    bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
+    planned = Replay(number, topic, 0, bounds, started_ms=live.store.now_ms())
+    return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), found.marks))
+
+
+def create(live: Deployment, replay: Replay) -> None:
+    """Write a new replay. Raises Refused if its number is taken."""
+    try:
+        live.store.create(replay_path(replay.number), codec.dumps(replay))
+    except PreconditionFailed as conflict:
+        raise Refused(
+            f"replay {replay.number} was started by another process", next_step="run the command again"
+        ) from conflict
+
+
+def _extracted(
+    live: Deployment, commits: Mapping[int, Commit], first: Position, until: Position
+) -> list[Extracted]:
+    reader = live.offsets
+    states = {c.topic_partition(p): found for c in commits.values() for p, found in c.partitions.items()}
+    broker = reader.offsets(list(states))
+    if gone := sorted(states.keys() - broker.keys()):
+        raise Refused(f"the broker does not have {', '.join(map(str, gone))}", next_step="kbq plan")
+
+    def offsets_at(end: Position) -> Mapping[TopicPartition, int]:
+        return reader.offsets_for_time(list(states), end.time_ms) if end.time_ms >= 0 else {}
+
+    starts, ends = offsets_at(first), offsets_at(until)
+    return [
+        Extracted(tp, found, broker[tp], starts.get(tp, 0), ends.get(tp, 0))
+        for tp, found in sorted(states.items())
+    ]
+
+
+def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterable[str]:
+    """What a replay will read, touch and cost, for a person to confirm."""
+    found = ReplayedTopic.read(live, replay.topic)
+    averages = Averages.of(found.totals)
+    records = int(replay.positions * averages.records)
+    yield from (f"reads {range_} again" for range_ in replay.ranges[:_NAMED])
+    if len(replay.ranges) > _NAMED:
+        yield f"and {len(replay.ranges) - _NAMED} more partitions"
+    size = replay.positions * averages.bytes / 1e6
+    yield f"{replay.positions:,} positions: about {records:,} records, {size:,.1f} MB"
+    counted = tables.days(found.tables(replay.topic), rows_of(replay))
+    days = sorted({at.day for by_day in counted.values() for at in by_day if at.day})
+    rows = sum(each.rows for by_day in counted.values() for each in by_day.values())
+    between = f", {len(days)} days of partitions from {days[0]} to {days[-1]}" if days else ""
+    yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
+    yield _cost(live, replay.topic, records, found.totals.records)
+    yield "fills shadow tables beside the live ones: no live table, position or load changes"
+
+
+def rows_of(replay: Replay) -> RowRange:
+    """The rows of a replay's range."""
+    return RowRange(replay.topic, replay.epoch, replay.ranges)
+
+
+def _cost(live: Deployment, topic: str, records: int, measured: int) -> str:
+    """Cost and time by what the topic's extractions used so far."""
+    totals = state.find(live.store, RunTotals, totals_path(EXTRACTION))
+    used = totals.value.costs.get(topic) if totals else None
+    if used is None or not measured:
+        return "cost and time: unknown, since no run of this topic was measured"
+    seconds = used.core_seconds * records / measured
+    return f"about {seconds:,.1f} processor seconds, as measured of this topic; load jobs as for new records"

@@ -1,0 +1,42 @@
+"""The DuckDB file keeps what a warehouse promises to replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.adapters.duckdb.replay import DuckDbReplayTables
+from kbq_assets.adapters.replay import open_replay_tables
+from kbq_assets.core.config.locations import parse_warehouse
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.ports.replay import ReplayTables
+from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets_tests.contracts.replay import ReplayTablesContract
+from kbq_assets_tests.contracts.warehouse import Stage
+
+
+class TestDuckDbReplayTables(ReplayTablesContract):
+    @pytest.fixture
+    def warehouse(self, tmp_path: Path) -> Warehouse:
+        return DuckDbWarehouse(tmp_path / "w.duckdb")
+
+    @pytest.fixture
+    def replays(self, tmp_path: Path) -> ReplayTables:
+        found = open_replay_tables(parse_warehouse(f"duckdb:{tmp_path / 'w.duckdb'}"))
+        assert isinstance(found, DuckDbReplayTables)
+        return found
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        def write(name: str, data: bytes) -> str:
+            (tmp_path / name).write_bytes(data)
+            return (tmp_path / name).as_uri()
+
+        return write
+
+
+def test_a_warehouse_without_replays_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="DuckDB alone"):
+        open_replay_tables(parse_warehouse("bigquery://project"))

@@ -1,0 +1,187 @@
+"""`kbq replay`: a range is read again beside the live topic, which never notices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import POISON, SOURCES, TOPIC, FakePlatform
+
+ORDERS = TableReference("shop", "orders")
+SHADOW = TableReference("shop", "_kbq_replay_1_orders")
+RANGE = ("--from", "0:2,1:1", "--until", "0:5,1:2", "--yes")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FakePlatform:
+    """Six rows of partition 0 and three of partition 1 are loaded."""
+    made = FakePlatform(tmp_path, keep_records=True)
+    made.produce(6)
+    made.produce(3, partition=1)
+    return made
+
+
+@pytest.fixture
+def run(world: FakePlatform) -> Shell:
+    shell = Shell(world)
+    cycle(shell)
+    return shell
+
+
+def cycle(run: Shell) -> None:
+    run.done("extract")
+    run.done("load")
+
+
+def offsets(world: FakePlatform, table: TableReference) -> list[tuple[int, int]]:
+    return sorted((row.partition, row.offset) for row in world.warehouse.rows(table))
+
+
+def live_objects(world: FakePlatform) -> dict[str, bytes]:
+    """Everything in the store except what belongs to replays and to metrics."""
+    mine = ("replays/", "replayed/", "metrics/", "costs/")
+    return {path: data for path, data in world.objects().items() if not path.startswith(mine)}
+
+
+def test_a_range_is_read_into_shadows_and_nothing_live_changes(world: FakePlatform, run: Shell) -> None:
+    before, rows = live_objects(world), offsets(world, ORDERS)
+    told = run.done("replay", "start", TOPIC, *RANGE)
+    assert "4 positions: about 4 records" in told
+    assert "4 rows now in 1 tables" in told
+    assert offsets(world, SHADOW) == [(0, 2), (0, 3), (0, 4), (1, 1)]
+    assert (live_objects(world), offsets(world, ORDERS)) == (before, rows)
+    assert run.json("replay", "diff", "1")["equal"]
+    run.done("reconcile")
+    run.done("check")
+
+
+def test_the_live_topic_goes_on_beside_a_replay_that_is_half_done(world: FakePlatform, run: Shell) -> None:
+    world.kills = lambda unit: True
+    assert run("replay", "start", TOPIC, *RANGE).exit_code == 75
+    world.kills = lambda unit: False
+    world.produce(2)
+    cycle(run)
+    assert len(offsets(world, ORDERS)) == 11
+    run.done("replay", "resume", "1")
+    assert offsets(world, SHADOW) == [(0, 2), (0, 3), (0, 4), (1, 1)]
+    run.done("reconcile")
+
+
+def test_a_repaired_route_is_seen_in_the_difference(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(SOURCES.replace("table=orders", "table=sales"))
+    run.done("replay", "start", TOPIC, "--until", "0:3", "--yes")
+    found = run.json("replay", "diff", "1", "--sample", "1")
+    assert (found["complete"], found["equal"]) == (True, False)
+    assert [(d["table"], d["live_rows"], d["replay_rows"]) for d in found["days"]] == [
+        ("shop.orders", 3, 0),
+        ("shop.sales", 0, 3),
+    ]
+    assert [(d["table"], d["offset"], d["only"]) for d in found["differences"]] == [
+        ("shop.orders", 0, "live"),
+        ("shop.sales", 0, "replay"),
+    ]
+    assert "shop.sales: partition 0 offset 0: only in the replay table" in run("replay", "diff", "1").output
+
+
+def test_rows_keep_the_epoch_of_their_records(world: FakePlatform, run: Shell) -> None:
+    run.done("reset", "--topic", TOPIC, "--partition", "1", "--at", "latest", "--yes")
+    world.produce(2)
+    cycle(run)
+    refused = run("replay", "start", TOPIC, "--from", "0:4", "--yes")
+    assert (refused.exit_code, "several epochs" in refused.output) == (3, True)
+    run.done("replay", "start", TOPIC, "--from", "0:4", "--until", "0:6", "--yes")
+    run.done("replay", "start", TOPIC, "--from", "0:6", "--yes")
+    shadows = [TableReference("shop", f"_kbq_replay_{n}_orders") for n in (1, 2)]
+    assert [[(r.epoch, r.offset) for r in world.warehouse.rows(t)] for t in shadows] == [
+        [(1, 4), (1, 5)],
+        [(2, 6), (2, 7)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--until", "0:99"), "which was extracted"),
+        (("--from", "0:3", "--until", "0:3"), "the range is empty"),
+        (
+            (
+                "--from",
+                "7:0",
+            ),
+            "no partition 7",
+        ),
+        (
+            (
+                "--from",
+                "yesterday",
+            ),
+            "is no position",
+        ),
+    ],
+)
+def test_a_range_that_cannot_be_read_is_refused_before_anything_is_written(
+    world: FakePlatform, run: Shell, options: tuple[str, ...], why: str
+) -> None:
+    before = world.objects()
+    found = run("replay", "start", TOPIC, *options, "--yes")
+    assert (found.exit_code in (1, 3), why in found.output, world.objects() == before) == (True, True, True)
+
+
+def test_a_range_that_kafka_no_longer_has_is_refused(world: FakePlatform, run: Shell) -> None:
+    world.kafka.delete_before(TopicPartition(TOPIC, 0), 3)
+    found = run("replay", "start", TOPIC, "--from", "0:2", "--yes")
+    assert (found.exit_code, "Kafka no longer has" in found.output) == (3, True)
+    run.done("replay", "start", TOPIC, "--until", "0:5,1:1", "--yes")
+    assert offsets(world, SHADOW) == [(0, 3), (0, 4), (1, 0)]
+
+
+def test_a_replay_that_stops_names_its_way_back(world: FakePlatform, run: Shell) -> None:
+    world.produce(1, value=POISON)
+    world.source_topics.write_text(SOURCES.replace("table=orders", "table=orders error_share=1"))
+    cycle(run)
+    world.source_topics.write_text(SOURCES.replace("table=orders", "table=orders errors=fail"))
+    stopped = run("replay", "start", TOPIC, "--from", "0:5", "--yes")
+    assert (stopped.exit_code, "kbq replay resume 1 --as-errors" in stopped.output) == (1, True)
+    assert run.json("replay", "status", "1")["stops"] != []
+    run.done("replay", "resume", "1", "--as-errors")
+    assert offsets(world, SHADOW) == [(0, 5)]
+    assert run.json("replay", "status", "1")["errors"] == 1
+
+
+def test_an_unknown_schema_stops_a_replay_until_the_registry_has_it(world: FakePlatform, run: Shell) -> None:
+    world.produce(1)
+    cycle(run)
+    schema = world.registry.schemas.pop(1)
+    stopped = run("replay", "start", TOPIC, "--from", "0:5", "--yes")
+    assert stopped.exit_code == 1
+    world.registry.schemas[1] = schema
+    run.done("replay", "resume", "1")
+    assert offsets(world, SHADOW) == [(0, 5), (0, 6)]
+
+
+def test_a_dropped_replay_leaves_neither_table_nor_file_and_its_number(
+    world: FakePlatform, run: Shell
+) -> None:
+    before = live_objects(world)
+    run.done("replay", "start", TOPIC, *RANGE)
+    run.done("replay", "drop", "1", "--yes")
+    assert SHADOW not in world.warehouse.stored
+    assert [path for path in world.objects() if path.startswith("replayed/")] == []
+    assert live_objects(world) == before
+    assert [(r["replay"], r["phase"]) for r in run.json("replay", "list")] == [(1, "dropped")]
+    assert run("replay", "diff", "1").exit_code == 3
+    run.done("replay", "start", TOPIC, *RANGE)
+    assert [r["replay"] for r in run.json("replay", "list")] == [1, 2]
+
+
+def test_a_rate_spreads_the_reading_over_turns(world: FakePlatform, run: Shell) -> None:
+    world.produce(60)
+    cycle(run)
+    before = world.clock.monotonic()
+    run.done("replay", "start", TOPIC, "--from", "0:0", "--rate", "1", "--yes")
+    assert world.clock.monotonic() - before >= 60
+    assert len(offsets(world, SHADOW)) == 66

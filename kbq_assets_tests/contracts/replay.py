@@ -1,0 +1,74 @@
+"""What every warehouse promises to replays (`kbq_assets.ports.replay`). Subclass it and give the fixtures."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.ports.replay import DayRows, PartitionDay, ReplayTables, RowDifference, RowRange
+from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record
+
+LIVE, REPLAYED, GONE = (TableReference("shop", t) for t in ("orders", "_kbq_replay_1_orders", "nothing"))
+DAY = date(2022, 1, 8)  # 19,000 days since 1970
+
+
+def rows_in(*ranges: tuple[int, int, int], topic: str = "t", epoch: int = 1) -> RowRange:
+    """Rows of ranges, each a partition with its offsets."""
+    return RowRange(topic, epoch, tuple(OffsetRange(TopicPartition(topic, p), a, b) for p, a, b in ranges))
+
+
+class ReplayTablesContract:
+    """Needs fixtures ``warehouse``, ``replays`` and ``stage``."""
+
+    @pytest.fixture(autouse=True)
+    def _filled(self, warehouse: Warehouse, stage: Stage) -> None:
+        """Live has offsets 0 to 5 of partition 0, and what a range must not meet; the replay 2 to 4, of which 3
+        differs, and 9."""
+        others = [record(2, topic="u", epoch=1), record(2, epoch=0), record(2, partition=1, epoch=1)]
+        self.fill(warehouse, stage, LIVE, [*(record(o, epoch=1) for o in range(6)), *others])
+        new = [record(o, epoch=1, note="new" if o == 3 else None) for o in (2, 3, 4, 9)]
+        self.fill(warehouse, stage, REPLAYED, new)
+
+    def fill(
+        self, warehouse: Warehouse, stage: Stage, table: TableReference, rows: list[dict[str, object]]
+    ) -> None:
+        """Load rows into a new table."""
+        warehouse.create_table(table, columns_of(SCHEMA), TableOptions())
+        uri = stage(f"{table}.avro", avro_file(rows))
+        warehouse.insert_job(load_job(f"kbq-{table.table}-1", uri, table=table))
+
+    def test_rows_of_a_range_are_counted_by_partition_and_day(self, replays: ReplayTables) -> None:
+        found = replays.days([LIVE, REPLAYED, GONE], rows_in((0, 2, 4), (1, 0, 9)))
+        assert found == {
+            LIVE: {PartitionDay(0, DAY): DayRows(2, 2), PartitionDay(1, DAY): DayRows(1, 1)},
+            REPLAYED: {PartitionDay(0, DAY): DayRows(2, 2)},
+        }
+
+    def test_differing_rows_are_named_in_order(self, replays: ReplayTables) -> None:
+        assert replays.differences(LIVE, REPLAYED, rows_in((0, 1, 10)), 10) == (
+            RowDifference(0, 1, only="live"),
+            RowDifference(0, 3, ("note",)),
+            RowDifference(0, 5, only="live"),
+            RowDifference(0, 9, only="replay"),
+        )
+        assert len(replays.differences(LIVE, REPLAYED, rows_in((0, 1, 10)), 2)) == 2
+        assert replays.differences(LIVE, REPLAYED, rows_in((0, 2, 3)), 10) == ()
+
+    def test_a_table_that_does_not_exist_has_no_rows(self, replays: ReplayTables) -> None:
+        both = rows_in((0, 2, 4))
+        assert [d.only for d in replays.differences(LIVE, GONE, both, 10)] == ["live", "live"]
+        assert [d.only for d in replays.differences(GONE, REPLAYED, both, 10)] == ["replay", "replay"]
+        assert replays.differences(GONE, GONE, both, 10) == ()
+
+    def test_only_a_replays_own_tables_are_dropped(self, warehouse: Warehouse, replays: ReplayTables) -> None:
+        with pytest.raises(Refused):
+            replays.drop([REPLAYED, LIVE])
+        replays.drop([REPLAYED, REPLAYED])
+        assert [warehouse.columns(table) is None for table in (LIVE, REPLAYED)] == [False, True]
+        replays.drop([REPLAYED])

@@ -1,0 +1,142 @@
+"""A replay's part of `FakeWarehouse`, and a store below another one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from kbq_assets.adapters.object_paths import check_path
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
+from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
+from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference, RowRange
+from kbq_assets_tests.fakes.memory_store import delete_each
+from kbq_assets_tests.fakes.warehouse import FakeWarehouse, Row
+
+
+class StoreBelow:
+    """The `ObjectStore` port over the objects below a folder of another store."""
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        self._store, self._folder = store, f"{folder}/"
+
+    def _path(self, path: str) -> str:
+        return self._folder + check_path(path)
+
+    def get(self, path: str) -> StoredObject:
+        return self._store.get(self._path(path))
+
+    def create(self, path: str, data: bytes) -> int:
+        return self._store.create(self._path(path), data)
+
+    def swap(self, path: str, data: bytes, generation: int) -> int:
+        return self._store.swap(self._path(path), data, generation)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        after = start_after and self._folder + start_after
+        for entry in self._store.list(self._folder + prefix, after):
+            yield replace(entry, path=entry.path.removeprefix(self._folder))
+
+    def checksums(self, prefix: str) -> Iterator[StoredFile]:
+        for stored in self._store.checksums(self._folder + prefix):
+            yield replace(stored, path=stored.path.removeprefix(self._folder))
+
+    def delete(self, path: str) -> None:
+        self._store.delete(self._path(path))
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Exception]:
+        return delete_each(self, paths)
+
+    def copy(self, source: str, target: str) -> None:
+        self._store.copy(self._path(source), self._path(target))
+
+    def open_write(self, path: str) -> ObjectWriter:
+        return _Below(self._store.open_write(self._path(path)), self._folder)
+
+    def open_read(self, path: str) -> BinaryIO:
+        return self._store.open_read(self._path(path))
+
+    def uri(self, path: str) -> str:
+        return self._store.uri(self._folder + path)
+
+    def now_ms(self) -> int:
+        return self._store.now_ms()
+
+    def sweep_temporary(self) -> int:
+        return 0
+
+
+class _Below:
+    def __init__(self, writer: ObjectWriter, folder: str) -> None:
+        self._writer, self._folder = writer, folder
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        return self._writer.write(data)
+
+    def close(self) -> StoredFile:
+        stored = self._writer.close()
+        return replace(stored, path=stored.path.removeprefix(self._folder))
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+
+class FakeReplayTables:
+    """`ReplayTables` over a FakeWarehouse. It compares whole rows where the warehouse keeps them."""
+
+    def __init__(self, warehouse: FakeWarehouse) -> None:
+        self._warehouse = warehouse
+
+    def days(
+        self, tables: Collection[TableReference], rows: RowRange
+    ) -> Mapping[TableReference, Mapping[PartitionDay, DayRows]]:
+        found: dict[TableReference, dict[PartitionDay, DayRows]] = {}
+        for table in tables:
+            if (stored := self._warehouse.stored.get(table)) is None:
+                continue
+            by_day: dict[PartitionDay, list[int]] = {}
+            for row in filter(lambda row: _within(row, rows), stored.rows):
+                by_day.setdefault(PartitionDay(row.partition, stored.dates.get(row)), []).append(row.offset)
+            found[table] = {at: DayRows(len(o), len(set(o))) for at, o in by_day.items()}
+        return found
+
+    def differences(
+        self, live: TableReference, replay: TableReference, rows: RowRange, limit: int
+    ) -> tuple[RowDifference, ...]:
+        here, there = self._rows(live, rows), self._rows(replay, rows)
+        found = [
+            RowDifference(*place, only="live" if place in here else "replay")
+            for place in here.keys() ^ there.keys()
+        ]
+        for place in here.keys() & there.keys():
+            one, other = here[place], there[place]
+            common = (one.keys() & other.keys()) - {"_kbq_epoch", REPLAY_COLUMN}
+            if columns := tuple(name for name in one if name in common and one[name] != other[name]):
+                found.append(RowDifference(*place, columns))
+        return tuple(sorted(found, key=lambda each: (each.partition, each.offset))[:limit])
+
+    def drop(self, tables: Collection[TableReference]) -> None:
+        for table in tables:
+            self._warehouse.stored.pop(check_own(table), None)
+
+    def _rows(self, table: TableReference, rows: RowRange) -> dict[tuple[int, int], dict[str, Any]]:
+        stored = self._warehouse.stored.get(table)
+        if stored is None:
+            return {}
+        found: dict[tuple[int, int], dict[str, Any]] = {
+            (row.partition, row.offset): {} for row in stored.rows if _within(row, rows)
+        }
+        for record in stored.records:
+            place = (record["_kafka_partition"], record["_kafka_offset"])
+            if place in found:
+                found[place] = record
+        return found
+
+
+def _within(row: Row, rows: RowRange) -> bool:
+    return (row.topic, row.epoch) == (rows.topic, rows.epoch) and any(
+        range_.topic_partition.partition == row.partition
+        and range_.from_offset <= row.offset < range_.until_offset
+        for range_ in rows.ranges
+    )
