@@ -129,7 +129,7 @@ class FakeWarehouse:
     ) -> None:
         self.project = project
         self.location = location
-        self.limits = LoadLimits(mixes_schemas=True)
+        self.limits = LoadLimits()
         self.verifies = False
         self.compares = True
         self.auto_run = auto_run
@@ -393,16 +393,21 @@ class FakeWarehouse:
         if table is None:
             return [], JobError("notFound", f"table {job.table} does not exist", transient=False)
         loaded: list[dict[str, Any]] = []
+        schemas = set[str]()
         for uri in job.source_uris:
             try:
-                loaded.extend(self._read(uri, table))
+                schema, records = self._read(uri, table)
+                schemas.add(schema)
+                loaded.extend(records)
+                if len(schemas) > 1 and not self.limits.mixes_schemas:
+                    raise ValueError("its schema is not that of the other files")
             except NotFound:
                 return [], JobError("notFound", f"{uri} does not exist", transient=False)
             except (ValueError, EOFError, KbqError) as error:
                 return [], JobError("invalid", f"{BAD_FILE}{uri}: {error}", transient=False)
         return loaded, None
 
-    def _read(self, uri: str, table: FakeTable) -> tuple[dict[str, Any], ...]:
+    def _read(self, uri: str, table: FakeTable) -> tuple[str, tuple[dict[str, Any], ...]]:
         path = self._path_of(uri)
         with self._store.open_read(path) as stream:
             data = stream.read()
@@ -411,7 +416,7 @@ class FakeWarehouse:
         schema, records = _decoded(data)
         if plan_table_change(schema, table.columns):
             raise ValueError("its schema does not fit the table's")
-        return records
+        return schema, records
 
     def _append(self, table: TableReference, records: list[dict[str, Any]]) -> None:
         rows = [

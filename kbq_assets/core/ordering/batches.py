@@ -8,6 +8,7 @@ follow each other; a window of several schemas is staged again under one (pipeli
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from kbq_assets.core.loading.batches import (
     LoadBatch,
@@ -28,7 +29,7 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 
 #: Windows of several schemas that are staged again for one job: so much, as their bytes pass through the loader.
-MOST_RESTAGED_BYTES = 256 << 20
+MOST_RESTAGED_BYTES: Final = 64 << 20
 
 
 def next_batch(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kbq_assets.core.avro.common import NoCommonSchema
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.batches import LoadBatch, blocked_files
@@ -30,6 +31,7 @@ from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.verification import StagedContents
 from kbq_assets.pipelines.loading.view import LoadView
+from kbq_assets.pipelines.ordering.one_schema import under_one_schema
 from kbq_assets.pipelines.ordering.steps import before_batch
 from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -91,18 +93,20 @@ def _prepare_table(
         return None
     try:
         fitted = _fit(run, batch, stored, view.files(run.table))
+        if len(fitted.schemas) > 1 and not warehouse.limits.mixes_schemas:
+            columns = stored.columns if stored else None
+            fitted = under_one_schema(run.ports.store, fitted, columns, run.ports.new_uuid())
     except IncompatibleColumn as error:
         run.fail_batch(current, ParkReason.INCOMPATIBLE_SCHEMA, error.message, batch.files)
+        return None
+    except NoCommonSchema as error:
+        run.fail_batch(current, ParkReason.BATCH_FAILED, error.message, batch.files)
         return None
     except KbqError:
         # A copy needs whole files (L11).
         if not (found := StagedContents(run.ports.store, math.inf).unsound(batch.files)):
             raise
         run.fail_batch(current, found.reason, found.message, batch.files)
-        return None
-    if len(fitted.schemas) > 1 and not warehouse.limits.mixes_schemas:
-        several = "a window has records of several schemas, which this warehouse does not load in one job"
-        run.fail_batch(current, ParkReason.BATCH_FAILED, several, batch.files)
         return None
     with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
     if with_note is None:

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import BinaryIO, Final
 
 from kbq_assets.core.avro.canonical import schema_fingerprint
 from kbq_assets.core.errors import EncodingError, NotFound, PreconditionFailed, StateError
@@ -140,27 +140,34 @@ def _add_variant(
 
 
 def _restage(store: ObjectStore, batch: LoadBatch, schema: str, attempt: str) -> LoadBatch:
+    from kbq_assets.wire.files.rewrite_header import reheaded
+
     fingerprint = schema_fingerprint(schema)
     with contextlib.suppress(PreconditionFailed):  # content-addressed: what is there is the same
         store.create(schema_path(fingerprint), schema.encode())
     copies = parallel(
-        lambda file: dataclasses.replace(_copied(store, file, schema, attempt), fingerprint=fingerprint),
+        lambda file: dataclasses.replace(
+            copied(store, file, contents=lambda stream: reheaded(stream, schema), attempt=attempt),
+            fingerprint=fingerprint,
+        ),
         batch.files,
     )
     key = batch.schema._replace(fingerprint=fingerprint)
     return dataclasses.replace(batch, schema=key, files=tuple(copies))
 
 
-def _copied(store: ObjectStore, file: StagedFile, schema: str, attempt: str) -> StagedFile:
+def copied(
+    store: ObjectStore, file: StagedFile, *, contents: Callable[[BinaryIO], Iterable[bytes]], attempt: str
+) -> StagedFile:
+    """A copy of a whole file, with other contents. Raises StateError for a damaged file."""
     from kbq_assets.wire.files.checksum import ChecksumReader
-    from kbq_assets.wire.files.rewrite_header import reheaded
 
     name = dataclasses.replace(file.name, attempt=f"{file.name.attempt}{_COPY}{attempt}")
     writer = store.open_write(name.format())
     try:
         with store.open_read(file.path) as stream:
             reader = ChecksumReader(stream)
-            for piece in reheaded(reader.buffered(), schema):
+            for piece in contents(reader.buffered()):
                 writer.write(piece)
             if why := damage(file, *reader.drain()):  # a copy's own checksum would hide it (L11)
                 raise StateError(why, next_step=f"kbq restage {file.path}")

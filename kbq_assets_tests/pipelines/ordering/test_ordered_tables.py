@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry
 from kbq_assets.core.protocol.names import audit_path, table_state_path
+from kbq_assets.pipelines.loading import job_start
 from kbq_assets.pipelines.loading.load import LoadReport, plan
 from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.ordering.orders import OrderStatus, decide, order_status
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError, LoadJob
-from kbq_assets_tests.pipelines.bench import SETTINGS, TP, A, B, Bench
+from kbq_assets_tests.pipelines.bench import SCHEMAS, SETTINGS, TP, A, B, Bench
 
 ORDERED = SETTINGS.with_options(order="offset")
 ENTRY = AuditEntry(7, "", 0, "by hand", "me")
@@ -341,13 +343,47 @@ def test_decisions_outlive_their_list_in_the_state() -> None:
     assert [*kept, *(e.at_ms for e in order.audit)] == list(range(60))
 
 
-def test_a_warehouse_of_one_schema_per_job_stops_at_a_window_of_several() -> None:
-    bench = _bench(2)
+@pytest.mark.parametrize("schema_ids", [(1, 2, 1, 2, 1), (1, 1, 2, 2, 1, 2), (2, 1, 1, 1, 2, 2)])
+def test_a_warehouse_of_one_schema_per_job_gets_windows_of_several_under_one(
+    schema_ids: tuple[int, ...],
+) -> None:
+    bench = _bench(2, keep_records=True)
     bench.warehouse.limits = LoadLimits(jobs_per_day=0)
-    bench.produce(1, 1, 2, 2, 1, 2)
+    bench.produce(*schema_ids)
     bench.extract()
     _load(bench)
-    found = _state(bench)
-    assert [offset for job in _jobs(bench) for offset in job] == [0, 1, 2, 3]
-    assert found.parked is not None
-    assert found.parked.reason == "batch_failed"
+    assert [offset for job in _jobs(bench) for offset in job] == list(range(len(schema_ids)))
+    assert all(record["x"] == 1 for record in bench.warehouse.records(A))
+    assert (_state(bench).mismatches, _state(bench).parked) == ((), None)
+    bench.extract()
+    assert not bench.commit().partitions[0].windows
+    assert bench.reconcile().accounted
+
+
+def test_windows_of_one_schema_are_not_staged_again() -> None:
+    bench = _bench(2)
+    bench.warehouse.limits = LoadLimits(jobs_per_day=0)
+    bench.produce(1, 1, 2, 2, 1, 1)
+    bench.extract()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_start, "under_one_schema", None)
+        _load(bench)
+    assert _jobs(bench) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_schemas_without_a_common_one_stop_the_table_with_both_types_named() -> None:
+    bench = _bench(2)
+    bench.warehouse.limits = LoadLimits(jobs_per_day=0)
+    for schema_id, unit in ((1, "micros"), (2, "millis")):
+        time = f'{{"type":"long","logicalType":"timestamp-{unit}"}}'
+        bench.registry.schemas[schema_id] = SCHEMAS[2].replace('["null","long"]', time)
+    for schema_id in (1, 2):
+        value = struct.pack(">bI", 0, schema_id) + b"\x02\x04"
+        bench.kafka.produce(TP, value, key=b"k", timestamp=1000)
+    bench.extract()
+    _load(bench)
+    parked = _state(bench).parked
+    assert parked is not None
+    assert parked.reason == "batch_failed"
+    assert "timestamp-millis" in parked.error
+    assert "timestamp-micros" in parked.error
