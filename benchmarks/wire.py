@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
 from kbq_assets.core.topics.business_time import parse_business_time
+from kbq_assets.core.topics.json.inference import InferredSchema
 from kbq_assets.wire.chunk import PADDING, Chunk, Spans
 from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.files.encode import (
@@ -30,10 +31,14 @@ from kbq_assets.wire.files.encode import (
     WindowContext,
     WindowEncoder,
 )
+from kbq_assets.wire.json.encode import DocumentEncoder
+from kbq_assets.wire.json.layout import layout_of
+from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.warm import warm_up
+from kbq_assets.worker.translate import framed
 
 RECORDS = 20_000
 
@@ -113,6 +118,29 @@ def measure_tables(kind: RecordKind, metadata: MetadataColumns, seconds: float) 
     return row
 
 
+def measure_columns(seconds: float) -> dict[str, Any]:
+    """Documents as records of an inferred schema, a second: by the kernel, and by Python objects."""
+    documents = [click(random.Random(n)) for n in range(RECORDS // 10)]
+    inferred, time_ = InferredSchema().grown(documents[:100]), parse_business_time("auto")
+    assert time_ is not None
+    chunk = chunk_of([json.dumps(document).encode() for document in documents])
+    encoder, rows = DocumentEncoder(layout_of(inferred, time_), inferred.version), np.arange(len(chunk))
+    objects = RowEncoder(inferred)
+
+    def by_objects() -> None:
+        for row in range(len(chunk)):
+            document = parse((chunk.value(row) or b"").decode())
+            framed(1, objects.encode(document)[0] + event_time(document, time_))
+
+    size = len(chunk) * 1_000_000
+    return {
+        "records": "json columns",
+        "bytes": round(int(chunk.ends[-1]) / len(chunk), 1),
+        "documents/s": round(speed(lambda: encoder.encode(chunk, rows, 10**7, 500), size, seconds)),
+        "in Python": round(speed(by_objects, size, seconds)),
+    }
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--seconds", type=float, default=1.0, help="per measurement")
@@ -140,6 +168,7 @@ def main() -> None:
             options.seconds,
         )
     )
+    rows.append(measure_columns(options.seconds))
     rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))

@@ -37,6 +37,8 @@ STARTS_AT_ONCE: Final = _size(1, 3)
 DEMO_KILLS: Final = _size(2, 4)
 #: Seeds of twenty starts of two loaders over the local Google servers; the simulator has hundreds of starts.
 GOOGLE_SEEDS: Final = _size(2, 10)
+#: Random JSON documents that the kernel and Python objects encode.
+JSON_DOCUMENTS: Final = _size(20_000, 1_000_000, "KBQ_TEST_JSON_DOCUMENTS")
 #: Damaged records for the validator. 500 records share a schema: 100,000 still meet 200 schemas.
 FUZZ_RECORDS: Final = _size(100_000, 1_000_000, "KBQ_FUZZ")
 #: Damaged records for Java's Avro, which takes most of its time to start.

@@ -89,7 +89,7 @@ def _cache_folder() -> Path | None:
     here = Path(__file__).parent
     version = hashlib.sha256()
     try:
-        for source in sorted(here.glob("*.py")):
+        for source in sorted(here.rglob("*.py")):
             version.update(source.read_bytes())
     except OSError:
         return None  # inside a zip

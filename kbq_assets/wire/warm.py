@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kbq_assets.core.topics.business_time import BusinessTime
+from kbq_assets.core.topics.json.inference import InferredSchema
 from kbq_assets.wire.backup import kernels as backup
 from kbq_assets.wire.chunk import Chunk, RawRecord, Spans
 from kbq_assets.wire.files.encode import (
@@ -16,13 +17,15 @@ from kbq_assets.wire.files.encode import (
     WindowContext,
     WindowEncoder,
 )
+from kbq_assets.wire.json.encode import DocumentEncoder
+from kbq_assets.wire.json.layout import layout_of
 from kbq_assets.wire.records.join import NO_MARK, joined
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 
 
 def warm_up() -> None:
-    """Compile all kernels, or load them from the disk cache: some 6 s the first time, then 0.3 s."""
+    """Compile all kernels, or load them from the disk cache: some 15 s the first time, then 0.3 s."""
     metadata = MetadataColumns(key=True, headers=True, business_time=BusinessTime(("text",)))
     avro = staged_schema(
         {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}, metadata, ["text"]
@@ -35,6 +38,8 @@ def warm_up() -> None:
     spans = Spans.of([b"x"])
     joined(one, spans, spans, np.full(1, NO_MARK, np.uint8), spans)
     backup.warm_up()
+    document = Chunk.from_messages([RawRecord(b"{}", 0)])
+    DocumentEncoder(layout_of(InferredSchema(), None), 1).encode(document, np.arange(1), 2, 1)
 
 
 def _encode_one(

@@ -7,7 +7,7 @@ from kbq_assets.wire import warm
 
 
 def warm_up() -> None:
-    """Compile all kernels (about 10 s), or load them from the disk cache (0.3 s)."""
+    """Compile all kernels (about 20 s), or load them from the disk cache (0.3 s)."""
     warm.warm_up()
     kernels.warm_up()
 

@@ -33,11 +33,13 @@ _DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(Ca
 _NANOS, _TEXT, _PLAIN_LONG = int(CaptureKind.NANOS), int(CaptureKind.TEXT), int(CaptureKind.LONG)
 #: Units of numbers, as core/topics/business_time.py numbers them.
 _JUDGED, _S, _MS, _US, _NS = 0, 1, 2, 3, 4
-_NONE = -(2**63)
+#: Stands for no time.
+NO_TIME = -(2**63)
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 _FIRST_SECOND, _END_SECOND = _FIRST_DAY * 86_400, _END_DAY * 86_400
 _LEAST_SECONDS, _LEAST_MILLIS, _LEAST_MICROS, _LEAST_NANOS = 10**8, 10**11, 10**14, 10**17
 _LONGEST_NUMBER = 18
+_MOST_DOUBLE = float(2**63)
 
 
 NO_TIMES: Longs = np.empty(0, np.int64)
@@ -49,7 +51,7 @@ class EventTimes(NamedTuple):
 
     times: Longs = NO_TIMES
     fallbacks: int = 0
-    newest: int = _NONE
+    newest: int = NO_TIME
 
 
 def event_times(
@@ -81,7 +83,7 @@ class HourCounter:
         self._days: set[int] = set()
         self._is_scattered = False
         self._hours: dict[int, int] = {}
-        self._newest = _NONE
+        self._newest = NO_TIME
 
     def add(self, times: Longs, newest: int | None = None) -> None:
         """Count rows by their times. ``newest`` is the highest time that counts as new; None counts all. Most chunks
@@ -134,7 +136,7 @@ class HourCounter:
     @property
     def newest_ms(self) -> int:
         """The newest time in milliseconds, 0 if there is none."""
-        return 0 if self._newest == _NONE else self._newest // 1000
+        return 0 if self._newest == NO_TIME else self._newest // 1000
 
     def _count(self, hour: int, rows: int) -> None:
         self._hours[hour] = self._hours.get(hour, 0) + rows
@@ -162,8 +164,8 @@ def _largest(hours: dict[int, int], most: int) -> dict[int, int]:
 
 
 @inlined
-def _of_number(value: int, unit: int) -> int:
-    """Microseconds of a number in its unit, or in the unit that its size suggests."""
+def micros_of_number(value: int, unit: int) -> int:
+    """Microseconds of a number in its unit, or in the unit that its size suggests; `NO_TIME` if it is none."""
     if unit == _JUDGED and value >= _LEAST_SECONDS:
         if value < _LEAST_MILLIS:
             unit = _S
@@ -181,21 +183,48 @@ def _of_number(value: int, unit: int) -> int:
         return value
     if unit == _NS:
         return value // 1000
-    return _NONE
+    return NO_TIME
+
+
+@inlined
+def micros_of_double(value: float, unit: int) -> int:
+    """Microseconds of a double, as `micros_of_number`, rounded to the even one."""
+    if not -_MOST_DOUBLE < value < _MOST_DOUBLE:
+        return NO_TIME
+    if unit == _JUDGED and value >= _LEAST_SECONDS:
+        if value < _LEAST_MILLIS:
+            unit = _S
+        elif value < _LEAST_MICROS:
+            unit = _MS
+        elif value < _LEAST_NANOS:
+            unit = _US
+        else:
+            unit = _NS
+    if unit == _NS:
+        nanos: int = int64(value // 1000.0)
+        return nanos
+    if unit == _S:
+        value *= 1_000_000.0
+    elif unit == _MS:
+        value *= 1_000.0
+    elif unit != _US:
+        return NO_TIME
+    value = np.rint(value)
+    return int64(value) if _FIRST_SECOND * 1e6 <= value < _END_SECOND * 1e6 else NO_TIME
 
 
 @inlined
 def _of_long(kind: int, value: int, unit: int) -> int:
     """Microseconds of a captured number: in the unit of its type, or else of the topic."""
     if kind == _DATE:
-        return value * DAY_MICROS if _FIRST_DAY <= value < _END_DAY else _NONE
+        return value * DAY_MICROS if _FIRST_DAY <= value < _END_DAY else NO_TIME
     if kind == _MILLIS:
-        return _of_number(value, _MS)
+        return micros_of_number(value, _MS)
     if kind == _MICROS:
-        return _of_number(value, _US)
+        return micros_of_number(value, _US)
     if kind == _NANOS:
-        return _of_number(value, _NS)
-    return _of_number(value, unit) if kind == _PLAIN_LONG else _NONE
+        return micros_of_number(value, _NS)
+    return micros_of_number(value, unit) if kind == _PLAIN_LONG else NO_TIME
 
 
 @inlined
@@ -219,14 +248,14 @@ def _byte(buffer: Any, position: int, end: int) -> int:
 
 @inlined
 def _days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970, or `_NONE`. http://howardhinnant.github.io/date_algorithms.html: the year begins in March."""
+    """Days since 1970, or `NO_TIME`. http://howardhinnant.github.io/date_algorithms.html: the year begins in March."""
     if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
-        return _NONE
+        return NO_TIME
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if month == 2 and day > (29 if leap else 28):
-        return _NONE
+        return NO_TIME
     if day == 31 and (month == 4 or month == 6 or month == 9 or month == 11):
-        return _NONE
+        return NO_TIME
     shifted = year - (1 if month <= 2 else 0)
     day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - 719_468
@@ -292,28 +321,28 @@ def _of_moment(buffer: Any, start: int, end: int) -> int:
     year = _digits(buffer, start, 4, end)
     month = _digits(buffer, start + 4 + gap, 2, end)
     if gap == 1 and _byte(buffer, start + 7, end) != 45:
-        return _NONE
+        return NO_TIME
     day = _digits(buffer, start + 6 + 2 * gap, 2, end)
     position = start + 8 + 2 * gap
     days = _days_from_civil(year, month, day)
-    if days == _NONE:
-        return _NONE
+    if days == NO_TIME:
+        return NO_TIME
     if position == end:
         return days * DAY_MICROS
     between = load_byte(buffer, position)
     if between != 84 and between != 116 and between != 32:  # T, t, space
-        return _NONE
+        return NO_TIME
     micros, position = _clock(buffer, position + 1, end)
     if position < 0:
-        return _NONE
+        return NO_TIME
     offset, position = _zone(buffer, position, end)
     if position < 0:
-        return _NONE
+        return NO_TIME
     # A zone's name in brackets may follow (RFC 9557); the offset before it decides.
     named = _byte(buffer, position, end) == 91 and load_byte(buffer, end - 1) == 93
     if position != end and not named:
-        return _NONE
-    return _of_number(days * DAY_MICROS + micros - offset * 1_000_000, _US)
+        return NO_TIME
+    return micros_of_number(days * DAY_MICROS + micros - offset * 1_000_000, _US)
 
 
 @inlined
@@ -325,7 +354,12 @@ def _is_space(byte: int) -> bool:
 def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
     """Microseconds of a captured text."""
     length, start = read_long(buffer, start, end)
-    end = start + length
+    return micros_of_text(buffer, start, start + length, unit)
+
+
+@inlined
+def micros_of_text(buffer: Any, start: int, end: int, unit: int) -> int:
+    """Microseconds of a text; `NO_TIME` if it is none."""
     while start < end and _is_space(load_byte(buffer, start)):
         start += 1
     while start < end and _is_space(load_byte(buffer, end - 1)):
@@ -334,7 +368,7 @@ def _of_text(buffer: Any, start: int, end: int, unit: int) -> int:
     if size <= _LONGEST_NUMBER and (size != 8 or unit != _JUDGED):
         number = _digits(buffer, start, size, end) if size > 0 else -1
         if number >= 0:
-            return _of_number(number, unit)
+            return micros_of_number(number, unit)
     return _of_moment(buffer, start, end)
 
 
@@ -354,19 +388,19 @@ def _event_times(
 ) -> tuple[int, int]:
     kinds, starts, ends = captures
     unit, first, days_ahead = meaning
-    fallbacks, newest = 0, _NONE
+    fallbacks, newest = 0, NO_TIME
     for k in range(len(rows)):
         kind = int64(kinds[0, k])
-        time = _NONE
+        time = NO_TIME
         if kind == _TEXT:
             time = _of_text(buffer, starts[0, k], ends[0, k], unit)
         elif kind != 0:
             value, _ = read_wide_long(buffer, starts[0, k], ends[0, k])
             time = _of_long(kind, value, unit)
         timestamp = timestamps[rows[k]]
-        if time != _NONE and not _counts(time, timestamp, first, days_ahead):
-            time = _NONE
-        if time == _NONE:
+        if time != NO_TIME and not _counts(time, timestamp, first, days_ahead):
+            time = NO_TIME
+        if time == NO_TIME:
             fallbacks += 1
             time = timestamp * 1000 if 0 <= timestamp < END_OF_TIME else 0
         elif time > newest:

@@ -23,8 +23,10 @@ from kbq_assets.core.topics.json.inference import EVENT_TIME, SHAPES, InferredSc
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
-from kbq_assets.wire.chunk import Chunk, Spans
+from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.json.encode import DocumentEncoder, EncodedDocuments
+from kbq_assets.wire.json.layout import layout_of
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse, scalar_at
 from kbq_assets.wire.privacy.json import UndecidedField
 from kbq_assets.wire.privacy.tags import refuse_undecided
@@ -42,6 +44,7 @@ class _Version:
 
     inferred: InferredSchema
     rows: RowEncoder
+    documents: DocumentEncoder
     generation: int | None
 
 
@@ -98,14 +101,16 @@ class JsonColumns:
     def translate(self, chunk: Chunk) -> Chunk:
         """The same records with framed Avro values. A value that is not a JSON document gets the id of its reason; null
         stays null. Raises Unavailable."""
-        values: list[bytes | None] = [None] * len(chunk)
-        bare, refused = self._bare(chunk)
+        bare, good, values = self._bare(chunk)
+        quick = self._quick(bare, good)
+        slow = good if quick is None else good[~quick.done]
+        reasons = validate_json(bare, slow, self._limits).reasons
+        bad = (reasons != Reason.GOOD) & (reasons != Reason.OUT_OF_RANGE)  # those become texts
+        for row, reason in zip(slow[bad].tolist(), reasons[bad].tolist(), strict=True):
+            values[row] = rejected(Reason(reason))
         leftover: dict[int, object] = {}
         choices: list[list[bytes | None]] = [[None] * len(chunk) for _ in self._chosen_by]
-        for row in np.flatnonzero(chunk.starts >= 0).tolist():
-            if row in refused:
-                values[row] = refused[row]
-                continue
+        for row in slow[~bad].tolist():
             text = (bare.value(row) or b"").decode()
             try:
                 document = self._parsed(text)
@@ -126,6 +131,8 @@ class JsonColumns:
             for row, document in leftover.items():
                 values[row] = self._framed(self._current.rows.encode(document)[0], document)
         made = with_values(chunk, values)
+        if quick is not None:
+            made = _joined(made, quick, good)
         if choices:
             made = dataclasses.replace(made, chosen_by=tuple(map(Spans.of, choices)))
         return made if self._privacy is None else self._privacy.without_keys(made)
@@ -140,24 +147,27 @@ class JsonColumns:
             return self._privacy.refusal(error)
         return self._framed(self._current.rows.raw(text), None)
 
-    def _bare(self, chunk: Chunk) -> tuple[Chunk, dict[int, bytes]]:
-        """Documents without their prefix, and the replacements of values that are not documents."""
-        bare, refused, good = chunk, dict[int, bytes](), np.flatnonzero(chunk.starts >= 0)
-        if self._registry is not None:
-            ids = produced_ids(chunk)
-            bare = dataclasses.replace(chunk, starts=np.where(ids >= 0, chunk.starts + PREFIX, chunk.starts))
-            found = {int(schema_id): self._refusal(int(schema_id)) for schema_id in np.unique(ids[good])}
-            refused = {
-                row: found[schema_id]
-                for row, schema_id in zip(good.tolist(), ids[good].tolist(), strict=True)
-            }
-            refused = {row: refusal for row, refusal in refused.items() if refusal}
-            good = np.array([row for row in good.tolist() if row not in refused], np.int64)
-        reasons = validate_json(bare, good, self._limits).reasons
-        bad = np.flatnonzero(
-            (reasons != Reason.GOOD) & (reasons != Reason.OUT_OF_RANGE)
-        )  # those become texts
-        return bare, refused | {int(good[i]): rejected(Reason(int(reasons[i]))) for i in bad.tolist()}
+    def _bare(self, chunk: Chunk) -> tuple[Chunk, Longs, list[bytes | None]]:
+        """Values without their prefix, the rows that have one to read, and what replaces those of refused schemas."""
+        values: list[bytes | None] = [None] * len(chunk)
+        good = np.flatnonzero(chunk.starts >= 0)
+        if self._registry is None:
+            return chunk, good, values
+        ids = produced_ids(chunk)
+        bare = dataclasses.replace(chunk, starts=np.where(ids >= 0, chunk.starts + PREFIX, chunk.starts))
+        for schema_id in np.unique(ids[good]).tolist():
+            refusal = self._refusal(schema_id)
+            if refusal:
+                for row in good[ids[good] == schema_id].tolist():
+                    values[row] = refusal
+        return bare, np.array([row for row in good.tolist() if values[row] is None], np.int64), values
+
+    def _quick(self, bare: Chunk, rows: Longs) -> EncodedDocuments | None:
+        """The records of documents that need no Python objects. Personal data and choices of tables need them."""
+        if self._privacy is not None or self._chosen_by:
+            return None
+        limits = self._limits
+        return self._current.documents.encode(bare, rows, limits.max_bytes, limits.max_json_depth)
 
     def _refusal(self, schema_id: int) -> bytes:
         """The replacement of documents of a schema id; b"" if they can be read, with all columns in place."""
@@ -229,4 +239,14 @@ class JsonColumns:
 
     def _used(self, inferred: InferredSchema, generation: int | None) -> _Version:
         self._versions[inferred.version] = inferred
-        return _Version(inferred, RowEncoder(inferred), generation)
+        documents = DocumentEncoder(layout_of(inferred, self._business_time), inferred.version)
+        return _Version(inferred, RowEncoder(inferred), documents, generation)
+
+
+def _joined(slow: Chunk, quick: EncodedDocuments, rows: Longs) -> Chunk:
+    """A chunk with the values of ``slow``, and those that ``quick`` has."""
+    done, offset = rows[quick.done], len(slow.buffer)
+    starts, ends = slow.starts.copy(), slow.ends.copy()
+    starts[done], ends[done] = quick.starts[quick.done] + offset, quick.ends[quick.done] + offset
+    buffer = np.concatenate([slow.buffer, quick.buffer])
+    return dataclasses.replace(slow, buffer=buffer, starts=starts, ends=ends)
