@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import Bucket, DuckDbFile
+from kbq_assets.core.config.locations import Bucket, DuckDbFile, LakeAddress
 from kbq_assets.core.config.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
@@ -107,12 +107,18 @@ class Adapters:
         return worker_ports(self.settings)
 
     def warehouse(self) -> Warehouse:
-        """BigQuery or DuckDB, with the loader's credentials."""
+        """BigQuery, DuckDB or Iceberg, with the loader's credentials."""
         place = self.settings.warehouse
         if isinstance(place, DuckDbFile):
-            from kbq_assets.adapters.duckdb.open import open_duckdb
+            from kbq_assets.adapters.duckdb import DuckDbWarehouse
+            from kbq_assets.adapters.staging import staged_files
 
-            return open_duckdb(place.path, self.settings, self.load_store)
+            return DuckDbWarehouse(place.path, open_uri=staged_files(self.settings, self.load_store))
+        if isinstance(place, LakeAddress):
+            from kbq_assets.adapters.iceberg import open_lake
+            from kbq_assets.adapters.staging import staged_files
+
+            return open_lake(place, self.settings.home, staged_files(self.settings, self.load_store))
         from kbq_assets.adapters.bigquery import open_bigquery
         from kbq_assets.adapters.google.auth import GoogleAccess
 

@@ -1,16 +1,18 @@
-"""Whether the staging area's place is safe for data."""
+"""The staging area: whether its place is safe for data, and how a warehouse reads its files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import Bucket
+from kbq_assets.core.config.locations import Bucket, Folder
 from kbq_assets.core.config.settings import Settings
 
 if TYPE_CHECKING:
     from kbq_assets.adapters.google.clients import StorageClient
+    from kbq_assets.ports.object_store import ObjectStore
+    from kbq_assets.wire.arrow.staged import OpenUri
 
 
 def examine(settings: Settings, role: Role, client: StorageClient | None = None) -> Iterable[str]:
@@ -25,3 +27,13 @@ def examine(settings: Settings, role: Role, client: StorageClient | None = None)
     credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
     opened = client or storage_client(GoogleAccess(credentials, google.gcs_endpoint))
     return require_safe_bucket(opened, place.name, place.prefix)
+
+
+def staged_files(settings: Settings, open_store: Callable[[], ObjectStore]) -> OpenUri:
+    """How a warehouse that KBQ writes itself opens staged files: a folder's directly, a bucket's through the store."""
+    if isinstance(settings.staging, Folder):
+        from kbq_assets.wire.arrow.staged import open_file_uri
+
+        return open_file_uri
+    store, root = open_store(), settings.staging_url.removesuffix("/") + "/"
+    return lambda uri: store.open_read(uri.removeprefix(root))

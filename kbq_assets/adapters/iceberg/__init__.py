@@ -3,15 +3,18 @@
 ::
 
     warehouse.py    IcebergWarehouse, the port's adapter
+    connect.py      an address and its catalog
     lake.py         the catalog: opening it, finding tables, its errors
     types.py        BigQuery's column types as Iceberg's
     schema.py       tables: columns, notes, partitions, their evolution
     job_records.py  the jobs of a table, in its properties: pure
+    jobs.py         which jobs of a table have ended
     writer.py       staged Avro to Parquet files, one per partition
     commits.py      one snapshot per job, and nothing else
     queries.py      positions, summaries and error rows
 """
 
+from kbq_assets.adapters.iceberg.connect import open_lake
 from kbq_assets.adapters.iceberg.warehouse import IcebergWarehouse
 
-__all__ = ["IcebergWarehouse"]
+__all__ = ["IcebergWarehouse", "open_lake"]

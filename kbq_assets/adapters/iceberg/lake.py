@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg import exceptions
@@ -17,6 +18,8 @@ from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 
+#: Schemes that KBQ writes to. Files of another place would need rights and consistency that no test shows.
+_SCHEMES: Final = ("file", "gs")
 _DENIED = (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError)
 
 
@@ -39,11 +42,19 @@ class IcebergLake:
             return self._opened
 
     def table(self, table: TableReference) -> Table | None:
-        """A table as the catalog has it now, None if it does not exist."""
+        """A table as the catalog has it now, None if it does not exist. Raises ConfigurationError for a table whose
+        files are where KBQ does not write."""
         try:
-            return self.catalog.load_table((table.dataset, table.table))
+            found = self.catalog.load_table((table.dataset, table.table))
         except exceptions.NoSuchTableError:
             return None
+        scheme, separator, _ = found.location().partition("://")
+        if separator and scheme not in _SCHEMES:
+            raise ConfigurationError(
+                f"the files of {table} are in {scheme}://, which is not built yet",
+                next_step="let the catalog's warehouse be a folder or gs://bucket/prefix",
+            )
+        return found
 
     def namespace(self, dataset: str) -> Mapping[str, str] | None:
         """The properties of a dataset, None if it does not exist."""

@@ -11,23 +11,22 @@ from contextlib import contextmanager
 from datetime import date
 from typing import Final
 
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.duckdb.comparison import compare_tables
-from kbq_assets.adapters.iceberg import job_records, queries, schema
+from kbq_assets.adapters.iceberg import queries, schema
 from kbq_assets.adapters.iceberg.commits import commit_job
 from kbq_assets.adapters.iceberg.job_records import JobRecord
+from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import (
     ConfigurationError,
     InvalidName,
-    JobAlreadyExists,
     JobFailed,
     NotFound,
-    Unavailable,
 )
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
@@ -79,16 +78,17 @@ class IcebergWarehouse:
         self, name: str, properties: Mapping[str, str], *, open_uri: OpenUri = open_file_uri
     ) -> None:
         self.lake = IcebergLake(name, properties)
+        self._jobs = LakeJobs(self.lake)
         self._open_uri = open_uri
 
     def insert_job(self, job: LoadJob) -> None:
         """Run a load job. If the files are to blame for a failure, the job ends DONE with an error."""
         _check_place(job.project, job.location)
         with lake_errors(f"job {job.job_id}"):
-            table = self._free_table(job.table, job.job_id)
+            table = self._jobs.free_table(job.table, job.job_id)
             if table is None:
                 missing = MissingSource(f"table {job.table} does not exist", next_step="create it first")
-                return self._note_in_dataset(job.table, _failed(job, missing, ""))
+                return self._jobs.note_in_dataset(job.table, _failed(job, missing, ""))
             token = uuid.uuid4().hex[:12]
             sources = _write_sources(table, job, token)
             writer = ParquetWriter(table, job, token, self._open_uri)
@@ -96,29 +96,9 @@ class IcebergWarehouse:
                 writer.write()
                 record = _record(job.job_id, token, sources, writer.rows)
             except LoadError as error:
-                _discard(writer)
+                writer.discard()
                 record = _failed(job, error, sources, token)
-            self._commit(table, record, job.table, writer, replace=job.replace and not record.reason)
-
-    def _commit(
-        self,
-        table: Table,
-        record: JobRecord,
-        reference: TableReference,
-        writer: ParquetWriter,
-        *,
-        replace: bool,
-    ) -> None:
-        """Commit a job. Files of one that certainly was not committed are deleted."""
-        try:
-            forgotten = commit_job(table, record, writer.files, replace=replace)
-        except (JobAlreadyExists, Unavailable, NoSuchTableError):
-            _discard(writer)
-            raise
-        for old in forgotten:
-            if old.sources:
-                with contextlib.suppress(OSError):
-                    table.io.delete(old.sources)
+            self._jobs.commit(table, record, writer, replace=job.replace and not record.reason)
 
     def get_job(
         self, job_id: str, project: str, location: str, table: TableReference | None = None
@@ -126,11 +106,9 @@ class IcebergWarehouse:
         """A job's status, None if no such id was inserted for the table."""
         _check_place(project, location)
         with lake_errors(f"job {job_id}"):
-            for reference in (table,) if table else self.tables():
-                stored = self.lake.table(reference)
-                for properties in (stored.properties if stored else {}, self._dataset_notes(reference)):
-                    if (record := job_records.find(properties, job_id)) is not None:
-                        return _status(record, stored)
+            for reference in (table,) if table else tuple(self._kafka_tables()):
+                if (found := self._jobs.find(reference, job_id)) is not None:
+                    return _status(*found)
         return None
 
     def burn_job(self, job_id: str, project: str, location: str, table: TableReference | None = None) -> None:
@@ -139,9 +117,9 @@ class IcebergWarehouse:
         if table is None:
             raise ConfigurationError(f"job {job_id} has no table", next_step="name the job's table")
         with lake_errors(f"job {job_id}"):
-            stored, record = self._free_table(table, job_id), _record(job_id, uuid.uuid4().hex[:12])
+            stored, record = self._jobs.free_table(table, job_id), _record(job_id, uuid.uuid4().hex[:12])
             if stored is None:
-                self._note_in_dataset(table, record)
+                self._jobs.note_in_dataset(table, record)
             else:
                 commit_job(stored, record)
 
@@ -270,34 +248,6 @@ class IcebergWarehouse:
             raise NotFound(f"table {table} does not exist", next_step="create it first")
         return stored
 
-    def _free_table(self, table: TableReference, job_id: str) -> Table | None:
-        """A table whose job id is free, None if there is no such table. Raises JobAlreadyExists.
-
-        A zombie may hold an id that was burned while the table was gone: the dataset remembers it.
-        """
-        stored = self.lake.table(table)
-        for properties in (stored.properties if stored else {}, self._dataset_notes(table)):
-            if job_records.find(properties, job_id) is not None:
-                raise JobAlreadyExists(f"job {job_id} exists", next_step="get the job and compare its files")
-        return stored
-
-    def _dataset_notes(self, table: TableReference) -> Mapping[str, str]:
-        """Jobs of a table that did not exist: properties of its dataset, as the table would have them."""
-        prefix = f"{job_records.PREFIX}{table.table}/"
-        found = self.lake.namespace(table.dataset) or {}
-        return {
-            job_records.PREFIX + name.removeprefix(prefix): text
-            for name, text in found.items()
-            if name.startswith(prefix)
-        }
-
-    def _note_in_dataset(self, table: TableReference, record: JobRecord) -> None:
-        self.lake.create_namespace(table.dataset)
-        changed, _ = job_records.recorded(self._dataset_notes(table), record)
-        prefix = f"{job_records.PREFIX}{table.table}/"
-        updates = {prefix + name.removeprefix(job_records.PREFIX): text for name, text in changed.items()}
-        self.lake.catalog.update_namespace_properties((table.dataset,), updates=updates)
-
 
 def _write_sources(table: Table, job: LoadJob, token: str) -> str:
     """Write the list of a job's source URIs; return its path. Catalogs such as Hive limit the length of properties."""
@@ -324,13 +274,6 @@ def _record(job_id: str, token: str, sources: str = "", rows: int = 0) -> JobRec
 def _failed(job: LoadJob, error: LoadError, sources: str, token: str = "") -> JobRecord:
     now_ms = int(time.time() * 1000)
     return JobRecord(job.job_id, token, sources, 0, now_ms, error.reason, error.message)
-
-
-def _discard(writer: ParquetWriter) -> None:
-    """Delete what was written, as far as possible: orphans cost space alone."""
-    with contextlib.suppress(OSError):
-        writer.discard()
-    writer.files.clear()
 
 
 def _check_place(project: str, location: str) -> None:

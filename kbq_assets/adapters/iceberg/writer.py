@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,9 +60,11 @@ class ParquetWriter:
         return pa.concat_tables(batches) if batches else empty
 
     def discard(self) -> None:
-        """Delete the files of a job that was not committed."""
+        """Delete the files of a job that was not committed, as far as possible: what remains costs space alone."""
         for file in self.files:
-            self.table.io.delete(file.file_path)
+            with contextlib.suppress(OSError):
+                self.table.io.delete(file.file_path)
+        self.files.clear()
 
     def _batches(self) -> Iterator[pa.Table]:
         """The rows of all source files in large batches, with all columns of the table."""

@@ -3,6 +3,9 @@
     /data/staging, file:///data/staging      Folder
     gs://bucket/prefix                       Bucket
     duckdb:/data/warehouse.duckdb            DuckDbFile
+    iceberg:/data/lake                       LakeAddress: Iceberg tables in a folder, with the embedded catalog
+    iceberg:gs://bucket/prefix               LakeAddress: in a bucket; the embedded catalog is below KBQ_HOME
+    iceberg:NAME                             LakeAddress: the catalog of this name in pyiceberg's own configuration
     bigquery://project?location=EU           BigQueryProject; the default location is US, as in BigQuery
     bigquery://project?datasets=other        jobs run, and are billed, in another project than that of the datasets
     bq=bigquery://project, local=duckdb:a    several warehouses, each with a name
@@ -32,7 +35,12 @@ _STAGING_FORMS: Final = "set KBQ_STAGING to a folder, file:///folder or gs://buc
 _NAMED: Final = re.compile(r"[A-Za-z0-9_]+=")
 _BETWEEN: Final = re.compile(r",(?=\s*[A-Za-z0-9_]*=)")
 _SEVERAL: Final = "such as KBQ_WAREHOUSE=bq=bigquery://project,local=duckdb:PATH"
-_WAREHOUSE_FORMS: Final = "set KBQ_WAREHOUSE to duckdb:PATH or bigquery://project?location=EU"
+_WAREHOUSE_FORMS: Final = (
+    "set KBQ_WAREHOUSE to duckdb:PATH, bigquery://project?location=EU, or iceberg: with a folder, gs://bucket/prefix,"
+    " or the name of a catalog in pyiceberg's configuration"
+)
+#: A catalog of pyiceberg's configuration; its variables are `PYICEBERG_CATALOG__<NAME>__…`.
+_CATALOG: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,15 @@ class DuckDbFile:
     """A DuckDB database."""
 
     path: Path
+
+
+@dataclass(frozen=True)
+class LakeAddress:
+    """Iceberg tables: in a folder, in a bucket, or in a catalog that pyiceberg's configuration names."""
+
+    folder: Path | None = None
+    bucket: Bucket | None = None
+    catalog: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +102,7 @@ class NamedWarehouse:
 
 
 Staging: TypeAlias = Folder | Bucket
-WarehousePlace: TypeAlias = DuckDbFile | BigQueryProject
+WarehousePlace: TypeAlias = DuckDbFile | BigQueryProject | LakeAddress
 
 
 def parse_staging(url: str) -> Staging:
@@ -142,7 +159,27 @@ def parse_warehouse(url: str) -> WarehousePlace:
         return DuckDbFile(Path(rest))
     if scheme == "bigquery":
         return parse_bigquery(url)
+    if scheme == "iceberg" and rest:
+        return _parse_lake(rest)
     _refuse(f"the warehouse {scheme}: is not supported", _WAREHOUSE_FORMS)
+
+
+def _parse_lake(place: str) -> LakeAddress:
+    scheme, separator, rest = place.partition("://")
+    if not separator:
+        is_folder = "/" in place or place in (".", "..")
+        if not is_folder and not _CATALOG.fullmatch(place):
+            _refuse(
+                f"{place!r} is neither a folder nor the name of a catalog", "a folder's address has a '/'"
+            )
+        return LakeAddress(folder=Path(place)) if is_folder else LakeAddress(catalog=place)
+    if scheme == "gs":
+        return LakeAddress(bucket=parse_bucket(place))
+    if scheme == "file":
+        return LakeAddress(folder=Path(url2pathname(rest)))
+    if scheme in ("s3", "s3a", "s3n"):
+        _refuse("an Iceberg warehouse in s3:// is not built yet", _WAREHOUSE_FORMS)
+    _refuse(f"an Iceberg warehouse in {scheme}:// is not supported", _WAREHOUSE_FORMS)
 
 
 def parse_bigquery(url: str) -> BigQueryProject:

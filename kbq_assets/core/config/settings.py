@@ -67,7 +67,8 @@ class Settings:
     )
     warehouse_urls: str = variable(
         "KBQ_WAREHOUSE",
-        "duckdb:PATH or bigquery://project?location=EU; several with names: bq=bigquery://project,local=duckdb:PATH",
+        "duckdb:PATH, bigquery://project?location=EU, or iceberg:FOLDER (or a bucket, or a catalog's name); several"
+        " with names: bq=bigquery://project,local=duckdb:PATH",
         shown_default="duckdb:KBQ_HOME/warehouse.duckdb",
     )
     #: the place in ``warehouses`` of the one that is loaded, checked and repaired

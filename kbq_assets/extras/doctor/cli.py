@@ -21,7 +21,7 @@ from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.processes.ports import accepts_connections
 from kbq_assets.cli.context import Part
 from kbq_assets.cli.render import echo_json
-from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder
+from kbq_assets.core.config.locations import Bucket, DuckDbFile, Folder, LakeAddress
 from kbq_assets.core.config.redaction import redacted_address
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import KbqError, NotFound, Unavailable
@@ -195,6 +195,8 @@ def disks(settings: Settings) -> Iterator[Check]:
         places["staging space"] = settings.staging.path
     if isinstance(settings.warehouse, DuckDbFile):
         places["warehouse space"] = settings.warehouse.path.parent
+    if isinstance(settings.warehouse, LakeAddress) and settings.warehouse.folder is not None:
+        places["warehouse space"] = settings.warehouse.folder
     seen = set()
     for name, path in places.items():
         device = _existing(path).stat().st_dev

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from kbq_assets.core.config.locations import DuckDbFile
+from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import COUNTS_AGREE
 from kbq_assets.core.observation.checks import CheckResult
@@ -69,8 +69,8 @@ class Reconciler:
         on_table: Callable[[TableReference, int], None] = lambda table, tables: None,
     ) -> counting.CountReport:
         """Compare counts of the warehouse with those committed and loaded. Reads no record."""
-        is_one_file = isinstance(self.deployment.settings.warehouse, DuckDbFile)
-        at_once = 1 if is_one_file else QUERIES_AT_ONCE
+        is_remote = isinstance(self.deployment.settings.warehouse, BigQueryProject)
+        at_once = QUERIES_AT_ONCE if is_remote else 1
         return counting.reconcile_counts(self._count_ports(), selection, at_once=at_once, on_table=on_table)
 
     def _count_ports(self) -> counting.CountPorts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import DuckDbFile
+from kbq_assets.core.config.locations import BigQueryProject
 from kbq_assets.core.errors import KbqError, NotFound
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.protocol.names import TableReference
@@ -71,7 +71,8 @@ class Loader:
             options=deployment.sources.table_options(),
             wait_seconds=run.load_wait_seconds,
             poll_seconds=run.poll_seconds,
-            concurrency=1 if isinstance(deployment.settings.warehouse, DuckDbFile) else LOADS_AT_ONCE,
+            # KBQ itself works for DuckDB and Iceberg: one table at a time bounds its memory.
+            concurrency=LOADS_AT_ONCE if isinstance(deployment.settings.warehouse, BigQueryProject) else 1,
             restarts=deployment.sources.restarts,
             blocks=deployment.blocks,
             topics=deployment.sources.select,

@@ -1,0 +1,60 @@
+"""From an address to a catalog: the embedded one, or one that pyiceberg's configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from pyiceberg.utils.config import Config
+
+from kbq_assets.adapters.iceberg.warehouse import IcebergWarehouse
+from kbq_assets.core.config.locations import Bucket, LakeAddress
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.wire.arrow.staged import OpenUri
+
+CATALOG_FILE: Final = "catalog.db"
+#: Seconds that a commit waits for another process that writes to the embedded catalog.
+_LOCK_SECONDS: Final = 60
+
+
+def open_lake(place: LakeAddress, home: Path, open_uri: OpenUri) -> IcebergWarehouse:
+    """The warehouse of an address. Raises ConfigurationError."""
+    if place.catalog:
+        return IcebergWarehouse(place.catalog, configured(place.catalog), open_uri=open_uri)
+    name, properties = embedded(place, home)
+    return IcebergWarehouse(name, properties, open_uri=open_uri)
+
+
+def embedded(place: LakeAddress, home: Path) -> tuple[str, Mapping[str, str]]:
+    """Name and properties of the embedded catalog: SQLite in the lake's folder, or below KBQ_HOME for a bucket."""
+    if place.folder is not None:
+        folder = place.folder.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        return "kbq", _sqlite(folder / CATALOG_FILE, f"file://{folder}")
+    assert place.bucket is not None
+    home.mkdir(parents=True, exist_ok=True)
+    url = _url(place.bucket)
+    return quote(url, safe=""), _sqlite(home / f"iceberg-{CATALOG_FILE}", url)
+
+
+def configured(name: str) -> Mapping[str, str]:
+    """The properties of a catalog in pyiceberg's configuration. Raises ConfigurationError if it has none."""
+    found = Config().get_catalog_config(name)
+    if not found:
+        raise ConfigurationError(
+            f"pyiceberg's configuration has no catalog {name}",
+            next_step=f"set PYICEBERG_CATALOG__{name.upper()}__URI, or add it to ~/.pyiceberg.yaml; for a folder, write"
+            f" iceberg:./{name}",
+        )
+    return {key: str(value) for key, value in found.items()}
+
+
+def _sqlite(path: Path, warehouse: str) -> Mapping[str, str]:
+    uri = f"sqlite:///{path.absolute()}?timeout={_LOCK_SECONDS}"
+    return {"type": "sql", "uri": uri, "warehouse": warehouse}
+
+
+def _url(bucket: Bucket) -> str:
+    return f"gs://{bucket.name}/{bucket.prefix}".removesuffix("/")

@@ -1,0 +1,76 @@
+"""Which jobs of a table have ended: in the table's properties, or in its dataset's while it does not exist."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from kbq_assets.adapters.iceberg import job_records
+from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.job_records import JobRecord
+from kbq_assets.adapters.iceberg.lake import IcebergLake
+from kbq_assets.adapters.iceberg.writer import ParquetWriter
+from kbq_assets.core.errors import JobAlreadyExists, Unavailable
+from kbq_assets.core.protocol.names import TableReference
+
+
+class LakeJobs:
+    """Looks jobs up and commits them (PROTOCOL I1 to I5)."""
+
+    def __init__(self, lake: IcebergLake) -> None:
+        self._lake = lake
+
+    def find(self, table: TableReference, job_id: str) -> tuple[JobRecord, Table | None] | None:
+        """The record of an ended job, with the table that has it; None if its id may still run."""
+        stored = self._lake.table(table)
+        found = next(self._records(table, stored, job_id), None)
+        return None if found is None else (found, stored)
+
+    def commit(self, table: Table, record: JobRecord, writer: ParquetWriter, *, replace: bool) -> None:
+        """Commit a job. Files of one that certainly was not committed are deleted."""
+        try:
+            forgotten = commit_job(table, record, writer.files, replace=replace)
+        except (JobAlreadyExists, Unavailable, NoSuchTableError):
+            writer.discard()
+            raise
+        for old in forgotten:
+            if old.sources:
+                with contextlib.suppress(OSError):
+                    table.io.delete(old.sources)
+
+    def _records(self, table: TableReference, stored: Table | None, job_id: str) -> Iterator[JobRecord]:
+        for properties in (stored.properties if stored else {}, self._dataset_notes(table)):
+            if (record := job_records.find(properties, job_id)) is not None:
+                yield record
+
+    def free_table(self, table: TableReference, job_id: str) -> Table | None:
+        """A table whose job id is free, None if there is no such table. Raises JobAlreadyExists.
+
+        A zombie may hold an id that was burned while the table was gone: the dataset remembers it.
+        """
+        stored = self._lake.table(table)
+        for properties in (stored.properties if stored else {}, self._dataset_notes(table)):
+            if job_records.find(properties, job_id) is not None:
+                raise JobAlreadyExists(f"job {job_id} exists", next_step="get the job and compare its files")
+        return stored
+
+    def _dataset_notes(self, table: TableReference) -> Mapping[str, str]:
+        """Jobs of a table that did not exist: properties of its dataset, as the table would have them."""
+        prefix = f"{job_records.PREFIX}{table.table}/"
+        found = self._lake.namespace(table.dataset) or {}
+        return {
+            job_records.PREFIX + name.removeprefix(prefix): text
+            for name, text in found.items()
+            if name.startswith(prefix)
+        }
+
+    def note_in_dataset(self, table: TableReference, record: JobRecord) -> None:
+        """Note the outcome of a job whose table does not exist."""
+        self._lake.create_namespace(table.dataset)
+        changed, _ = job_records.recorded(self._dataset_notes(table), record)
+        prefix = f"{job_records.PREFIX}{table.table}/"
+        updates = {prefix + name.removeprefix(job_records.PREFIX): text for name, text in changed.items()}
+        self._lake.catalog.update_namespace_properties((table.dataset,), updates=updates)

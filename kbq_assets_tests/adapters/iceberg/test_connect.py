@@ -1,0 +1,67 @@
+"""An address leads to its catalog: the embedded one, or one that pyiceberg's configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.adapters.iceberg import open_lake
+from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.core.config.locations import LakeAddress, parse_warehouse
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.wire.arrow.staged import open_file_uri
+from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
+
+
+def address(text: str) -> LakeAddress:
+    found = parse_warehouse(text)
+    assert isinstance(found, LakeAddress)
+    return found
+
+
+def test_a_folder_holds_its_catalog_and_its_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "not yet" / "the lake"
+    for _ in range(2):
+        lake = open_lake(address(f"iceberg:{folder}"), tmp_path, open_file_uri)
+        lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    (tmp_path / "a.avro").write_bytes(avro_file(records([0])))
+    lake.insert_job(load_job("j-1", (tmp_path / "a.avro").as_uri()))
+    assert sorted(path.name for path in folder.iterdir()) == ["catalog.db", "shop"]
+    [file] = (folder / "shop" / "orders-v1" / "data").rglob("*.parquet")
+    assert file.parent.name == "event_date=2022-01-08"
+
+
+def test_a_bucket_has_its_catalog_below_the_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    names = {embedded(address(f"iceberg:gs://bucket/{prefix}"), home)[0] for prefix in ("a", "b", "")}
+    assert len(names) == 3  # one file serves several lakes
+    _, properties = embedded(address("iceberg:gs://bucket/a"), home)
+    assert properties["warehouse"] == "gs://bucket/a"
+    assert str(home / "iceberg-catalog.db") in properties["uri"]
+    assert home.is_dir()
+
+
+def test_a_named_catalog_is_that_of_pyicebergs_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", f"sqlite:///{tmp_path}/prod.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__WAREHOUSE", f"file://{tmp_path}/lake")
+    lake = open_lake(address("iceberg:prod"), tmp_path, open_file_uri)
+    lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    assert (tmp_path / "prod.db").exists()
+    with pytest.raises(ConfigurationError, match="no catalog other") as caught:
+        open_lake(address("iceberg:other"), tmp_path, open_file_uri)
+    assert "PYICEBERG_CATALOG__OTHER__URI" in caught.value.next_step
+
+
+def test_files_in_s3_are_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    lake = open_lake(address(f"iceberg:{folder}"), tmp_path, open_file_uri)
+    lake.create_table(TABLE, columns_of(SCHEMA), TableOptions())
+    [metadata] = folder.rglob("*.metadata.json")
+    metadata.write_text(metadata.read_text().replace(f"file://{folder}/shop", "s3://bucket/shop"))
+    with pytest.raises(ConfigurationError, match="s3://, which is not built yet"):
+        lake.columns(TABLE)

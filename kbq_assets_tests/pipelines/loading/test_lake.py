@@ -1,0 +1,186 @@
+"""One extraction, a warehouse and a lake: each has every record once, and other programs read the lake."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import chdb
+import polars as pl
+import pytest
+
+from kbq_assets.adapters.iceberg import IcebergWarehouse
+from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.errors import Unavailable, UnknownOutcome
+from kbq_assets.core.loading.tables import Column, TableOptions
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.extras.reconcile.counts import CountPorts
+from kbq_assets.extras.reconcile.records import reconcile
+from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.loading.warehouses import register
+from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
+from kbq_assets.ports.warehouse import ErrorQuery, LoadJob
+from kbq_assets_tests.fakes.faults import Crash
+from kbq_assets_tests.pipelines.bench import ERRORS, TP, A, B, Bench
+
+
+class FaultyLake(IcebergWarehouse):
+    """A lake whose calls fail once: "lost" before or after they took effect, or the process dies there."""
+
+    faults: dict[str, str]
+
+    def insert_job(self, job: LoadJob) -> None:
+        self._call("insert_job", lambda: super(FaultyLake, self).insert_job(job))
+
+    def create_table(self, table: TableReference, columns: Iterable[Column], options: TableOptions) -> None:
+        self._call("create_table", lambda: super(FaultyLake, self).create_table(table, columns, options))
+
+    def _call(self, operation: str, call: Callable[[], None]) -> None:
+        fault = self.faults.pop(operation, "")
+        if not fault.endswith("before"):
+            call()
+        if fault.startswith("lost"):
+            raise UnknownOutcome("no answer") if operation == "insert_job" else Unavailable("no answer")
+        if fault:
+            raise Crash
+
+
+class LakeBench(Bench):
+    """A bench whose topic goes to a lake too."""
+
+    lake: FaultyLake
+    area: WarehouseStore
+
+    def load_lake(self) -> LoadReport:
+        """One run of the lake's loader."""
+        ports = LoadPorts(self.area, self.lake, self.clock)
+        return load(ports, LoadOptions(wait_seconds=100.0, poll_seconds=10.0))
+
+    def everything(self) -> None:
+        """Extract, then load both."""
+        self.extract()
+        self.load()
+        self.load_lake()
+
+    def offsets_in_lake(self, table: TableReference) -> list[int]:
+        """All offsets of a table, those of double rows several times."""
+        found = [self.lake.positions(table, range_) for range_ in self.lake.kafka_ranges(table)]
+        return sorted(offset for each in found for offset, rows in each.items() for _ in range(rows))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> LakeBench:
+    bench = LakeBench()
+    register(["lake"], lambda: bench.store, lambda: bench.store)
+    destination = replace(bench.settings.destination, warehouses=("", "lake"))
+    bench.settings = replace(bench.settings, destination=destination)
+
+    def open_staged(uri: str) -> BinaryIO:
+        return io.BytesIO(bench.store.get(bench.store.path_of(uri)).data)
+
+    bench.lake = FaultyLake(*embedded(LakeAddress(tmp_path / "lake"), tmp_path), open_uri=open_staged)
+    bench.lake.faults = {}
+    bench.area = WarehouseStore(bench.store, "lake")
+    return bench
+
+
+def reconciled_in_the_lake(bench: LakeBench) -> Any:
+    ports = bench.reconcile_ports()
+    counts = CountPorts(bench.area, bench.kafka, bench.lake)
+    return reconcile(replace(ports, store=bench.area, warehouse=bench.lake, count=counts))
+
+
+def test_one_extraction_fills_both_and_both_reconcile(bench: LakeBench) -> None:
+    bench.produce(1, 3, 1)
+    bench.kafka.produce(TP, b"not in Confluent's framing")
+    bench.everything()
+    bench.produce(2, 3)  # a new column
+    bench.everything()
+    assert bench.offsets_in_lake(A) == bench.offsets(A) == [0, 2, 4]
+    assert bench.offsets_in_lake(B) == bench.offsets(B) == [1, 5]
+    assert [row.offset for row in bench.lake.error_rows(ERRORS, ErrorQuery())] == [3]
+    assert bench.paths("staging/") == []  # both have them
+    assert bench.reconcile().accounted
+    assert reconciled_in_the_lake(bench).accounted
+
+
+def test_a_lost_row_of_the_lake_is_not_accounted(bench: LakeBench) -> None:
+    bench.produce(1, 1)
+    bench.everything()
+    stored = bench.lake.lake.table(A)
+    assert stored is not None
+    [file] = [task.file for task in stored.scan().plan_files()]
+    with stored.transaction() as other, other.update_snapshot().overwrite() as snapshot:
+        snapshot.delete_data_file(file)
+    assert not reconciled_in_the_lake(bench).accounted
+    assert bench.reconcile().accounted
+
+
+@pytest.mark.parametrize("fault", ["lost before", "lost after", "crash before", "crash after"])
+@pytest.mark.parametrize("operation", ["insert_job", "create_table"])
+def test_a_call_that_fails_loses_and_doubles_nothing(bench: LakeBench, operation: str, fault: str) -> None:
+    bench.produce(1, 3, 1)
+    bench.extract()
+    bench.lake.faults = {operation: fault}
+    with contextlib.suppress(Crash):
+        bench.load_lake()
+    assert not bench.lake.faults
+    bench.load_lake()
+    assert bench.offsets_in_lake(A) == [0, 2]
+    assert bench.offsets_in_lake(B) == [1]
+
+
+# Readers that are not KBQ's
+
+
+@pytest.fixture
+def filled(bench: LakeBench) -> Iterator[LakeBench]:
+    for schema_ids in ((1, 1, 3), (2, 1), (2,)):
+        bench.produce(*schema_ids)
+        bench.everything()
+    yield bench
+
+
+def folder_of(bench: LakeBench, table: TableReference) -> str:
+    stored = bench.lake.lake.table(table)
+    assert stored is not None
+    return stored.location().removeprefix("file://")
+
+
+def test_clickhouse_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")  # ClickHouse reads files below its folder alone
+    query = (
+        f"SELECT _kafka_offset, x, y, _kbq_schema_id FROM icebergLocal('{folder_of(filled, A)}') ORDER BY 1"
+    )
+    found = chdb.query(query, "CSV")  # type: ignore[no-untyped-call]
+    rows = [line.split(",") for line in str(found).splitlines()]
+    assert rows == [
+        ["0", "1", r"\N", "1"],
+        ["1", "1", r"\N", "1"],
+        ["3", "1", r"\N", "2"],
+        ["4", "1", r"\N", "1"],
+        ["5", "1", r"\N", "2"],
+    ]
+
+
+def test_polars_reads_the_rows(filled: LakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it reads the files by itself
+    stored = filled.lake.lake.table(A)
+    assert stored is not None
+    frame = pl.scan_iceberg(stored.metadata_location, reader_override="native")
+    wanted = frame.filter(pl.col("_kafka_timestamp").dt.year() == 1970).sort("_kafka_offset").collect()
+    assert wanted["_kafka_offset"].to_list() == [0, 1, 3, 4, 5]
+    assert wanted["x"].to_list() == [1] * 5
+    assert wanted["_kbq_schema_id"].to_list() == [1, 1, 2, 1, 2]
+
+
+def test_paths_name_schema_version_day_and_hour(filled: LakeBench) -> None:
+    files = Path(folder_of(filled, A)).rglob("*.parquet")
+    assert {str(path.parent.relative_to(folder_of(filled, A))) for path in files} == {
+        f"data/schema_version={number}/event_date=1970-01-01/event_hour=00" for number in (1, 2)
+    }
