@@ -1,8 +1,7 @@
 """Composition root: reads the environment, opens adapters, and joins the spine with its extras.
 
-The only module that reads `os.environ`, and only when something is asked of it: importing it reads nothing.
-`kbq` starts at `main`; Dagster loads `defs` (see workspace.yaml). An extra is a folder of `kbq_assets.extras`: to be
-rid of one, delete its folder and the lines that name it here and in commands.py.
+Nothing else reads `os.environ`, and importing it reads nothing. `kbq` starts at `main`; Dagster loads `defs` (see
+workspace.yaml). To be rid of an extra, delete its folder and the lines that name it here and in commands.py.
 """
 
 from __future__ import annotations
@@ -77,6 +76,12 @@ class Adapters:
         from kbq_assets.worker.adapters import open_load_store
 
         return open_load_store(self.settings, self._storage_client(Role.LOAD))
+
+    def backup(self, area: str, role: Role) -> ObjectStore:
+        """An area of backups."""
+        from kbq_assets.worker.adapters import open_backup_store
+
+        return open_backup_store(self.settings, area, role, self._storage_client(role))
 
     def _storage_client(self, role: Role) -> StorageClient | None:
         in_bucket = isinstance(self.settings.staging, Bucket)
@@ -211,9 +216,7 @@ class Parts:
 
     def for_warehouse(self, name: str) -> Parts:
         """The same parts, which load, check and repair another warehouse. Raises ConfigurationError."""
-        adapters = copy.copy(self.adapters)
-        adapters.settings = adapters.settings.for_warehouse(name)
-        return type(self)(adapters)
+        return type(self)(self.adapters.over(self.adapters.settings.for_warehouse(name)))
 
     @cached_property
     def deployment(self) -> Deployment:
@@ -231,6 +234,7 @@ class Parts:
             adapters.offsets,
             adapters.warehouse,
             adapters.examine_staging,
+            adapters.backup,
         )
 
     @cached_property
@@ -259,7 +263,7 @@ class Parts:
         """Proposals, bad records and the clean-up."""
         from kbq_assets.pipelines.operate.operator import Operator
 
-        return Operator(self.deployment, self._read_again)
+        return Operator(self.deployment, self._read_again, self.adapters.registry)
 
     def _read_again(self, unit: Unit) -> UnitOutcome:
         """Extract a committed unit again, in this process."""

@@ -70,6 +70,7 @@ COMMANDS: Final[Commands] = {
         "quarantine": Lazy(
             "kbq_assets.cli.quarantine:quarantine", "List, retry or drop files that no load job accepts."
         ),
+        "backup": Lazy("kbq_assets.cli.backup:backup", "Show, verify and resume verbatim copies of topics."),
         "restage": Lazy("kbq_assets.cli.operate:restage", "Read the range of a lost or damaged file again."),
         "replay": Lazy(
             "kbq_assets.cli.replay:replay", "Read a range again beside the live topic, and compare it."

@@ -87,6 +87,7 @@ def extraction_json(planned: ExtractionPlan) -> dict[str, object]:
         ],
         "throttled": [document(t, "topic_partition positions") for t in planned.throttled],
         "stops": [stop_json(stop) for stop in planned.stops],
+        "backups": {area: extraction_json(each) for area, each in planned.backups.items()},
     }
 
 
@@ -136,6 +137,14 @@ def _print_extraction(planned: ExtractionPlan, out: Console) -> None:
         out.print(line)
     for line in stop_lines(planned.stops):
         out.print(line, style="yellow")
+    for each in planned.backups.values():
+        shared = sum(bool(unit.backup_epoch) for unit in planned.units)
+        out.print(
+            f"backup: {number(each.positions)} positions of {len(each.units)} partitions by themselves;"
+            f" {shared} partitions with the tables'; {len(each.stops)} stopped"
+        )
+        for line in stop_lines(each.stops):
+            out.print(f"backup {line}", style="yellow")
 
 
 def _left_alone(planned: ExtractionPlan) -> Iterator[str]:

@@ -21,6 +21,7 @@ from kbq_assets.cli.context import (
 )
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
 from kbq_assets.core.protocol.waits import park_commands
+from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.loading.loader import Loader
@@ -109,6 +110,11 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
         "stops": [stop_json(stop) for stop in report.stops],
         "failures": {str(tp): message for tp, message in report.failures.items()},
         "advisory_failures": dict(report.advisory_failures),
+        "backup": {
+            "records": report.backup.records,
+            "stops": [stop_json(stop) for stop in report.backup.stops],
+            "failures": {str(tp): message for tp, message in report.backup.failures.items()},
+        },
         "evolved": [dataclasses.asdict(each) for each in report.evolved],
     }
 
@@ -129,9 +135,9 @@ def load_report_json(report: LoadReport) -> dict[str, object]:
 
 
 def _extraction_code(report: ExtractionReport) -> ExitCode:
-    if report.stops:
+    if report.stops or report.backup.stops:
         return ExitCode.FAILED
-    return ExitCode.TRY_AGAIN if report.failures else ExitCode.DONE
+    return ExitCode.TRY_AGAIN if report.failures or report.backup.failures else ExitCode.DONE
 
 
 def _load_code(report: LoadReport) -> ExitCode:
@@ -168,8 +174,17 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         out.print(f"schema: {each}")
     for tp, message in sorted(report.failures.items()):
         out.print(f"interrupted: {tp}: {message}", style="yellow")
-    for line in stop_lines(report.stops):
+    for line in (*stop_lines(report.stops), *_backup_lines(report.backup)):
         out.print(line, style="yellow")
+
+
+def _backup_lines(report: BackupReport) -> Iterator[str]:
+    if report.windows:
+        yield f"backed up {number(report.records)} records"
+    for tp, message in sorted(report.failures.items()):
+        yield f"backup interrupted: {tp}: {message}"
+    for line in stop_lines(report.stops):
+        yield f"backup {line}"
 
 
 def _print_load(report: LoadReport, out: Console) -> None:

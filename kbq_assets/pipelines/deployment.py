@@ -13,6 +13,7 @@ from typing import Final
 
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.catalog.source_list import SourceList
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.warehouses import register
@@ -43,6 +44,7 @@ class Deployment:
     open_offsets: Callable[[], OffsetReader]
     open_warehouse: Callable[[], Warehouse]
     examine_staging: Callable[[Role], Iterable[str]]
+    open_backup: Callable[[str, Role], ObjectStore]
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -53,6 +55,16 @@ class Deployment:
     def load_store(self) -> ObjectStore:
         """Staged files and state, with the loader's credentials."""
         return WarehouseStore(self.open_load_store(), self.settings.warehouse_area)
+
+    def backup_area(self, area: str, role: Role = Role.EXTRACT) -> BackupArea:
+        """The backups of an area (core/backup/areas.py), with the credentials of a role."""
+        if (area, role) not in self._areas:
+            self._areas[area, role] = BackupArea(self.open_backup(area, role))
+        return self._areas[area, role]
+
+    @cached_property
+    def _areas(self) -> dict[tuple[str, Role], BackupArea]:
+        return {}
 
     @cached_property
     def offsets(self) -> OffsetReader:

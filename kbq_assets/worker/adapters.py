@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, cast
 
 from kbq_assets.adapters.local_store import LocalObjectStore
 from kbq_assets.adapters.registry import ConfluentSchemaRegistry
 from kbq_assets.adapters.secrets import resolve
+from kbq_assets.core.backup.areas import PERSONAL, area_of
+from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Folder
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.topics.personal import Pseudonyms, parse_keys
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.kafka import RecordSource
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.worker.backup_place import BackupPlace
 
 if TYPE_CHECKING:
     from kbq_assets.adapters.google.clients import StorageClient
+    from kbq_assets.wire.files.codec import Codec
     from kbq_assets.wire.privacy.sealing import SealKey
 
 
@@ -26,6 +34,17 @@ def open_store(settings: Settings, client: StorageClient | None = None) -> Objec
 def open_load_store(settings: Settings, client: StorageClient | None = None) -> ObjectStore:
     """The object store of `KBQ_STAGING`, as loading and cleaning see it; ``client``: by that client instead."""
     return _open_store(settings, settings.google.load_credentials, client)
+
+
+def open_backup_store(
+    settings: Settings, area: str, role: Role = Role.EXTRACT, client: StorageClient | None = None
+) -> ObjectStore:
+    """The object store of an area of backups, as a role sees it."""
+    google, backup = settings.google, settings.backup
+    location = backup.personal_location if area == PERSONAL else backup.location
+    elsewhere = replace(settings, staging_url=location) if location else settings
+    credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
+    return _open_store(elsewhere, credentials, client)
 
 
 def _open_store(settings: Settings, credentials: str, client: StorageClient | None) -> ObjectStore:
@@ -64,3 +83,10 @@ def open_seal_key(settings: Settings) -> SealKey | None:
 
     reference = settings.pii.seal_key
     return parse_seal_key(resolve("KBQ_PII_SEAL_KEY", reference)) if reference else None
+
+
+def backup_places(settings: Settings) -> Callable[[TopicSettings], BackupPlace]:
+    """Where a task copies a topic's records. Each store opens once."""
+    codec = cast("Codec", settings.backup.codec)
+    opened = cache(lambda area: BackupPlace(open_backup_store(settings, area), codec))
+    return lambda topic: opened(area_of(topic))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import IO, Final
 
@@ -14,29 +15,39 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.core.protocol.commits import StagedFile, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.wire.backup.write import BackupWriter
 from kbq_assets.wire.chunk import Chunk
 from kbq_assets.wire.files.checksum import crc32c_text
-from kbq_assets.wire.files.codec import Codec
+from kbq_assets.worker.backup_place import BackupPlace
 
 #: A name has the window's last position, which is known at its end: until then, a file waits here, larger ones on disk.
 _IN_MEMORY: Final = 4 * 1024 * 1024
 _PIECE: Final = 1024 * 1024
+#: Schema ids that a window lists: bytes that look like an id are no reason to ask for millions of them.
+MOST_SCHEMAS: Final = 100
 #: The name under which a backup's commit counts its rows.
 ROWS: Final = "backup"
+
+
+def _kept_elsewhere(schema_ids: Iterable[int]) -> None:
+    """Nobody keeps schemas here."""
 
 
 @dataclass(frozen=True)
 class BackupTarget:
     """Where the windows of one unit go. ``attempt`` is part of their files' names (PROTOCOL B2)."""
 
-    store: ObjectStore
+    place: BackupPlace
     topic_partition: TopicPartition
     epoch: int
     attempt: str
-    codec: Codec = "zstandard"
+    #: called with the schema ids of a window before it ends
+    keep_schemas: Callable[[Iterable[int]], None] = _kept_elsewhere
     #: whether values begin with the id of their schema
     has_prefix: bool = False
 
@@ -60,7 +71,7 @@ class BackupWindowWriter:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
         tp = target.topic_partition
         marker = hashlib.sha256(f"{target.epoch}-{target.attempt}/{tp}/{first}".encode()).digest()[:16]
-        self._writer = BackupWriter(self._file, target.epoch, tp.partition, marker, target.codec)
+        self._writer = BackupWriter(self._file, target.epoch, tp.partition, marker, target.place.codec)
 
     @property
     def records(self) -> int:
@@ -71,11 +82,6 @@ class BackupWindowWriter:
     def bytes_written(self) -> int:
         """Bytes of the file so far, without the open block."""
         return self._writer.bytes_written
-
-    @property
-    def schema_ids(self) -> frozenset[int]:
-        """The ids that values begin with."""
-        return frozenset(self._tally.schema_ids)
 
     def add(self, batch: RecordBatch) -> None:
         """Copy a batch, which has keys and headers."""
@@ -93,6 +99,8 @@ class BackupWindowWriter:
     def close(self) -> Window:
         """Make the file visible. Errors of the store propagate."""
         self._writer.finish()
+        schema_ids = sorted(self._tally.schema_ids)[:MOST_SCHEMAS]
+        self._target.keep_schemas(schema_ids)
         rows, tally, positions = self._writer.rows, self._tally, self.position - self.first
         range_ = OffsetRange(self._target.topic_partition, self.first, self.position)
         path = BackupFileName(range_, self._target.epoch, self._target.attempt).format()
@@ -108,6 +116,7 @@ class BackupWindowWriter:
             fingerprint="",
             oldest_ms=tally.oldest_ms if rows else 0,
             content=self._writer.content,
+            schema_ids=tuple(schema_ids),
         )
         counts = Counts(
             positions=positions,
@@ -127,7 +136,7 @@ class BackupWindowWriter:
     def _upload(self, path: str) -> tuple[int, str]:
         self._file.seek(0)
         with self._file as file:
-            writer = self._target.store.open_write(path)
+            writer = self._target.place.store.open_write(path)
             try:
                 while piece := file.read(_PIECE):
                     writer.write(piece)
@@ -150,3 +159,28 @@ def _prefixes(chunk: Chunk) -> set[int]:
     if len(ids) and (ids == ids[0]).all():
         return {int(ids[0])}
     return set(np.unique(ids).tolist())
+
+
+class KeptSchemas:
+    """The schemas of a topic in the backup's store (PROTOCOL B8)."""
+
+    def __init__(self, store: ObjectStore, registry: SchemaRegistry, topic: str) -> None:
+        self._store = store
+        self._registry = registry
+        self._topic = topic
+        self._kept: set[int] = set()
+
+    @staticmethod
+    def are_named(settings: TopicSettings) -> bool:
+        """Whether records name their schema by Confluent's prefix."""
+        records = settings.records
+        return records.framing == "prefix" and records.format in ("avro", "json_schema", "protobuf")
+
+    def keep(self, schema_ids: Iterable[int]) -> None:
+        """Store the schemas that are not there yet. One that the registry cannot give is left for later: the copy of
+        the records must not wait for it."""
+        for schema_id in schema_ids:
+            if schema_id not in self._kept and keep_schema(
+                self._store, self._registry, self._topic, schema_id
+            ):
+                self._kept.add(schema_id)

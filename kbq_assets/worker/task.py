@@ -89,6 +89,7 @@ def worker_ports(settings: Settings) -> WorkerPorts:
     from kbq_assets.adapters.routes import find_route
     from kbq_assets.adapters.secrets import use_google
     from kbq_assets.worker.adapters import (
+        backup_places,
         open_pseudonyms,
         open_registry,
         open_seal_key,
@@ -106,6 +107,7 @@ def worker_ports(settings: Settings) -> WorkerPorts:
         pseudonyms=lambda: open_pseudonyms(settings),
         seal_key=lambda: open_seal_key(settings),
         find_route=find_route,
+        backup=backup_places(settings),
     )
     _OPENED.append((settings, ports))
     return ports

@@ -6,28 +6,23 @@ import dataclasses
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbq_assets.core.backup.names import state_path
 from kbq_assets.core.errors import (
     ConfigurationError,
-    ConflictError,
-    KbqError,
     NotFound,
     OffsetOutOfRange,
-    SchemaChanged,
-    TransientError,
-    Unavailable,
     UnreadableBatch,
 )
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol import codec
-from kbq_assets.core.protocol.commits import Commit, Stop, Window
+from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import OffsetRange
-from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.evolution import PARK
 from kbq_assets.core.topics.personal import Pseudonyms
@@ -36,12 +31,15 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import WriterSchemas
+from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter, KeptSchemas
+from kbq_assets.worker.backup_place import BackupPlace
+from kbq_assets.worker.outputs import Output, go_on
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets.worker.privacy.avro import ErrorCopies
 from kbq_assets.worker.schema_variants import SchemaVariants
 from kbq_assets.worker.table_selection import Choice
 from kbq_assets.worker.translators import open_routes
-from kbq_assets.worker.window import Staging, StopWindow, WindowWriter
+from kbq_assets.worker.window import Staging, WindowWriter
 
 if TYPE_CHECKING:
     from kbq_assets.wire.privacy.sealing import SealKey
@@ -60,6 +58,10 @@ def _no_route(name: str) -> PythonRoute:
     )
 
 
+def _no_backup(settings: TopicSettings) -> BackupPlace:
+    raise ConfigurationError("there are no backups here", next_step="see the worker's ports")
+
+
 @dataclass(frozen=True)
 class WorkerPorts:
     """What a task needs. Only topics with personal data call ``pseudonyms`` and ``seal_key``; ``find_route`` finds
@@ -73,6 +75,8 @@ class WorkerPorts:
     pseudonyms: Callable[[], Pseudonyms | None] = lambda: None
     seal_key: Callable[[], SealKey | None] = lambda: None
     find_route: Callable[[str], PythonRoute] = _no_route
+    #: where a topic is backed up
+    backup: Callable[[TopicSettings], BackupPlace] = _no_backup
     #: fingerprints of schemas that need no second write; None writes each with every window
     written_schemas: set[str] | None = None
 
@@ -85,7 +89,7 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
     """
     started, waited = ports.clock.monotonic(), _seconds_waited(units[0], ports.clock.now_ms())
     is_patient = True
-    commits = _Commits(ports.store)
+    commits = _Commits(ports)
     for number, unit in enumerate(units):
         left = unit.task_seconds - waited - (ports.clock.monotonic() - started)
         if number and left <= 0:
@@ -114,62 +118,36 @@ def extract_unit(
     """Read a unit, for at most ``seconds``; one that is committed only with ``again``. It raises no Exception: the
     outcome has the failure, and the windows finished before it."""
     started, cpu = ports.clock.monotonic(), ports.clock.cpu_seconds()
-    read = _Read()
-    stop: Stop | None = None
-    failure, is_unavailable = "", False
+    read, outputs = _Read(), [Output(each, ports.clock) for each in unit.outputs]
     try:
-        commit = (commits or _Commits(ports.store)).find(unit)
+        commit = (commits or _Commits(ports)).find(unit)
         if commit is None or (not again and _is_superseded(unit, commit)):
             return UnitOutcome(unit, superseded=True)
         read.has_order = [*commit.partitions] == [0]
-        read.schemas = PinnedSchemas(ports.registry, commit.schema_ids)
-        ports = dataclasses.replace(ports, registry=read.schemas)
-        _read_windows(unit, ports, read, min(seconds, unit.seconds), is_patient)
-    except StopWindow as stopped:
-        stop = stopped.stop
-    except UnreadableBatch as batch:
-        stop = _stop_at(unit, read, batch.reason, batch.message, batch.until)
-    except SchemaChanged as changed:
-        stop = _stop_at(unit, read, StopReason.SCHEMA_CHANGED, changed.message, read.position)
-    except (TransientError, ConflictError, NotFound, OSError, MemoryError) as error:
-        failure, is_unavailable = f"{type(error).__name__}: {error}", isinstance(error, Unavailable)
-    except (
-        Exception
-    ) as error:  # the next run would fail, too; it stops this unit, never its neighbors in the task
-        if not isinstance(error, KbqError):
-            LOGGER.exception("%s failed", unit.range)
-        stop = _stop_for(unit, read, error)
-    return UnitOutcome(
-        unit,
-        tuple(read.windows),
-        stop,
-        failure,
+        if unit.tables:
+            read.schemas = PinnedSchemas(ports.registry, commit.schema_ids)
+        _read_windows(unit, ports, read, outputs, min(seconds, unit.seconds), is_patient)
+    except Exception as error:
+        for output in outputs:
+            output.fail(error)
+    first, *others = (
+        dataclasses.replace(each.outcome(read.position), first_leader_epoch=read.first_leader_epoch)
+        for each in outputs
+    )
+    return dataclasses.replace(
+        first,
         seconds=ports.clock.monotonic() - started,
-        first_leader_epoch=read.first_leader_epoch,
         core_seconds=ports.clock.cpu_seconds() - cpu,
-        opened_ms=tuple(read.opened_ms),
         evolved=tuple(sorted(read.variants.evolved)) if read.variants else (),
         schema_ids=read.schemas.seen if read.schemas else {},
-        is_unavailable=is_unavailable,
+        backup=others[0] if others else None,
     )
-
-
-def _stop_for(unit: Unit, read: _Read, error: Exception) -> Stop:
-    """The stop after an error that does not pass by itself: another log, a setting, damaged state, a defect."""
-    reason = StopReason.LOG_CHANGED if isinstance(error, OffsetOutOfRange) else StopReason.FAILED
-    message, step = f"{type(error).__name__}: {error}", "report a bug with the log of this task"
-    if isinstance(error, KbqError):
-        message, step = error.message, error.next_step
-    until = unit.range.until_offset
-    return _stop_at(unit, read, reason, f"{message}; {step}" if step else message, until)
 
 
 @dataclass
 class _Read:
-    """A unit's results so far."""
+    """How far a unit is read, and what its tables learned."""
 
-    windows: list[Window] = field(default_factory=list)
-    opened_ms: list[int] = field(default_factory=list)
     position: int = 0
     first_leader_epoch: int = -1
     epoch_until: int = 0
@@ -192,28 +170,33 @@ class _Read:
         if self.first_leader_epoch < 0:
             self.first_leader_epoch = batch.leader_epoch
 
-    def end(self, window: Window) -> None:
-        """Add a finished window."""
-        has_records = self.epoch_until > window.first
-        self.windows.append(dataclasses.replace(window, epoch_until=self.epoch_until if has_records else 0))
+    def close(self, outputs: Iterable[Output]) -> None:
+        """End the open windows of all outputs."""
+        for output in outputs:
+            output.close(self.epoch_until)
 
 
 class _Commits:
     """The commits of a task's units. Each is read once: its units began when the task did."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._read: dict[str, Commit | None] = {}
+    def __init__(self, ports: WorkerPorts) -> None:
+        self._ports = ports
+        self._read: dict[tuple[bool, str], Commit | None] = {}
 
     def find(self, unit: Unit) -> Commit | None:
         """The commit of a unit; None if there is none."""
         path = commit_path(unit.range.topic_partition.topic, shard_of(unit.range.topic_partition.partition))
-        if path not in self._read:
+        if (unit.tables, path) not in self._read:
             try:
-                self._read[path] = codec.loads(Commit, self._store.get(path).data, path)
+                self._read[unit.tables, path] = codec.loads(Commit, self._stored(unit, path), path)
             except NotFound:
-                self._read[path] = None
-        return self._read[path]
+                self._read[unit.tables, path] = None
+        return self._read[unit.tables, path]
+
+    def _stored(self, unit: Unit, path: str) -> bytes:
+        if unit.tables:
+            return self._ports.store.get(path).data
+        return self._ports.backup(unit.settings).store.get(state_path(path)).data
 
 
 def _is_superseded(unit: Unit, commit: Commit) -> bool:
@@ -224,9 +207,28 @@ def _is_superseded(unit: Unit, commit: Commit) -> bool:
 
 
 def _open(
-    unit: Unit, ports: WorkerPorts, read: _Read, wait_seconds: float
-) -> tuple[Iterator[RecordBatch], Callable[[int], WindowWriter]]:
-    """The unit's batches, and a function that opens the writer of a window from a position on."""
+    unit: Unit, ports: WorkerPorts, read: _Read, outputs: Sequence[Output], wait_seconds: float
+) -> Iterator[RecordBatch]:
+    """The unit's batches, after its outputs know how to open windows. An output that cannot has an error."""
+    keys = headers = False
+    for output in outputs:
+        try:
+            needs = _open_tables(output, ports, read) if output.unit.tables else _open_backup(output, ports)
+            keys, headers = keys or needs[0], headers or needs[1]
+        except Exception as error:
+            output.fail(error)
+    if not go_on(outputs):
+        return iter(())
+    return ports.source.read(
+        unit.read_range, leader_epoch=unit.leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
+    )
+
+
+def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool, bool]:
+    """Open an output to tables; return whether it needs keys and headers."""
+    assert read.schemas is not None, "tables know the schemas of their commit"
+    ports = dataclasses.replace(ports, registry=read.schemas)
+    unit = output.unit
     settings, attempt = unit.settings, ports.new_attempt()
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
@@ -240,59 +242,59 @@ def _open(
     records = settings.records
     to_errors = "error_table" in (records.errors, records.tombstones) or unit.accept_errors_until > 0
     to_errors |= choice is not None  # records without a table
-    batches = ports.source.read(
-        unit.read_range,
-        leader_epoch=unit.leader_epoch,
-        keys=settings.keys.are_stored or to_errors or records.tombstones == "row",
-        headers=records.headers
-        or records.framing == "header"
-        or (choice is not None and choice.needs_headers),
-        wait_seconds=wait_seconds,
-    )
     staging = Staging(unit, attempt, routes, ports.store, translator, copies, ports.written_schemas)
-    return batches, partial(WindowWriter, staging)
+    output.open_window = partial(WindowWriter, staging)
+    keys = settings.keys.are_stored or to_errors or records.tombstones == "row"
+    needs_headers = choice is not None and choice.needs_headers
+    return keys, records.headers or records.framing == "header" or needs_headers
 
 
-def _read_windows(unit: Unit, ports: WorkerPorts, read: _Read, seconds: float, is_patient: bool) -> None:
-    started = ports.clock.monotonic()
-    batches, new_window = _open(unit, ports, read, seconds if is_patient else 0.0)
-    windows = read.windows
-    writer: WindowWriter | None = None
+def _open_backup(output: Output, ports: WorkerPorts) -> tuple[bool, bool]:
+    """Open an output to the backup, which needs keys and headers."""
+    unit, place = output.unit, ports.backup(output.unit.settings)
+    tp = unit.range.topic_partition
+    schemas = KeptSchemas(place.store, ports.registry, tp.topic)
+    target = BackupTarget(
+        place, tp, unit.epoch, ports.new_attempt(), schemas.keep, schemas.are_named(unit.settings)
+    )
+    output.open_window = partial(BackupWindowWriter, target)
+    return True, True
+
+
+def _read_windows(
+    unit: Unit, ports: WorkerPorts, read: _Read, outputs: Sequence[Output], seconds: float, is_patient: bool
+) -> None:
+    """Read batches into the outputs' windows, which end together, until no output goes on."""
+    started = opened = ports.clock.monotonic()
+    batches = _open(unit, ports, read, outputs, seconds if is_patient else 0.0)
+    is_open = False
     try:
         for batch in batches:
             read.note(batch, unit.range)
             if batch.position < unit.range.from_offset:
                 continue
-            if writer is None:
-                writer = new_window(windows[-1].until if windows else unit.range.from_offset)
-                opened = ports.clock.monotonic()
-                read.opened_ms.append(ports.clock.now_ms())
-            writer.add(batch)
+            opened = opened if is_open else ports.clock.monotonic()
+            is_open = True
+            for output in outputs:
+                output.add(batch)
+            if not go_on(outputs):
+                return
             now = ports.clock.monotonic()
-            is_late = now - started >= seconds and writer.position > writer.first
-            if is_late or _is_full(writer, unit, now - opened):
-                read.end(writer.close())
-                writer = None
+            has_progress = any(output.has_progress for output in outputs)
+            is_late = now - started >= seconds and has_progress
+            is_old = now - opened >= unit.limits.seconds and has_progress
+            if is_late or is_old or any(output.is_full() for output in outputs):
+                read.close(outputs)
+                is_open = False
             if is_late:
                 break
-        if writer is not None and writer.position > writer.first:
-            read.end(writer.close())
-            writer = None
+        read.close(outputs)
     except UnreadableBatch:
-        if writer is not None and writer.position > writer.first:
-            read.end(writer.close())
-            writer = None
+        read.close(outputs)
         raise
     finally:
-        if writer is not None:
-            writer.abort()
-
-
-def _stop_at(unit: Unit, read: _Read, reason: str, message: str, until: int) -> Stop:
-    """A stop after the finished windows."""
-    first = read.windows[-1].until if read.windows else unit.range.from_offset
-    until = max(until, first + 1)
-    return Stop(reason, f"{unit.range.topic_partition} [{first}, {until}): {message}", first, until)
+        for output in outputs:
+            output.abort()
 
 
 def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | None:
@@ -300,9 +302,3 @@ def _variants(settings: TopicSettings, ports: WorkerPorts) -> SchemaVariants | N
     if settings.destination.on_incompatible == PARK or settings.records.format == "json":
         return None
     return SchemaVariants(ports.store, settings.destination.on_incompatible)
-
-
-def _is_full(writer: WindowWriter, unit: Unit, seconds: float) -> bool:
-    limits = unit.limits
-    too_big = writer.bytes_written >= limits.bytes or writer.records >= limits.records
-    return writer.position > writer.first and (too_big or seconds >= limits.seconds)

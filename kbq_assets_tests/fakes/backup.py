@@ -10,13 +10,14 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter
+from kbq_assets.worker.backup_place import BackupPlace
 
 
 def write_window(
     store: ObjectStore, tp: TopicPartition, batches: Iterable[RecordBatch], first: int = 0, epoch: int = 1
 ) -> Window:
     """One window with these batches."""
-    writer = BackupWindowWriter(BackupTarget(store, tp, epoch, "attempt"), first)
+    writer = BackupWindowWriter(BackupTarget(BackupPlace(store), tp, epoch, "attempt"), first)
     for batch in batches:
         writer.add(batch)
     return writer.close()

@@ -17,6 +17,7 @@ from kbq_assets.core.config.settings import Settings, parse_settings
 from kbq_assets.core.extraction.units import Unit
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
+from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -96,6 +97,7 @@ class FakePlatform:
             "load_store": store,
             "offsets": lambda: self.kafka,
             "source": lambda: self.kafka,
+            "backup": lambda area, role: store(),
             "worker": lambda: WorkerPorts(self.store, self.kafka, self.registry, self.clock),
             "warehouse": lambda: self.warehouse,
             "engine": self._engine,
@@ -136,7 +138,9 @@ class FakePlatform:
     @contextmanager
     def _engine(self, store: ObjectStore | None = None) -> Iterator[InProcessEngine]:
         self.engines_opened += 1
-        ports = WorkerPorts(store or self.store, self.kafka, self.registry, self.clock)
+        ports = WorkerPorts(
+            store or self.store, self.kafka, self.registry, self.clock, backup=lambda topic: BackupPlace(self.store)
+        )
         yield InProcessEngine(ports, kills=self.kills)
 
 

@@ -18,6 +18,7 @@ from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.reconcile.counts import CountPorts
 from kbq_assets.extras.reconcile.records import ReconcilePorts, Reconciliation, reconcile
+from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.extraction.extract import extract
 from kbq_assets.pipelines.extraction.ports import (
     ExtractionLimits,
@@ -29,6 +30,7 @@ from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.wire.privacy.sealing import SealKey
+from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -94,6 +96,8 @@ class Bench:
         )
         self.warehouse.now_ms = self.store.now_ms
         self.registry = FakeRegistry(SCHEMAS)
+        #: where backups go; tests damage it, or take it away
+        self.backups = FaultyMemoryStore(ask)
         self.clock = FakeClock()
 
     def produce(self, *schema_ids: int, partition: int = 0) -> None:
@@ -115,7 +119,8 @@ class Bench:
         store, kafka = self.store.view("extractor"), self.kafka.view("extractor")
         worker = self._worker(store, kafka)
         engine = open_engine(worker) if open_engine else InProcessEngine(worker, choose=choose)
-        ports = ExtractionPorts(store, kafka, engine, self.clock)
+        area = BackupArea(self.backups.view("backup"))
+        ports = ExtractionPorts(store, kafka, engine, self.clock, open_backup=lambda name: area)
         return extract(
             ports,
             sources or [SourceEntry(TOPIC, self.settings)],
@@ -155,7 +160,17 @@ class Bench:
             pseudonyms=lambda: self.pseudonyms,
             seal_key=lambda: self.seal_key,
             find_route=self.find_route,
+            backup=lambda topic: BackupPlace(self.backups.view("backup")),
         )
+
+    @property
+    def backup_area(self) -> BackupArea:
+        """The backups, without faults."""
+        return BackupArea(self.backups)
+
+    def backup_commit(self) -> Commit:
+        """The backup's commit of the topic."""
+        return state.read(self.backup_area, Commit, f"commits/{TOPIC}.json").value
 
     def commit(self) -> Commit:
         """The topic's commit."""

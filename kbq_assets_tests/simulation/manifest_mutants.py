@@ -88,7 +88,7 @@ def _read_once(store: Any, path: str, kept: Any) -> Any:
 
 
 create, swap_commit, read_manifest = manifests._create, state.swap_commit, manifests.read_manifest
-list_manifests, orphan_manifests = clean._manifests, clean._orphan_manifests
+list_manifests, orphan_manifests = clean.listed_manifests, clean.orphan_manifests
 
 MANIFEST_MUTANTS = (
     Mutant("a manifest is written after the swap that names it", "M1",
@@ -101,7 +101,10 @@ MANIFEST_MUTANTS = (
 LIST_AFTER_HEADS = Mutant(
     "clean-up reads heads before it lists manifests",
     "M3",
-    ((clean, "_manifests", _list_after_the_heads), (clean, "_orphan_manifests", _orphans_of_earlier_heads)),
+    (
+        (clean, "listed_manifests", _list_after_the_heads),
+        (clean, "orphan_manifests", _orphans_of_earlier_heads),
+    ),
 )
 TAKEN_FOR_EMPTY = Mutant(
     "a missing manifest is taken for empty", "M4", ((manifests, "read_manifest", _missing_is_empty),)

@@ -2,6 +2,7 @@
 
     backup/shop.orders.v1/9f2c…/1_0_00000000000000004200_00000000000000009999.avro     BackupFileName
     backup/@/commits/shop.orders.v1.json                                               state_path
+    backup/@/schemas/shop.orders.v1/17-9f2c….json                                      schema_path
 
 No topic name has an '@', so state and files never collide.
 """
@@ -24,6 +25,16 @@ _DIGITS: Final = 20
 def state_path(path: str) -> str:
     """Where a backup keeps a state object that tables have at ``path``."""
     return STATE + path
+
+
+def schema_path(topic: str, schema_id: int, fingerprint: str) -> str:
+    """Path of a schema that records of a topic name."""
+    return f"{schemas_prefix(topic)}{schema_id}-{fingerprint}.json"
+
+
+def schemas_prefix(topic: str) -> str:
+    """Folder of a topic's schemas."""
+    return state_path(f"schemas/{check_topic(topic)}/")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from kbq_assets.core.config.backup import BackupSettings
 from kbq_assets.core.config.locations import (
     BigQueryProject,
     NamedWarehouse,
@@ -80,6 +81,7 @@ class Settings:
     spark: SparkSettings
     local: LocalSettings
     run: RunSettings
+    backup: BackupSettings = field(default_factory=BackupSettings)
     dagster: DagsterSettings = field(default_factory=DagsterSettings, metadata=_DRIVER_ONLY)
     pii: PiiSettings
     notify: NotifySettings = field(default_factory=NotifySettings, metadata=_DRIVER_ONLY)

@@ -45,7 +45,8 @@ def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
     usage = usage or Usage(
         outcome.unit.range.topic_partition.topic, settings.destination.owner, settings.destination.cost_center
     )
-    windows = outcome.windows
+    # What a backup copies besides counts by its time alone.
+    windows = outcome.windows if outcome.unit.tables else ()
     return dataclasses.replace(
         usage,
         tasks=usage.tasks + 1,

@@ -114,6 +114,8 @@ class ExtractionPlan:
     idle: int = 0
     #: of partitions that are not stopped, for topics with complete hours
     log_ends: Mapping[TopicPartition, LogEnd] = field(default_factory=dict, compare=False, repr=False)
+    #: by area: what backups need besides the units above, which may serve a backup too (PROTOCOL B1)
+    backups: Mapping[str, ExtractionPlan] = field(default_factory=dict)
 
     @property
     def positions(self) -> int:

@@ -18,11 +18,14 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from kbq_assets.core.extraction.shares import urgency, weight
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.commits import epoch_after
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+
+_Lane: TypeAlias = tuple[TopicPartition, bool]
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,12 @@ class _Chain:
             yield outcome
             leader_epoch = functools.reduce(epoch_after, outcome.windows, self.unit.leader_epoch)
             until = outcome.epoch_until or self.unit.epoch_until
-            self.unit = dataclasses.replace(self.unit, leader_epoch=leader_epoch, epoch_until=until)
+            self.unit = dataclasses.replace(
+                self.unit,
+                leader_epoch=leader_epoch,
+                epoch_until=until,
+                backup_epoch=self.unit.backup_epoch if outcome.backup_follows else 0,
+            )
             if outcome.has_ended or outcome.position < outcome.unit.range.until_offset:
                 self._drop_later(outcome)
 
@@ -120,9 +128,9 @@ class Turns:
 
     def __init__(self, units: Collection[Unit], limits: SliceLimits) -> None:
         self._limits = limits
-        self._chains = {unit.range.topic_partition: _Chain(unit) for unit in units}
-        self._queue: list[tuple[float, float, int, TopicPartition]] = []
-        self._reading: dict[TopicPartition, _Chain] = {}
+        self._chains = {unit.lane: _Chain(unit) for unit in units}
+        self._queue: list[tuple[float, float, int, _Lane]] = []
+        self._reading: dict[_Lane, _Chain] = {}
         self._budgets: dict[str, _Budget] = {}
         self.in_flight = 0
         for unit in units:
@@ -154,8 +162,8 @@ class Turns:
 
     def take(self, outcome: UnitOutcome) -> list[UnitOutcome]:
         """Record an outcome; return the outcomes that can be published now, in order."""
-        range_ = outcome.unit.range
-        chain = self._chains[range_.topic_partition]
+        range_, lane = outcome.unit.range, outcome.unit.lane
+        chain = self._chains[lane]
         self.in_flight -= 1
         self._settle(outcome)
         waiting = [piece for piece in chain.slices if piece.range == range_ and piece.outcome is None]
@@ -165,7 +173,7 @@ class Turns:
         chain.has_ended = chain.has_ended or outcome.has_ended
         released = list(chain.release())
         if not chain.slices:
-            del self._reading[range_.topic_partition]
+            del self._reading[lane]
             if chain.left:
                 self._enter(chain)
         return released
@@ -176,7 +184,7 @@ class Turns:
         if budget is not None:
             budget.queued += 1
         turn = chain.turns / weight(chain.unit)
-        heapq.heappush(self._queue, (turn, *urgency(chain.unit), chain.unit.range.topic_partition))
+        heapq.heappush(self._queue, (turn, *urgency(chain.unit), chain.unit.lane))
 
     def _packed(self, idle_slots: int, seconds: float) -> Iterator[Unit]:
         """The next slice; if it is small, more small slices for the same task."""
@@ -195,8 +203,8 @@ class Turns:
             self._set_short_aside()
 
     def _next_slice(self, cores: int, seconds: float) -> Unit:
-        tp = heapq.heappop(self._queue)[-1]
-        chain = self._reading[tp] = self._chains[tp]
+        lane = heapq.heappop(self._queue)[-1]
+        chain = self._reading[lane] = self._chains[lane]
         budget = self._budget(chain)
         if budget is None:
             return chain.cut(self._size(chain.left, cores), seconds)

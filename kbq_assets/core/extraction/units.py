@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.protocol.commits import Stop, Window
-from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
@@ -58,6 +58,22 @@ class Unit:
     alone: bool = False
     #: when the driver handed the task out, by its clock (0: count from the task's start)
     handed_ms: int = 0
+    #: whether its records go to tables; else to the backup alone, and everything above is that of the backup
+    tables: bool = True
+    #: the epoch of the backup, if a unit for tables copies its range too (PROTOCOL B1); 0: it does not
+    backup_epoch: int = 0
+
+    @property
+    def lane(self) -> tuple[TopicPartition, bool]:
+        """What is read in order: a partition, for its tables or for its backup alone."""
+        return self.range.topic_partition, self.tables
+
+    @property
+    def outputs(self) -> tuple[Unit, ...]:
+        """The unit as each of its outputs sees it: tables first."""
+        if not self.backup_epoch:
+            return (self,)
+        return self, dataclasses.replace(self, tables=False, epoch=self.backup_epoch, backup_epoch=0)
 
     @property
     def read_range(self) -> OffsetRange:
@@ -103,6 +119,8 @@ class UnitOutcome:
     is_unavailable: bool = False
     #: the failure is of its task, which died: its worker was killed, or ran out of memory
     has_died: bool = False
+    #: that of the backup, if the unit had two outputs
+    backup: UnitOutcome | None = None
 
     @property
     def epoch_until(self) -> int:
@@ -113,6 +131,11 @@ class UnitOutcome:
     def has_ended(self) -> bool:
         """Whether it ended before its range did, and not for lack of time."""
         return bool(self.stop or self.failure or self.superseded)
+
+    @property
+    def backup_follows(self) -> bool:
+        """Whether the backup of a unit with two outputs is where its tables are."""
+        return self.backup is not None and not self.backup.has_ended and self.backup.position == self.position
 
     @property
     def position(self) -> int:

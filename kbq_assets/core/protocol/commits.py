@@ -63,6 +63,8 @@ class StagedFile(Stored):
     warehouses: tuple[str, ...] = ()
     #: hash of its records (backup files alone: PROTOCOL B3)
     content: str = ""
+    #: the first schema ids of its records (backup files alone)
+    schema_ids: tuple[int, ...] = ()
 
     @property
     def wanted_by(self) -> tuple[str, ...]:
@@ -78,6 +80,11 @@ class StagedFile(Stored):
     def table(self) -> TableReference:
         """The table of its rows."""
         return self.name.table
+
+    @property
+    def dataset(self) -> str:
+        """The dataset of its rows; "" for a file of a backup."""
+        return "" if self.content else self.table.dataset
 
     @property
     def done(self) -> DoneFileName:

@@ -74,7 +74,7 @@ class WindowTotals(Stored):
             return dataclasses.replace(self, last_ms=now_ms)
         sizes = dict(self.bytes)
         for file in window.files:
-            sizes[file.table.dataset] = sizes.get(file.table.dataset, 0) + file.raw_bytes
+            sizes[file.dataset] = sizes.get(file.dataset, 0) + file.raw_bytes
         return dataclasses.replace(
             self,
             files=self.files + len(window.files),

@@ -70,6 +70,8 @@ def _day(name: str, text: str) -> int:
 
 TEXT: Final = OptionType("string", lambda name, text: text)
 FLAG: Final = OptionType("boolean", _flag)
+#: Of a catalog: a boolean or `only`.
+BACKUP: Final = OptionType("switch", choice("true", "false", "only").parse, ("only",))
 DAY: Final = OptionType("string", _day)
 SHARE: Final = OptionType("number", lambda name, text: _number(float, name, text, 0))
 PRIORITIES: Final[Mapping[str, int]] = {"high": 8, "normal": 4, "low": 1}

@@ -12,6 +12,7 @@ from kbq_assets.core.topics.declaration import NO_PLACE, option
 from kbq_assets.core.topics.destinations import PYTHON, Template
 from kbq_assets.core.topics.evolution import NEW_TABLE_VERSION, PARK, VARIANT_COLUMN
 from kbq_assets.core.topics.option_types import (
+    BACKUP,
     BUSINESS_TIME,
     CLUSTERING,
     DAY,
@@ -256,6 +257,12 @@ class RecordOptions:
 class ExtractionOptions:
     """How the topic is read. Limits of 0 are none; of windows, 0 is the environment's limit."""
 
+    backup: str = option(
+        "false",
+        BACKUP,
+        "`true`: also keep a [verbatim copy](backup.md) of every record; `only`: keep the copy, and no tables",
+        shown_default="`KBQ_BACKUP`",
+    )
     start: str = option(
         "earliest",
         choice("earliest", "latest"),

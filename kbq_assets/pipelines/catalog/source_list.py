@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from kbq_assets.core.backup.areas import check_backup
 from kbq_assets.core.catalog import CatalogFiles
 from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError
@@ -35,7 +36,10 @@ class SourceList:
 
     def read(self) -> tuple[SourceEntry, ...]:
         """The topics to extract, as the list or the catalog names them now; warehouses by their stored names (W2)."""
-        return tuple(map(self._with_stored_warehouses, self._read()))
+        entries = self._read()
+        for entry in entries:
+            check_backup(entry.pattern, entry.settings, self.settings.backup)
+        return tuple(map(self._with_stored_warehouses, entries))
 
     def _with_stored_warehouses(self, entry: SourceEntry) -> SourceEntry:
         destination = entry.settings.destination
@@ -94,7 +98,7 @@ class SourceList:
 
     @property
     def _defaults(self) -> TopicSettings:
-        return TopicSettings.of(dataset=self.settings.catalog.dataset)
+        return TopicSettings.of(dataset=self.settings.catalog.dataset, backup=self.settings.backup.topics)
 
     @cached_property
     def _dataset_reader(self) -> DatasetReader:

@@ -37,6 +37,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.pipelines.backup.publish import BackupPublishers
 from kbq_assets.pipelines.extraction.costs import charge
 from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.extraction.ports import (
@@ -77,14 +78,19 @@ def extract(
     limits = limits or ExtractionLimits()
     started, started_ms = ports.clock.monotonic(), ports.clock.now_ms()
     repair_and_prune(ports.store, done_files=limits.done_files)
-    planned = plan(ports.store, ports.offsets, sources, now_ms=started_ms, only=only, limits=limits)
+    planned = plan(
+        ports.store, ports.offsets, sources,
+        now_ms=started_ms, only=only, limits=limits, open_backup=ports.open_backup,
+    )  # fmt: skip
     units = prepare(ports.store, planned)
     with pool_of(ports.publishing_threads, "kbq-publish") as pool:
         ends, hints = planned.log_ends, limits.done_files
         publisher = Publisher(
             ports.store, ports.offsets, ports.clock, pool, ends, started_ms, done_files=hints
         )
-        run = _Run(ports, limits, units, publisher, on_progress)
+        backups = BackupPublishers(ports.open_backup, ports.offsets, ports.clock, pool)
+        units = backups.prepare(planned, units, prepare)
+        run = _Run(ports, limits, units, (publisher, backups), on_progress)
         run.read_all()
     costs = charge(ports.store, run.usage, ports.new_run(), started_ms)
     return run.report(planned, costs, ports.clock.monotonic() - started)
@@ -129,15 +135,15 @@ class _Run:
         ports: ExtractionPorts,
         limits: ExtractionLimits,
         units: list[Unit],
-        publisher: Publisher,
+        publishers: tuple[Publisher, BackupPublishers],
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._ports = ports
         self._limits = limits
         self._turns = Turns(units, limits.slices)
-        self._positions = sum(unit.range.positions for unit in units)
+        self._positions = sum(unit.range.positions for unit in units if unit.tables)
         self._on_progress = on_progress
-        self._publisher = publisher
+        self._publisher, self._backups = publishers
         self._failures: dict[TopicPartition, str] = {}
         self._stops: list[PartitionStop] = []
         self._usage: dict[str, Usage] = {}
@@ -158,8 +164,10 @@ class _Run:
                 self._take(outcome)
             self._watch_tasks()
             self._publisher.flush_due()
+            self._backups.flush_due()
             self._show_progress()
         self._publisher.flush()
+        self._backups.flush()
         self._publisher.mark_idle()
         self._show_progress()
 
@@ -178,7 +186,7 @@ class _Run:
         lost_files = self._staged_files - sum(len(p.files) for p in partitions)
         return ExtractionReport(
             planned, partitions, stops, failures, unfinished, seconds, costs, lost_files, self._busiest,
-            tuple(sorted(self._evolved)),
+            tuple(sorted(self._evolved)), backup=self._backups.report(),
         )  # fmt: skip
 
     @property
@@ -219,12 +227,16 @@ class _Run:
     def _take(self, outcome: UnitOutcome) -> None:
         topic = outcome.unit.range.topic_partition.topic
         self._usage[topic] = with_outcome(self._usage.get(topic), outcome)
-        self._staged_files += sum(len(window.files) for window in outcome.windows)
+        if outcome.unit.tables:
+            self._staged_files += sum(len(window.files) for window in outcome.windows)
         self._evolved.update(outcome.evolved)
         self._workers[outcome.worker] = self._workers.get(outcome.worker, WorkerUse()).with_outcome(outcome)
         for released in self._turns.take(outcome):
-            self._publisher.add(released)
-            self._note(released)
+            if released.unit.tables:
+                self._publisher.add(released)
+                self._note(released)
+            if backup := released.backup if released.unit.tables else released:
+                self._backups.add(backup)
 
     def _note(self, outcome: UnitOutcome) -> None:
         tp = outcome.unit.range.topic_partition

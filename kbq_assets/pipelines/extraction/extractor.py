@@ -71,6 +71,7 @@ class Extractor:
             now_ms=deployment.clock.now_ms(),
             only=only,
             limits=self.limits,
+            open_backup=deployment.backup_area,
         )
 
     def extract(
@@ -94,6 +95,7 @@ class Extractor:
             engine,
             deployment.clock,
             publishing_threads=PUBLISHING_THREADS,
+            open_backup=deployment.backup_area,
         )
         with closing(RunLog(deployment.store, deployment.clock)) as log:
             watching = log.watching(on_progress)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from kbq_assets.core.backup.areas import has_tables
+from kbq_assets.core.backup.sharing import with_backups
 from kbq_assets.core.extraction.backlog import Waiting
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot
 from kbq_assets.core.extraction.restarts import may_restart
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
-from kbq_assets.pipelines.extraction.ports import ExtractionLimits
-from kbq_assets.pipelines.protocol.snapshot import read_snapshot
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.backup.plan import OpenArea, plan_backups
+from kbq_assets.pipelines.extraction.ports import ExtractionLimits, no_backups
+from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
 
@@ -28,10 +32,23 @@ def plan(
     now_ms: int = 0,
     only: frozenset[str] | None = None,
     limits: ExtractionLimits | None = None,
+    open_backup: OpenArea = no_backups,
 ) -> ExtractionPlan:
     """What `extract` would do now. Changes nothing. Without ``now_ms`` small partitions keep waiting."""
-    limits = limits or ExtractionLimits()
-    found = read_snapshot(store, reader, sources, only=only)
+    limits, sources = limits or ExtractionLimits(), tuple(sources)
+
+    def plan_output(store: ObjectStore, output: Callable[[TopicSettings], bool]) -> ExtractionPlan:
+        return _plan_output(
+            read_snapshot(store, reader, sources, only=only, output=output), store, reader, now_ms, limits
+        )
+
+    tables = plan_output(store, has_tables)
+    return with_backups(tables, plan_backups(sources, reader, open_backup, plan_output, only))
+
+
+def _plan_output(
+    found: Snapshot, store: ObjectStore, reader: OffsetReader, now_ms: int, limits: ExtractionLimits
+) -> ExtractionPlan:
     # Asking a bucket for its time is a call: only a stopped partition that may restart needs it.
     store_ms = store.now_ms() if any(map(_may_restart, found.topics)) else 0
     planned = found.plan(limits.window, limits.total, now_ms=store_ms)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.cost import Usage
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.throttle import ReadLimits
@@ -17,10 +18,16 @@ from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
+from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.engine import ExtractionEngine
 from kbq_assets.ports.kafka import OffsetReader
 from kbq_assets.ports.object_store import ObjectStore
+
+
+def no_backups(area: str) -> ObjectStore:
+    """There is no place for backups."""
+    raise ConfigurationError(f"there is no place for {area} backups", next_step="report a bug")
 
 
 def _random_run() -> str:
@@ -54,6 +61,8 @@ class ExtractionPorts:
     clock: Clock
     new_run: Callable[[], str] = _random_run
     publishing_threads: int = 1
+    #: the store of an area of backups
+    open_backup: Callable[[str], ObjectStore] = no_backups
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,7 @@ class ExtractionReport:
     evolved: tuple[Evolution, ...] = ()
     #: groups that did not get their positions, and why
     advisory_failures: Mapping[str, str] = field(default_factory=dict)
+    backup: BackupReport = field(default_factory=BackupReport)
 
     @property
     def totals(self) -> Counts:

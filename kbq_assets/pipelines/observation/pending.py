@@ -211,7 +211,8 @@ def poll_records(
 
 def has_work(plan: ExtractionPlan) -> bool:
     """Whether an extraction would do anything."""
-    return bool(plan.units or plan.creations or plan.additions or plan.gaps)
+    own = plan.units or plan.creations or plan.additions or plan.gaps
+    return bool(own) or any(map(has_work, plan.backups.values()))
 
 
 def _jobs_in_flight(cache: StateCache) -> Iterator[str]:

@@ -31,18 +31,26 @@ class CleaningReport:
     temporary: int
     failures: tuple[str, ...] = ()
 
+    def __add__(self, other: CleaningReport) -> CleaningReport:
+        return CleaningReport(
+            self.orphans + other.orphans,
+            self.done_files + other.done_files,
+            self.temporary + other.temporary,
+            self.failures + other.failures,
+        )
+
 
 def clean(store: ObjectStore) -> CleaningReport:
     """Delete what no commit, backlog or load job in flight needs. Safe beside running extractions and loads."""
     # Listing first, commits second: what is committed in between counts as committed (E6, M3).
     staged = [entry.path for entry in store.list(STAGING)]
     names = list(list_done_files(store))
-    listed = _manifests(store)
+    listed = listed_manifests(store)
     commits = state.read_commits(store, state.topic_registry(store))
     in_use = state.files_in_use(store, commits)
     orphans = plan_sweep(staged, [c.value for c in commits], frozenset(in_use))
     superseded = superseded_done_files(names, frozenset(file.done for file in in_use.values()))
-    orphans += [name.format() for name in _orphan_manifests(listed, commits)]
+    orphans += [name.format() for name in orphan_manifests(listed, commits)]
     kept_orphans = store.delete_many(orphans)
     kept_done = store.delete_many([name.format() for name in superseded])
     failures = {**kept_orphans, **kept_done, **store.delete_many([*_dead_signs(store), *_old_costs(store)])}
@@ -54,13 +62,15 @@ def clean(store: ObjectStore) -> CleaningReport:
     )
 
 
-def _manifests(store: ObjectStore) -> list[ManifestName]:
+def listed_manifests(store: ObjectStore) -> list[ManifestName]:
+    """The manifests below a store's root."""
     return list(names_of(entry.path for entry in store.list(MANIFESTS)))
 
 
-def _orphan_manifests(
+def orphan_manifests(
     listed: Iterable[ManifestName], commits: Iterable[Versioned[Commit]]
 ) -> list[ManifestName]:
+    """The listed manifests that no commit names, and no swap may still name (M3)."""
     heads = {
         (c.value.topic, c.value.shard): (c.generation, frozenset(e.name for e in c.parts.head.manifests))
         for c in commits

@@ -5,11 +5,13 @@ Commands for topics use the extraction's credentials, commands for tables the lo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands, quarantine
@@ -17,6 +19,7 @@ from kbq_assets.pipelines.operate import clean as cleaning
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
 from kbq_assets.pipelines.operate.warehouses import propose_removal
+from kbq_assets.ports.registry import SchemaRegistry
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 
@@ -26,6 +29,12 @@ class Operator:
 
     deployment: Deployment
     read_again: ReadAgain
+    open_registry: Callable[[], SchemaRegistry]
+
+    @cached_property
+    def backups(self) -> Backups:
+        """Verbatim copies of topics."""
+        return Backups(self.deployment, self.open_registry)
 
     def bootstrap(self, topic: str, *, at: str, timestamp_ms: int = 0, offset: int = 0) -> Proposal:
         """Write the first commit of a topic."""
@@ -123,9 +132,11 @@ class Operator:
         return quarantine.propose_drop(self.deployment.load_store, self.in_quarantine(files, table))
 
     def clean(self) -> cleaning.CleaningReport:
-        """Delete orphans and superseded done files."""
+        """Delete orphans, superseded done files, and backups that are too old."""
         store, clock = self.deployment.load_store, self.deployment.clock
         started = clock.monotonic()
         report = cleaning.clean(store)
+        for each in self.backups.clean():
+            report += each
         RunLog(store, clock).end_cleaning(report, clock.monotonic() - started)
         return report

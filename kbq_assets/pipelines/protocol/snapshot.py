@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from kbq_assets.core.backup.areas import has_tables
 from kbq_assets.core.errors import KbqError, NotFound, StateError, UnsupportedFormat
 from kbq_assets.core.extraction.planning import (
     ExtractionPlan,
@@ -72,17 +73,20 @@ def read_snapshot(
     *,
     only: frozenset[str] | None = None,
     known: tuple[TopicRegistry, StoredCommits] | None = None,
+    output: Callable[[TopicSettings], bool] = has_tables,
 ) -> Snapshot:
     """Read the commits of the topics that the source list selects, then the broker's offsets.
 
-    ``only`` narrows the topics further. ``known`` commits, as a view has them, are not read again. Raises MissingState,
-    Unavailable.
+    ``only`` narrows the topics further, ``output`` to those that tables, or a backup, want. ``known`` commits, as a
+    view has them, are not read again. Raises MissingState, Unavailable.
     """
     registry, stored = known or (state.topic_registry(store), None)
     described = reader.topics()
     selected = select_topics(sources, described)
     others = tuple(sorted(described.keys() - selected.keys()))
-    wanted = {topic: found for topic, found in selected.items() if only is None or topic in only}
+    wanted = {
+        topic: found for topic, found in selected.items() if (only is None or topic in only) and output(found)
+    }
     topics = topic_snapshots(store, wanted, described, registry, stored)
     offsets = reader.offsets(partitions_of(described[topic] for topic in wanted))
     lost = () if known is None else tuple(_lost(registry, known[1], selected))

@@ -77,6 +77,7 @@ class ReplayArea:
             lambda: RangedOffsets(live.offsets, replay),
             lambda: ShadowWarehouse(live.warehouse, replay),
             live.examine_staging,
+            live.open_backup,
         )
 
     @cached_property

@@ -61,14 +61,15 @@ class RangedOffsets:
 
 @dataclass(frozen=True)
 class ReplaySources(SourceList):
-    """The source list's entry of one topic, as it is now. No record waits for others, and no check holds files back."""
+    """The source list's entry of one topic, as it is now. No record waits for others, no check holds
+    files back, and nothing is backed up again."""
 
     topic: str = ""
 
     def read(self) -> tuple[SourceEntry, ...]:
         """One entry. Raises Refused if the list no longer selects the topic."""
         found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
-        extraction = dataclasses.replace(found.extraction, min_records=0, min_bytes=0)
+        extraction = dataclasses.replace(found.extraction, min_records=0, min_bytes=0, backup="false")
         return (
             SourceEntry(self.topic, dataclasses.replace(found, extraction=extraction, checks=CheckOptions())),
         )

@@ -1,0 +1,156 @@
+"""``kbq backup``: what verbatim copies have, whether they are intact, and the ways back of their stops."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import click
+
+from kbq_assets.cli.context import ExitCode, confirm, json_option, pass_operator, yes_option
+from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.backup.backups import BackupsStatus
+from kbq_assets.pipelines.backup.verify import Verified
+from kbq_assets.pipelines.observation.documents import document, stop_json
+
+_topic_option = click.option("--topic", required=True, help="The topic.")
+_partition_option = click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
+
+
+@click.group()
+def backup() -> None:
+    """Show and verify backups; resume them.
+
+    A topic with the option `backup=true` keeps a verbatim copy of every record; see docs/backup.md.
+    """
+
+
+@backup.command()
+@json_option
+@pass_operator
+def status(operator: Operator, as_json: bool) -> None:
+    """Show how far each backup is, and what stops it; exit code 1 if one is stopped."""
+    found = operator.backups.status()
+    if as_json:
+        echo_json(_status_json(found))
+    else:
+        _print_status(found)
+    sys.exit(ExitCode.FAILED if found.stops else ExitCode.DONE)
+
+
+def _status_json(found: BackupsStatus) -> dict[str, object]:
+    return {
+        "partitions": [
+            {
+                **document(p, "topic_partition epoch start position lag"),
+                **document(p.totals, "records bytes gaps lost"),
+            }
+            for p in found.partitions
+        ],
+        "stops": [stop_json(stop) for stop in found.stops],
+    }
+
+
+def _print_status(found: BackupsStatus) -> None:
+    out = console()
+    shown = table("backup of", "#epoch", "#from", "#position", "#lag", "#records", "#lost", "#values")
+    for p in found.partitions:
+        counts = map(number, (p.start, p.position, p.lag, p.totals.records, p.totals.lost))
+        shown.add_row(str(p.topic_partition), str(p.epoch), *counts, size(p.totals.bytes))
+    if found.partitions:
+        out.print(shown)
+    lag = sum(p.lag for p in found.partitions)
+    out.print(f"{len(found.partitions)} partitions, lag {number(lag)} positions; {len(found.stops)} stopped")
+    for line in stop_lines(found.stops):
+        out.print(line, style="yellow")
+
+
+@backup.command()
+@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
+@_partition_option
+@click.option("--from", "first", type=click.IntRange(min=0), default=0, help="From this offset on.")
+@click.option("--until", type=click.IntRange(min=0), help="Before this offset.")
+@json_option
+@pass_operator
+def verify(
+    operator: Operator,
+    topics: tuple[str, ...],
+    partition: int | None,
+    first: int,
+    until: int | None,
+    as_json: bool,
+) -> None:
+    """Read backup files again and compare sizes, checksums and hashes; exit code 1 if one is damaged or gone.
+
+    Also writes schemas that the registry did not have, or could not give, when their records were copied.
+
+    \b
+      kbq backup verify
+      kbq backup verify --topic shop.orders.v1 --partition 3 --from 4200 --until 9000
+    """
+    if (partition is not None or first or until is not None) and len(topics) != 1:
+        raise click.UsageError("--partition, --from and --until go with one --topic")
+    found = {
+        topic: operator.backups.verify(topic, partition=partition, first=first, until=until)
+        for topic in (topics or operator.backups.topics())
+    }
+    if as_json:
+        echo_json({topic: _verified_json(each) for topic, each in found.items()})
+    else:
+        for line in (line for topic, each in found.items() for line in _verified_lines(topic, each)):
+            click.echo(line)
+    sys.exit(ExitCode.FAILED if any(each.damages for each in found.values()) else ExitCode.DONE)
+
+
+def _verified_json(found: Verified) -> dict[str, object]:
+    return {
+        **document(found, "files records bytes"),
+        "damaged": [document(damage, "path topic_partition first until problem") for damage in found.damages],
+        "missing_schemas": [schema_id for _, schema_id in found.missing_schemas],
+    }
+
+
+def _verified_lines(topic: str, found: Verified) -> Iterable[str]:
+    yield (
+        f"{topic}: {number(found.files)} files, {number(found.records)} records, {size(found.bytes)};"
+        f" {len(found.damages)} damaged"
+    )
+    for damage in found.damages:
+        yield f"damaged: {damage.topic_partition} [{damage.first}, {damage.until}): {damage.path}: {damage.problem}"
+    if found.missing_schemas:
+        ids = ", ".join(str(schema_id) for _, schema_id in found.missing_schemas)
+        yield f"schemas that the registry does not have: {ids}"
+
+
+@backup.command()
+@_topic_option
+@_partition_option
+@yes_option
+@pass_operator
+def resume(operator: Operator, topic: str, partition: int | None, yes: bool) -> None:
+    """Resume a stopped backup after its cause is fixed: the range is read again."""
+    confirm([operator.backups.resume(topic, partition)], yes=yes)
+
+
+@backup.command(name="accept-gap")
+@_topic_option
+@click.option("--partition", required=True, type=click.IntRange(min=0), help="The partition.")
+@yes_option
+@pass_operator
+def accept_gap(operator: Operator, topic: str, partition: int, yes: bool) -> None:
+    """Go on after positions that were deleted before they were copied, or at a batch that cannot be read."""
+    confirm([operator.backups.accept_gap(TopicPartition(topic, partition))], yes=yes)
+
+
+@backup.command()
+@_topic_option
+@_partition_option
+@click.option(
+    "--at", type=click.Choice(["earliest", "latest"]), default="earliest", help="Where partitions start."
+)
+@yes_option
+@pass_operator
+def reset(operator: Operator, topic: str, partition: int | None, at: str, yes: bool) -> None:
+    """Begin the backup anew, after the topic was recreated or truncated: a new epoch, beside all files of the old."""
+    confirm([operator.backups.reset(topic, partition, at)], yes=yes)

@@ -1,0 +1,76 @@
+"""What changes a backup's commit besides extraction: a reset (B5) and retention (B6). Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.errors import InvalidName
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Window, starting_at
+
+DAY_MS = 86_400_000
+
+
+def reset(
+    commit: Commit,
+    starts: Mapping[int, int],
+    leader_epochs: Mapping[int, int],
+    cluster_id: str,
+    topic_id: str,
+) -> Commit:
+    """A new epoch, in which the given partitions begin at ``starts``. All windows stay (PROTOCOL B5)."""
+    partitions = dict(commit.partitions)
+    for partition, start in starts.items():
+        begun = starting_at(start, leader_epochs.get(partition, -1), commit.epoch + 1)
+        old = partitions.get(partition, PartitionCommit(start))
+        kept = dataclasses.replace(
+            begun, windows=old.windows, totals=old.totals, accepted_gaps=old.accepted_gaps
+        )
+        partitions[partition] = kept
+    return dataclasses.replace(
+        commit, epoch=commit.epoch + 1, cluster_id=cluster_id, topic_id=topic_id, partitions=partitions
+    )
+
+
+def expire(commit: Commit, ages: Mapping[str, int], before_ms: int) -> Commit:
+    """Without the windows at a partition's beginning whose files were written before a time (PROTOCOL B6). ``ages``
+    are the store's times of the files that it has; a file that is gone goes with the windows after it."""
+    partitions = {n: _expired(state, ages, before_ms) for n, state in commit.partitions.items()}
+    return commit if partitions == commit.partitions else dataclasses.replace(commit, partitions=partitions)
+
+
+def _expired(state: PartitionCommit, ages: Mapping[str, int], before_ms: int) -> PartitionCommit:
+    first = 0
+    for number, window in enumerate(state.windows):
+        written = [ages[file.path] for file in window.files if file.path in ages]
+        if written and max(written) >= before_ms:
+            break
+        first = number + 1 if written else first
+    return dataclasses.replace(state, windows=state.windows[first:]) if first else state
+
+
+def orphans(listed: Collection[str], commits: Collection[Commit]) -> list[str]:
+    """The listed files that no commit lists, of an older epoch or below ``next`` (PROTOCOL B6)."""
+    named = {file.path for commit in commits for file in commit.files}
+    partitions = {
+        c.topic_partition(n): (c.epoch, state.next) for c in commits for n, state in c.partitions.items()
+    }
+    found = []
+    for path in sorted(set(listed) - named):
+        try:
+            name = BackupFileName.parse(path)
+        except InvalidName:
+            continue
+        known = partitions.get(name.range.topic_partition)
+        if known is not None and (name.epoch, name.range.from_offset) < known:
+            found.append(path)
+    return found
+
+
+def windows_of(commit: Commit, partition: int, epoch: int) -> tuple[Window, ...]:
+    """The windows of one partition in one epoch, in order."""
+    state = commit.partitions.get(partition, PartitionCommit(0))
+    return tuple(
+        w for w in state.windows if any(BackupFileName.parse(f.path).epoch == epoch for f in w.files)
+    )

@@ -1,0 +1,39 @@
+"""One reading for tables and backup where both are at the same position (PROTOCOL B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.units import Unit
+
+
+def with_backups(tables: ExtractionPlan, backups: Mapping[str, ExtractionPlan]) -> ExtractionPlan:
+    """The plan of tables with those of backups, by area. A backup's unit that a unit for tables can serve leaves its
+    plan."""
+    units = {unit.range.topic_partition: unit for unit in tables.units}
+    own: dict[str, ExtractionPlan] = {}
+    for area, planned in backups.items():
+        alone = []
+        for unit in planned.units:
+            tp = unit.range.topic_partition
+            other = units.get(tp)
+            if other is not None and _reads_the_same(other, unit):
+                units[tp] = replace(other, backup_epoch=unit.epoch)
+            else:
+                alone.append(replace(unit, tables=False))
+        own[area] = replace(planned, units=tuple(alone))
+    return replace(tables, units=tuple(units.values()), backups=own)
+
+
+def _reads_the_same(one: Unit, other: Unit) -> bool:
+    """Whether two units begin at one position of the same log: no leader epoch tells them apart."""
+    return all(getattr(one, name) == getattr(other, name) for name in ("leader_epoch", "epoch_until")) and (
+        one.range.from_offset == other.range.from_offset
+    )
+
+
+def without_backup(unit: Unit) -> Unit:
+    """The unit for its tables alone."""
+    return replace(unit, backup_epoch=0) if unit.backup_epoch else unit

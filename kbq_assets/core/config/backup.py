@@ -1,0 +1,66 @@
+"""Settings of backups (PROTOCOL, Backup)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.config.locations import parse_staging
+from kbq_assets.core.config.variables import Variable, choice, variable, whole
+from kbq_assets.core.errors import ConfigurationError
+
+CODECS: Final = ("zstandard", "snappy", "deflate", "null")
+STORAGE_CLASSES: Final = ("", "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE")
+
+
+def _place(variable: Variable, value: str) -> str:
+    """Parse a folder or gs://bucket/prefix; "" for none."""
+    if value:
+        try:
+            parse_staging(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{variable.name}: {error.message}",
+                next_step="a folder, file:///folder or gs://bucket/prefix",
+            ) from error
+    return value
+
+
+@dataclass(frozen=True)
+class BackupSettings:
+    """Which topics are backed up by default, where, and for how long."""
+
+    topics: str = variable(
+        "KBQ_BACKUP",
+        "whether topics are [backed up](backup.md) whose option `backup` says nothing: true or false",
+        "false",
+        choice("true", "false"),
+    )
+    location: str = variable(
+        "KBQ_BACKUP_LOCATION",
+        "place of backups: a folder or gs://bucket/prefix",
+        "",
+        _place,
+        shown_default="KBQ_STAGING",
+    )
+    personal_location: str = variable(
+        "KBQ_BACKUP_PERSONAL_LOCATION",
+        "place of the backups of topics with personal data, which hold it verbatim; without it they are refused",
+        "",
+        _place,
+        shown_default="none",
+    )
+    days: int = variable("KBQ_BACKUP_DAYS", "days that backups are kept; 0 keeps all", 0, whole())
+    codec: str = variable(
+        "KBQ_BACKUP_CODEC",
+        "compression of backup files: zstandard, snappy, deflate or null; DuckDB reads all but zstandard",
+        CODECS[0],
+        choice(*CODECS),
+    )
+    storage_class: str = variable(
+        "KBQ_BACKUP_STORAGE_CLASS",
+        "storage class of backup files in a bucket: STANDARD, NEARLINE, COLDLINE or ARCHIVE",
+        "",
+        choice(*STORAGE_CLASSES),
+        shown_default="the bucket's",
+    )

@@ -1,0 +1,1 @@
+"""Backups: planned beside the tables, verified, kept for a time (PROTOCOL, Backup)."""

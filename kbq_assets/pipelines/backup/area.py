@@ -1,0 +1,18 @@
+"""A backup's store as the pipelines see it: commits and manifests under the names that tables' have (PROTOCOL B1)."""
+
+from __future__ import annotations
+
+from kbq_assets.core.backup.names import BACKUP, STATE, state_path
+from kbq_assets.pipelines.protocol.mapped_store import MappedStore
+
+
+class BackupArea(MappedStore):
+    """An ObjectStore over the backup's place: files keep their names, state objects lie beside them."""
+
+    def _path(self, path: str) -> str:
+        return path if path.startswith(BACKUP) else state_path(path)
+
+    def _own(self, path: str) -> str | None:
+        if path.startswith(STATE):
+            return path.removeprefix(STATE)
+        return path if path.startswith(BACKUP) else None

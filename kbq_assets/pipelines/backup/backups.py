@@ -1,0 +1,158 @@
+"""Backups of one deployment, for people: status, verification, the operator's commands, clean-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from kbq_assets.core.backup import commits as backup
+from kbq_assets.core.backup.areas import AREAS, PERSONAL, UNREACHABLE, area_of
+from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.counts import Counts
+from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.backup.area import BackupArea
+from kbq_assets.pipelines.backup.clean import clean_backups
+from kbq_assets.pipelines.backup.plan import in_area
+from kbq_assets.pipelines.backup.verify import Verified, verify_topic
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.extraction.plan import plan
+from kbq_assets.pipelines.operate import commands
+from kbq_assets.pipelines.operate.clean import CleaningReport
+from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.snapshot import read_snapshot
+from kbq_assets.ports.backup_schemas import keep_schema
+from kbq_assets.ports.registry import SchemaRegistry
+
+
+@dataclass(frozen=True)
+class BackupStatus:
+    """How far the backup of a partition is. ``lag`` counts positions up to the broker's last stable offset."""
+
+    topic_partition: TopicPartition
+    epoch: int
+    start: int
+    position: int
+    lag: int
+    totals: Counts
+
+
+@dataclass(frozen=True)
+class BackupsStatus:
+    """The backups of all topics, and what stops them."""
+
+    partitions: tuple[BackupStatus, ...] = ()
+    stops: tuple[PartitionStop, ...] = ()
+
+
+@dataclass(frozen=True)
+class Backups:
+    """The backups of a deployment."""
+
+    deployment: Deployment
+    open_registry: Callable[[], SchemaRegistry]
+
+    def status(self) -> BackupsStatus:
+        """Positions and stops of all backups. An area out of reach has a stop per topic, and no positions."""
+        partitions: list[BackupStatus] = []
+        stops = {area: planned.stops for area, planned in self._plan().backups.items()}
+        for area, found in stops.items():
+            if all(stop.reason != UNREACHABLE for stop in found):
+                partitions += self._partitions(area)
+        return BackupsStatus(tuple(partitions), tuple(stop for each in stops.values() for stop in each))
+
+    def _plan(self) -> ExtractionPlan:
+        deployment = self.deployment
+        return plan(
+            deployment.store, deployment.offsets, deployment.sources.read(), open_backup=deployment.backup_area
+        )
+
+    def _partitions(self, area: str) -> Iterator[BackupStatus]:
+        deployment = self.deployment
+        store, sources = deployment.backup_area(area), deployment.sources.read()
+        found = read_snapshot(store, deployment.offsets, sources, output=in_area(area))
+        for topic in found.topics:
+            for commit in topic.commits.values():
+                for number, each in sorted(commit.partitions.items()):
+                    tp = commit.topic_partition(number)
+                    broker = found.offsets.get(tp)
+                    lag = max(0, broker.latest - each.next) if broker else 0
+                    yield BackupStatus(tp, commit.epoch, each.start, each.next, lag, each.totals)
+
+    def verify(
+        self, topic: str, *, partition: int | None = None, first: int = 0, until: int | None = None
+    ) -> Verified:
+        """Read a topic's backup again, after writing schemas that are missing and that the registry has."""
+        area = self.area(topic)
+        found = verify_topic(area, topic, partition=partition, first=first, until=until)
+        if not found.missing_schemas:
+            return found
+        found.missing_schemas = tuple(
+            (topic, schema_id)
+            for _, schema_id in found.missing_schemas
+            if not keep_schema(area, self.open_registry(), topic, schema_id)
+        )
+        return found
+
+    def topics(self) -> list[str]:
+        """The topics that have a backup."""
+        return sorted({topic for area in self._areas() for topic in state.topic_registry(area).topics})
+
+    def resume(self, topic: str, partition: int | None) -> Proposal:
+        """Resume stopped partitions."""
+        return commands.propose_resume(self.area(topic), topic, partition)
+
+    def accept_gap(self, tp: TopicPartition) -> Proposal:
+        """Continue after a retention loss or an unreadable batch."""
+        return commands.propose_accept_gap(self.area(tp.topic), self.deployment.offsets, tp)
+
+    def reset(self, topic: str, partition: int | None, at: str) -> Proposal:
+        """Begin a new epoch of the backup, and keep what it has (B5)."""
+        area, reader = self.area(topic), self.deployment.offsets
+        described = reader.topics((topic,)).get(topic)
+        if described is None:
+            raise NotFound(f"topic {topic} is not on the broker", next_step="check the name")
+        numbers = range(described.partitions) if partition is None else (partition,)
+        starts = commands.starts_of(reader, [TopicPartition(topic, p) for p in numbers], at, 0, 0)
+        epochs = commands.epochs_of(reader, topic, starts)
+        shards = commands.shards_of(area, topic)
+        cluster_id = reader.cluster_id()
+
+        def change(shard: int, now: Commit) -> Commit:
+            own = {p: start for p, start in starts.items() if shard_of(p) == shard}
+            return backup.reset(now, own, epochs, cluster_id, described.topic_id)
+
+        def apply() -> None:
+            for shard in shards:
+                if any(shard_of(p) == shard for p in starts):
+                    state.change(area, Commit, commit_path(topic, shard), partial(change, shard))
+
+        lines = [f"{TopicPartition(topic, p)}: position {start}" for p, start in sorted(starts.items())]
+        return Proposal(f"reset the backup of {topic}", ("keeps every file that it has", *lines), apply)
+
+    def clean(self) -> list[CleaningReport]:
+        """Retention and orphans, in every area that was ever used."""
+        days = self.deployment.settings.backup.days
+        areas = self._areas(Role.LOAD)
+        return [clean_backups(area, days) for area in areas if state.topic_registry(area).topics]
+
+    def area(self, topic: str) -> BackupArea:
+        """Where a topic is backed up: by its options, or else where it is found. Raises NotFound."""
+        settings = self.deployment.sources.select([topic]).get(topic)
+        if settings is not None and (area := area_of(settings)):
+            return self.deployment.backup_area(area)
+        for found in self._areas():
+            if topic in state.topic_registry(found).topics:
+                return found
+        raise NotFound(f"{topic} has no backup", next_step="backup=true among the topic's options")
+
+    def _areas(self, role: Role = Role.EXTRACT) -> Iterator[BackupArea]:
+        personal = self.deployment.settings.backup.personal_location
+        for area in AREAS:
+            if area != PERSONAL or personal:
+                yield self.deployment.backup_area(area, role)

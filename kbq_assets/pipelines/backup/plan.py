@@ -1,0 +1,73 @@
+"""What extraction does for backups, besides the tables: their own snapshots and plans (PROTOCOL B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from kbq_assets.core.backup.areas import AREAS, UNREACHABLE, area_of
+from kbq_assets.core.errors import KbqError, StateError, TransientError, UnsupportedFormat
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry, select_topics
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+#: Commands that `kbq backup` has, too.
+_OWN: Final = ("kbq resume", "kbq accept-gap", "kbq reset")
+#: Opens the store of an area (core/backup/areas.py).
+OpenArea = Callable[[str], ObjectStore]
+#: Plans the topics of one output, whose options it is asked about, by the commits of a store.
+PlanOutput = Callable[[ObjectStore, Callable[[TopicSettings], bool]], ExtractionPlan]
+
+
+def plan_backups(
+    sources: Iterable[SourceEntry],
+    reader: OffsetReader,
+    open_area: OpenArea,
+    plan_output: PlanOutput,
+    only: frozenset[str] | None,
+) -> dict[str, ExtractionPlan]:
+    """The plan of each area with a topic. If an area is out of reach, the plan has a stop of each of its topics, and
+    the tables go on."""
+    sources = tuple(sources)
+    wanted = {area_of(entry.settings) for entry in sources}
+    found: dict[str, ExtractionPlan] = {}
+    for area in AREAS:
+        if area in wanted:
+            try:
+                planned = plan_output(open_area(area), in_area(area))
+                stops = (replace(stop, commands=backup_commands(stop.commands)) for stop in planned.stops)
+                found[area] = replace(planned, stops=tuple(stops))
+            except (TransientError, StateError, UnsupportedFormat) as error:
+                topics = select_topics(sources, reader.topics())
+                found[area] = ExtractionPlan(stops=tuple(_unreachable(topics, area, only, error)))
+    return found
+
+
+def in_area(area: str) -> Callable[[TopicSettings], bool]:
+    """Whether a topic's backup is in an area."""
+    return lambda settings: area_of(settings) == area
+
+
+def _unreachable(
+    topics: Mapping[str, TopicSettings], area: str, only: frozenset[str] | None, error: KbqError
+) -> Iterable[PartitionStop]:
+    for topic, settings in topics.items():
+        if area_of(settings) == area and (only is None or topic in only):
+            tp = TopicPartition(topic, -1)
+            message = f"the backup of {topic} cannot be read: {error.message}"
+            yield PartitionStop(tp, UNREACHABLE, message, (error.next_step or "kbq extract",))
+
+
+def backup_commands(commands: Iterable[str]) -> tuple[str, ...]:
+    """The commands that resume a backup, from those that resume the tables. A copy has no bad records and no pinned
+    schemas."""
+    of_tables = ("--as-errors", "--new-schemas")
+    return tuple(
+        command.replace("kbq ", "kbq backup ", 1) if command.startswith(_OWN) else command
+        for command in commands
+        if not command.endswith(of_tables)
+    )

@@ -1,0 +1,88 @@
+"""Publishes the windows of backups beside those of tables: each area has commits and a publisher of its own (B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+
+from kbq_assets.core.backup.areas import area_of
+from kbq_assets.core.backup.sharing import without_backup
+from kbq_assets.core.errors import StateError, TransientError
+from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import stop_commands
+from kbq_assets.pipelines.backup.plan import backup_commands
+from kbq_assets.pipelines.backup.report import BackupReport
+from kbq_assets.pipelines.extraction.publisher import Publisher
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.kafka import OffsetReader
+from kbq_assets.ports.object_store import ObjectStore
+
+Prepare = Callable[[ObjectStore, ExtractionPlan], list[Unit]]
+
+
+class BackupPublishers:
+    """The backups of one run. An area that fails delays neither the tables nor other areas."""
+
+    def __init__(
+        self, open_area: Callable[[str], ObjectStore], offsets: OffsetReader, clock: Clock, pool: Executor
+    ) -> None:
+        self._open_area = open_area
+        self._offsets = offsets
+        self._clock = clock
+        self._pool = pool
+        self._publishers: dict[str, Publisher] = {}
+        self._stops: list[PartitionStop] = []
+        self._failures: dict[TopicPartition, str] = {}
+
+    def prepare(self, planned: ExtractionPlan, units: Iterable[Unit], prepare: Prepare) -> list[Unit]:
+        """Create the commits that backups need; return the run's ``units`` with those of the backups alone. Where an
+        area cannot be prepared, tables are read alone."""
+        units = list(units)
+        for area, backup in planned.backups.items():
+            self._stops += backup.stops
+            try:
+                units += prepare(self._open_area(area), backup)
+            except (TransientError, StateError) as error:
+                shared = [u for u in units if u.backup_epoch and area_of(u.settings) == area]
+                self._failures |= {u.range.topic_partition: str(error) for u in (*shared, *backup.units)}
+                units = [without_backup(u) if u in shared else u for u in units]
+        return units
+
+    def add(self, outcome: UnitOutcome) -> None:
+        """Publish the windows and the stop of an outcome with its area's next swap."""
+        tp, area = outcome.unit.range.topic_partition, area_of(outcome.unit.settings)
+        if outcome.failure:
+            self._failures[tp] = outcome.failure
+        if outcome.stop is not None:
+            reason, message = outcome.stop.reason, outcome.stop.message
+            self._stops.append(PartitionStop(tp, reason, message, backup_commands(stop_commands(reason, tp))))
+        if area not in self._publishers:
+            store = self._open_area(area)
+            self._publishers[area] = Publisher(
+                store, self._offsets, self._clock, self._pool, done_files=False
+            )
+        self._publishers[area].add(outcome)
+
+    def flush_due(self) -> None:
+        """As `Publisher.flush_due`, for every area."""
+        for publisher in self._publishers.values():
+            publisher.flush_due()
+
+    def flush(self) -> None:
+        """Publish everything, and wait for it."""
+        for publisher in self._publishers.values():
+            publisher.flush()
+
+    def report(self) -> BackupReport:
+        """The result of the run."""
+        windows = {
+            tp: tuple(each)
+            for publisher in self._publishers.values()
+            for tp, each in sorted(publisher.published.items())
+        }
+        failures = dict(self._failures)
+        for publisher in self._publishers.values():
+            failures |= publisher.failures
+        return BackupReport(windows, tuple(self._stops), failures)

@@ -1,0 +1,24 @@
+"""What a run did for backups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.protocol.commits import Window
+from kbq_assets.core.protocol.offsets import TopicPartition
+
+
+@dataclass(frozen=True)
+class BackupReport:
+    """What a run added to backups, and what it could not."""
+
+    windows: Mapping[TopicPartition, tuple[Window, ...]] = field(default_factory=dict)
+    stops: tuple[PartitionStop, ...] = ()
+    failures: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records that were copied."""
+        return sum(window.counts.records for each in self.windows.values() for window in each)

@@ -1,0 +1,19 @@
+"""Where tasks write backups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kbq_assets.ports.object_store import ObjectStore
+
+if TYPE_CHECKING:  # the driver opens places, and must not load what compresses
+    from kbq_assets.wire.files.codec import Codec
+
+
+@dataclass(frozen=True)
+class BackupPlace:
+    """The store of backups, and how their files are compressed."""
+
+    store: ObjectStore
+    codec: Codec = "zstandard"

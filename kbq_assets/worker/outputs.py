@@ -1,0 +1,173 @@
+"""The outputs of one unit: its tables, its backup, or both from one reading (PROTOCOL B1).
+
+Each has its own windows, and its own error: the others go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from kbq_assets.core.errors import (
+    ConflictError,
+    KbqError,
+    NotFound,
+    OffsetOutOfRange,
+    SchemaChanged,
+    TransientError,
+    Unavailable,
+    UnreadableBatch,
+)
+from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.protocol.commits import Stop, Window
+from kbq_assets.core.protocol.waits import StopReason
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.worker.window import StopWindow
+
+LOGGER: Final = logging.getLogger("kbq.staging")
+
+
+class Writer(Protocol):
+    """A window being written. Exactly one of `close` and `abort` ends it."""
+
+    first: int
+    position: int
+
+    @property
+    def records(self) -> int:
+        """Records so far."""
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of files so far."""
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take a batch."""
+
+    def close(self) -> Window:
+        """Make the window's files visible."""
+
+    def abort(self) -> None:
+        """Abandon the window."""
+
+
+@dataclass
+class Output:
+    """One output of a unit, as that output sees it. ``open_window`` opens the writer of a window from a position on."""
+
+    unit: Unit
+    clock: Clock
+    open_window: Callable[[int], Writer] | None = None
+    windows: list[Window] = field(default_factory=list)
+    opened_ms: list[int] = field(default_factory=list)
+    error: Exception | None = None
+    _writer: Writer | None = None
+
+    @property
+    def position(self) -> int:
+        """The position after the last window."""
+        return self.windows[-1].until if self.windows else self.unit.range.from_offset
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the open window covers a position."""
+        return self._writer is not None and self._writer.position > self._writer.first
+
+    def add(self, batch: RecordBatch) -> None:
+        """Write a batch. An error ends this output alone."""
+        if self.error is not None:
+            return
+        try:
+            if self._writer is None:
+                assert self.open_window is not None, "an output without writers has an error"
+                self._writer = self.open_window(self.position)
+                self.opened_ms.append(self.clock.now_ms())
+            self._writer.add(batch)
+        except Exception as error:
+            self.fail(error)
+
+    def is_full(self) -> bool:
+        """Whether the open window has reached a limit of bytes or records."""
+        limits, writer = self.unit.limits, self._writer
+        if writer is None or not self.has_progress:
+            return False
+        return writer.bytes_written >= limits.bytes or writer.records >= limits.records
+
+    def close(self, epoch_until: int) -> None:
+        """End the open window, which becomes visible if it covers a position. ``epoch_until`` follows the last record.
+        An error ends this output alone."""
+        if not self.has_progress:
+            self.abort()
+            return
+        assert self._writer is not None
+        try:
+            window = self._writer.close()
+        except Exception as error:
+            self.fail(error)
+            return
+        self._writer = None
+        has_records = epoch_until > window.first
+        self.windows.append(dataclasses.replace(window, epoch_until=epoch_until if has_records else 0))
+
+    def abort(self) -> None:
+        """Abandon the open window."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abort()
+
+    def fail(self, error: Exception) -> None:
+        """End the output with an error, unless one ended it before."""
+        self.abort()
+        self.error = self.error or error
+
+    def outcome(self, position: int) -> UnitOutcome:
+        """The windows, and the stop or the failure after them. The reading came as far as ``position``."""
+        stop, failure = self._stop(position), ""
+        if stop is None and self.error is not None:
+            failure = f"{type(self.error).__name__}: {self.error}"
+        return UnitOutcome(
+            self.unit,
+            tuple(self.windows),
+            stop,
+            failure,
+            opened_ms=tuple(self.opened_ms),
+            is_unavailable=isinstance(self.error, Unavailable),
+        )
+
+    def _stop(self, position: int) -> Stop | None:
+        error = self.error
+        if isinstance(error, StopWindow):
+            return error.stop
+        if isinstance(error, UnreadableBatch):
+            return self._stop_at(error.reason, error.message, error.until)
+        if isinstance(error, SchemaChanged):
+            return self._stop_at(StopReason.SCHEMA_CHANGED, error.message, position)
+        if error is None or isinstance(error, (*_PASSING, OSError, MemoryError)):
+            return None
+        # The next run would fail, too; it stops this unit, never its neighbors in the task.
+        reason = StopReason.LOG_CHANGED if isinstance(error, OffsetOutOfRange) else StopReason.FAILED
+        message, step = f"{type(error).__name__}: {error}", "report a bug with the log of this task"
+        if isinstance(error, KbqError):
+            message, step = error.message, error.next_step
+        else:
+            LOGGER.error("%s failed", self.unit.range, exc_info=error)
+        until = self.unit.range.until_offset
+        return self._stop_at(reason, f"{message}; {step}" if step else message, until)
+
+    def _stop_at(self, reason: str, message: str, until: int) -> Stop:
+        """A stop after the finished windows."""
+        first = self.position
+        until = max(until, first + 1)
+        return Stop(reason, f"{self.unit.range.topic_partition} [{first}, {until}): {message}", first, until)
+
+
+_PASSING: Final = (TransientError, ConflictError, NotFound)
+
+
+def go_on(outputs: Sequence[Output]) -> bool:
+    """Whether an output has not ended."""
+    return any(output.error is None for output in outputs)

@@ -1,0 +1,202 @@
+"""`kbq backup`, and the way back of each stop of a backup."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+TP = TopicPartition(TOPIC, 0)
+OPERATIONS = (Path(__file__).parents[2] / "docs" / "backup.md").read_text(encoding="utf-8")
+
+
+def source(world: FakePlatform, options: str) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders {options}\n")
+
+
+@pytest.fixture
+def backed_up(world: FakePlatform, run: Shell) -> FakePlatform:
+    source(world, "backup=true")
+    world.produce(3)
+    run.done("extract")
+    return world
+
+
+def positions(run: Shell) -> dict[str, tuple[int, int]]:
+    found = run("backup", "status", "--json")
+    assert found.exit_code in (0, 1)
+    return {
+        f"{p['topic']}[{p['partition']}]": (p["epoch"], p["position"])
+        for p in json.loads(found.stdout)["partitions"]
+    }
+
+
+def test_status_shows_positions_and_verify_reads_everything(backed_up: FakePlatform, run: Shell) -> None:
+    backed_up.produce(2)
+    found = run.json("backup", "status")
+    assert [
+        (f"{p['topic']}[{p['partition']}]", p["position"], p["lag"], p["records"])
+        for p in found["partitions"]
+    ] == [
+        (f"{TOPIC}[0]", 3, 2, 3),
+        (f"{TOPIC}[1]", 0, 0, 0),
+    ]
+    assert f"{TOPIC}[0]" in run.done("backup", "status")
+    assert f"{TOPIC}: 1 files, 3 records" in run.done("backup", "verify")
+    verified = run.json("backup", "verify", "--topic", TOPIC)[TOPIC]
+    assert (verified["files"], verified["records"], verified["damaged"]) == (1, 3, [])
+
+
+def test_a_damaged_file_is_reported_with_exit_code_1(backed_up: FakePlatform, run: Shell) -> None:
+    [path] = [p for p in backed_up.store.objects if p.startswith(f"backup/{TOPIC}/")]
+    stored = backed_up.store.objects[path]
+    backed_up.store.objects[path] = replace(stored, data=stored.data[:-1])
+    result = run("backup", "verify")
+    assert result.exit_code == 1
+    assert f"damaged: {TOPIC}[0] [0, 3): {path}" in result.stdout
+
+
+def test_verify_adds_the_schemas_that_were_missing(world: FakePlatform, run: Shell) -> None:
+    source(world, "backup=only")
+    world.registry.down = True
+    world.produce(2)
+    run.done("extract")
+    assert run.json("backup", "verify")[TOPIC]["missing_schemas"] == [1]
+    world.registry.down = False
+    assert run.json("backup", "verify")[TOPIC]["missing_schemas"] == []
+    assert any(path.startswith(f"backup/@/schemas/{TOPIC}/1-") for path in world.store.objects)
+
+
+def test_a_stop_of_the_tables_is_none_of_the_backup(backed_up: FakePlatform, run: Shell) -> None:
+    backed_up.produce(value=UNKNOWN_SCHEMA)
+    assert run("extract").exit_code == 1
+    assert run("backup", "status").exit_code == 0
+    assert positions(run)[f"{TOPIC}[0]"] == (1, 4)
+
+
+def lost(world: FakePlatform) -> None:
+    world.produce(5)
+    world.kafka.delete_before(TP, 6)
+
+
+def recreated(world: FakePlatform) -> None:
+    world.kafka.recreate_topic(TOPIC)
+    world.produce(2)
+
+
+def truncated(world: FakePlatform) -> None:
+    world.kafka.truncate(TP, 1)
+
+
+def damaged(world: FakePlatform) -> None:
+    world.produce(2)
+    world.kafka.damage(TP, 3, 5)
+
+
+def nothing(world: FakePlatform) -> None:
+    """Nobody fixes anything outside of KBQ."""
+
+
+def repaired(world: FakePlatform) -> None:
+    world.kafka.repair(TP)
+
+
+@pytest.mark.parametrize(
+    ("reason", "reach", "fix", "command", "position"),
+    [
+        ("retention_loss", lost, nothing, f"accept-gap --topic {TOPIC} --partition 0", (1, 8)),
+        ("recreated", recreated, nothing, f"reset --topic {TOPIC}", (2, 2)),
+        ("truncated", truncated, nothing, f"reset --topic {TOPIC} --partition 0", (2, 1)),
+        ("damaged_batch", damaged, repaired, f"resume --topic {TOPIC} --partition 0", (1, 5)),
+        ("damaged_batch", damaged, nothing, f"accept-gap --topic {TOPIC} --partition 0", (1, 5)),
+    ],
+)
+def test_every_stop_names_its_way_back(
+    backed_up: FakePlatform,
+    run: Shell,
+    reason: str,
+    reach: Callable[[FakePlatform], None],
+    fix: Callable[[FakePlatform], None],
+    command: str,
+    position: tuple[int, int],
+) -> None:
+    source(backed_up, "backup=only")
+    reach(backed_up)
+    run("extract")
+    stopped = run("backup", "status")
+    assert stopped.exit_code == 1
+    assert f"{reason}: " in stopped.stdout
+    assert f"kbq backup {command}" in stopped.stdout
+    assert f"`{reason}`" in OPERATIONS
+    before = set(backed_up.store.objects)
+    fix(backed_up)
+    run.done("backup", *command.split(), "--yes")
+    assert run("extract").exit_code == 0
+    assert run("backup", "status").exit_code == 0
+    assert positions(run)[f"{TOPIC}[0]"] == position
+    assert before <= set(backed_up.store.objects), "what was copied stays"
+    assert run("backup", "verify").exit_code == 0
+
+
+class _Away:
+    """A store that does not answer."""
+
+    def __getattr__(self, name: str) -> object:
+        raise Unavailable("the bucket of backups does not answer", next_step="bring it back")
+
+
+def test_a_place_out_of_reach_is_seen_and_comes_back_by_itself(
+    backed_up: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backed_up.produce(2)
+    reopened = backed_up.reopened
+
+    def away(area: str, role: object) -> ObjectStore:
+        return _Away()  # type: ignore[return-value]
+
+    monkeypatch.setattr(backed_up, "reopened", lambda: reopened(backup=away))
+    result = run("extract")
+    assert result.exit_code == 1
+    assert "backup_unreachable" in result.stdout
+    assert run.json("status")["partitions"][0]["position"] == 5
+    assert run("backup", "status").exit_code == 1
+    monkeypatch.setattr(backed_up, "reopened", reopened)
+    run.done("extract")
+    assert positions(run)[f"{TOPIC}[0]"] == (1, 5)
+
+
+def test_personal_data_is_refused_without_a_place_for_it(world: FakePlatform, run: Shell) -> None:
+    source(world, "backup=true pii=x:drop")
+    refused = run("extract")
+    assert refused.exit_code == 1
+    assert TOPIC in refused.stderr + refused.stdout
+    assert "KBQ_BACKUP_PERSONAL_LOCATION" in refused.stderr + refused.stdout
+    assert not any(path.startswith("backup/") for path in world.store.objects)
+
+
+def test_clean_drops_what_is_too_old(tmp_path: Path) -> None:
+    world = FakePlatform(tmp_path, environ={"KBQ_BACKUP": "true", "KBQ_BACKUP_DAYS": "3"})
+    run = Shell(world)
+    world.produce(3)
+    run.done("extract")
+    run.done("clean")
+    assert run.json("backup", "verify")[TOPIC]["files"] == 1
+    world.store.time_ms += 4 * 86_400_000
+    assert "deleted 1 orphans" in run.done("clean")
+    assert run.json("backup", "verify")[TOPIC]["files"] == 0
+
+
+def test_plan_shows_what_is_copied(backed_up: FakePlatform, run: Shell) -> None:
+    backed_up.produce(2)
+    planned = run.json("plan")
+    assert planned["extract"]["backups"]["regular"]["units"] == []
+    assert "1 partitions with the tables'" in run.done("plan")

@@ -1,0 +1,181 @@
+"""Verification, retention, orphans and resets of backups (PROTOCOL B5 to B8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kbq_assets.core.backup import commits as backup
+from kbq_assets.core.backup.names import BackupFileName
+from kbq_assets.core.errors import NotFound
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.protocol.commits import Commit, map_files
+from kbq_assets.pipelines.backup.clean import clean_backups
+from kbq_assets.pipelines.backup.verify import verify_topic
+from kbq_assets.pipelines.protocol import state
+from kbq_assets_tests.pipelines.backup.test_extraction import BACKED_UP, bench, copied, files, produced
+from kbq_assets_tests.pipelines.bench import TOPIC, TP, Bench
+
+DAY = backup.DAY_MS
+
+
+def backed_up(windows: int = 4) -> Bench:
+    world = Bench(BACKED_UP, window=WindowLimits(records=2))
+    world.produce(*[1] * (2 * windows))
+    world.extract()
+    return world
+
+
+def names(world: Bench) -> list[str]:
+    return [path for path in world.backups.objects if path.startswith(f"backup/{TOPIC}/")]
+
+
+class TestVerify:
+    def test_an_intact_backup_is_read_whole(self) -> None:
+        world = backed_up()
+        found = verify_topic(world.backup_area, TOPIC)
+        assert (found.files, found.records, found.damages, found.missing_schemas) == (4, 8, (), ())
+        assert found.bytes == sum(file.bytes for file in files(world))
+
+    @pytest.mark.parametrize(
+        "damage", ["gone", "flipped", "cut", "of another window", "same size and checksum"]
+    )
+    def test_damage_is_found_and_named(self, damage: str) -> None:
+        world = backed_up()
+        bad, other = files(world)[1], files(world)[2]
+        stored = world.backups.objects.pop(bad.path)
+        data = bytearray(stored.data)
+        data[len(data) // 2] ^= 4
+        changed = {
+            "flipped": bytes(data),
+            "cut": stored.data[:-3],
+            "of another window": world.backups.objects[other.path].data,
+        }
+        if damage in changed:
+            world.backups.objects[bad.path] = replace(stored, data=changed[damage])
+        if damage == "same size and checksum":  # the commit was written for other bytes
+            world.backups.objects[bad.path] = stored
+            area, path = world.backup_area, f"commits/{TOPIC}.json"
+            wrong = replace(bad, content="0" * 64)
+            state.change(
+                area,
+                Commit,
+                path,
+                lambda now: map_files(now, lambda f: wrong if f == bad else f),
+            )
+        found = verify_topic(world.backup_area, TOPIC)
+        assert [(d.path, d.first, d.until, d.topic_partition) for d in found.damages] == [
+            (bad.path, bad.window, bad.until, TP)
+        ]
+        assert found.files == 4
+
+    def test_a_range_is_verified_by_itself(self) -> None:
+        world = backed_up()
+        world.backups.objects.pop(files(world)[0].path)
+        found = verify_topic(world.backup_area, TOPIC, partition=0, first=2, until=5)
+        assert (found.files, found.damages) == (2, ())
+        assert verify_topic(world.backup_area, TOPIC, partition=1).files == 0
+
+    def test_schemas_that_the_registry_could_not_give_are_named(self) -> None:
+        world = bench()
+        world.registry.down = True
+        world.produce(1, 3)
+        world.extract()
+        assert verify_topic(world.backup_area, TOPIC).missing_schemas == ((TOPIC, 1), (TOPIC, 3))
+
+    def test_a_topic_without_a_backup_is_not_found(self) -> None:
+        with pytest.raises(NotFound, match="no backup"):
+            verify_topic(backed_up().backup_area, "other")
+
+
+class TestRetention:
+    def test_windows_leave_by_the_stores_age_of_their_files_oldest_first(self) -> None:
+        world = backed_up()
+        old = [file.path for file in files(world)[:2]]
+        world.backups.time_ms += 3 * DAY
+        for file in files(world)[2:]:
+            stored = world.backups.objects[file.path]
+            world.backups.objects[file.path] = replace(stored, updated_ms=world.backups.time_ms)
+        report = clean_backups(world.backup_area, days=2)
+        assert (report.orphans, report.failures) == (2, ())
+        assert not set(old) & set(names(world))
+        assert [file.window for file in files(world)] == [4, 6]
+        assert world.backup_commit().partitions[0].next == 8
+        assert clean_backups(world.backup_area, days=2).orphans == 0
+
+    def test_without_days_everything_is_kept_for_ever(self) -> None:
+        world = backed_up()
+        before = names(world)
+        world.backups.time_ms += 10_000 * DAY
+        assert clean_backups(world.backup_area, days=0).orphans == 0
+        assert names(world) == before
+        assert copied(world) == produced(world)
+
+    def test_a_file_that_is_gone_does_not_keep_its_successors(self) -> None:
+        world = backed_up()
+        world.backups.objects.pop(files(world)[0].path)
+        world.backups.time_ms += 3 * DAY
+        clean_backups(world.backup_area, days=1)
+        assert files(world) == []
+        world.produce(1)
+        world.extract()
+        assert [file.window for file in files(world)] == [8]
+
+    def test_loading_and_the_tables_clean_up_delete_no_backup(self) -> None:
+        world = backed_up()
+        before = names(world)
+        world.load()
+        world.extract()
+        world.load()
+        assert names(world) == before
+        assert copied(world) == produced(world)
+
+
+class TestOrphans:
+    def test_only_files_below_the_position_or_of_older_epochs_are_orphans(self) -> None:
+        world = backed_up()
+        state_ = world.backup_commit()
+        listed = files(world)[0].path
+        name = BackupFileName.parse(listed)
+
+        def at(first: int, epoch: int = 1, topic: str = TOPIC) -> str:
+            tp = name.range.topic_partition._replace(topic=topic)
+            range_ = replace(name.range, topic_partition=tp, from_offset=first, until_offset=first + 1)
+            return replace(name, range=range_, epoch=epoch, attempt="dead").format()
+
+        found = backup.orphans([listed, at(7), at(8), at(9), at(9, 0), at(3, 2), at(3, 1, "other")], [state_])
+        assert found == sorted([at(7), at(9, 0)])
+
+    def test_a_dead_attempts_file_goes_and_a_listed_one_stays(self) -> None:
+        world = backed_up()
+        kept = names(world)
+        dead = kept[0].replace(kept[0].split("/")[2], "dead")
+        world.backups.create(dead, b"x")
+        assert clean_backups(world.backup_area, days=0).orphans == 1
+        assert names(world) == kept
+
+
+class TestReset:
+    def test_a_reset_keeps_every_file_and_begins_a_new_epoch(self) -> None:
+        world = backed_up()
+        before = files(world)
+        world.kafka.recreate_topic(TOPIC)
+        world.produce(1, 1, 1)
+        [stop] = world.extract().backup.stops
+        assert (stop.reason, stop.commands) == ("recreated", (f"kbq backup reset --topic {TOPIC}",))
+        described = world.kafka.topics()[TOPIC]
+        area, path = world.backup_area, f"commits/{TOPIC}.json"
+        state.change(
+            area, Commit, path, lambda now: backup.reset(now, {0: 0}, {0: 0}, "fake", described.topic_id)
+        )
+        world.extract()
+        assert files(world)[: len(before)] == before
+        epochs = [BackupFileName.parse(file.path).epoch for file in files(world)]
+        assert epochs == [1, 1, 1, 1, 2, 2]
+        commit = world.backup_commit()
+        assert (commit.partitions[0].next, commit.partitions[0].totals.records) == (3, 11)
+        first, second = (backup.windows_of(commit, 0, epoch) for epoch in (1, 2))
+        assert [len(first), len(second)] == [4, 2]
+        assert clean_backups(area, days=0).orphans == 0
+        assert verify_topic(area, TOPIC).records == 11
