@@ -30,6 +30,8 @@ ADDRESSES = {
 #: Nobody keeps a secret in these: places, names, files.
 OPEN = {
     "KBQ_HOME",
+    "KBQ_BACKUP_LOCATION",
+    "KBQ_BACKUP_PERSONAL_LOCATION",
     "KBQ_STAGING",
     "KBQ_SOURCE_TOPICS",
     "KBQ_ENV",
