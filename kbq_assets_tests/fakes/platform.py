@@ -139,7 +139,11 @@ class FakePlatform:
     def _engine(self, store: ObjectStore | None = None) -> Iterator[InProcessEngine]:
         self.engines_opened += 1
         ports = WorkerPorts(
-            store or self.store, self.kafka, self.registry, self.clock, backup=lambda topic: BackupPlace(self.store)
+            store or self.store,
+            self.kafka,
+            self.registry,
+            self.clock,
+            backup=lambda topic: BackupPlace(self.store),
         )
         yield InProcessEngine(ports, kills=self.kills)
 

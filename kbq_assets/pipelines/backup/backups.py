@@ -69,7 +69,10 @@ class Backups:
     def _plan(self) -> ExtractionPlan:
         deployment = self.deployment
         return plan(
-            deployment.store, deployment.offsets, deployment.sources.read(), open_backup=deployment.backup_area
+            deployment.store,
+            deployment.offsets,
+            deployment.sources.read(),
+            open_backup=deployment.backup_area,
         )
 
     def _partitions(self, area: str) -> Iterator[BackupStatus]:
