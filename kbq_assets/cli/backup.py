@@ -13,6 +13,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.backups import BackupsStatus
 from kbq_assets.pipelines.backup.verify import Verified
 from kbq_assets.pipelines.observation.documents import document, stop_json
+from kbq_assets.pipelines.operate.operator import Operator
 
 _topic_option = click.option("--topic", required=True, help="The topic.")
 _partition_option = click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
