@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.areas import AREAS, PERSONAL, UNREACHABLE, area_of
@@ -18,7 +19,6 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups
 from kbq_assets.pipelines.backup.plan import in_area
-from kbq_assets.pipelines.backup.verify import Verified, verify_topic
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.operate import commands
@@ -28,6 +28,9 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.backup.verify import Verified
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ class Backups:
         self, topic: str, *, partition: int | None = None, first: int = 0, until: int | None = None
     ) -> Verified:
         """Read a topic's backup again, after writing schemas that are missing and that the registry has."""
+        # It loads kernels: not for commands that read no record.
+        from kbq_assets.pipelines.backup.verify import verify_topic
+
         area = self.area(topic)
         found = verify_topic(area, topic, partition=partition, first=first, until=until)
         if not found.missing_schemas:
