@@ -26,10 +26,12 @@ class StatementJob:
 
 
 class LedgerRow(NamedTuple):
-    """The last batch that the ledger of a target counts, and whether an operator skipped it."""
+    """The last batch that the ledger of a target counts, whether an operator skipped it, and the digest of the
+    statement that applied it."""
 
     batch: int
     skipped: bool = False
+    digest: str = ""
 
 
 class Statements(Protocol):

@@ -69,7 +69,7 @@ class StatementsContract(WarehouseContract):
         status = self.apply(warehouse, statement(warehouse, "s1", 1))
         assert (status.error, status.statement) == (None, "digest_of_s1")
         assert warehouse.positions(TABLE, RANGE) == dict.fromkeys(range(3), 1)
-        assert statements_of(warehouse).read_ledger(TABLE) == LedgerRow(1)
+        assert statements_of(warehouse).read_ledger(TABLE) == LedgerRow(1, False, "digest_of_s1")
 
     def test_a_statement_for_a_batch_that_is_applied_changes_nothing(
         self, warehouse: Warehouse, filled: TableReference
@@ -79,7 +79,7 @@ class StatementsContract(WarehouseContract):
         assert again.error is not None
         assert again.statement == "digest_of_s2"
         assert warehouse.positions(TABLE, RANGE) == dict.fromkeys(range(3), 1)
-        assert statements_of(warehouse).read_ledger(TABLE) == LedgerRow(1)
+        assert statements_of(warehouse).read_ledger(TABLE) == LedgerRow(1, False, "digest_of_s1")
 
     def test_a_statement_ahead_of_the_ledger_changes_nothing(
         self, warehouse: Warehouse, filled: TableReference
@@ -92,7 +92,7 @@ class StatementsContract(WarehouseContract):
         self.apply(warehouse, statement(warehouse, "s1", 1))
         with pytest.raises(JobAlreadyExists):
             statements_of(warehouse).insert(statement(warehouse, "s1", 2))
-        assert statements_of(warehouse).read_ledger(TABLE) == LedgerRow(1)
+        assert statements_of(warehouse).read_ledger(TABLE) == LedgerRow(1, False, "digest_of_s1")
 
     def test_a_statement_without_its_scratch_table_raises_no_ledger(
         self, warehouse: Warehouse, filled: TableReference
@@ -112,7 +112,7 @@ class StatementsContract(WarehouseContract):
         assert self.apply(warehouse, statement(warehouse, "s1", 1)).error is not None
         assert warehouse.kafka_ranges(TABLE) == {}
         assert self.apply(warehouse, statement(warehouse, "s2", 2)).error is None
-        assert ledger.skip(TABLE, 2) == LedgerRow(2, False)
+        assert ledger.skip(TABLE, 2) == LedgerRow(2, False, "digest_of_s2")
         assert warehouse.kafka_ranges(TABLE) == {RANGE: 3}
 
     def test_batches_follow_each_other(
@@ -126,7 +126,7 @@ class StatementsContract(WarehouseContract):
 
     def test_a_ledger_is_opened_once(self, warehouse: Warehouse, filled: TableReference) -> None:
         self.apply(warehouse, statement(warehouse, "s1", 1))
-        assert statements_of(warehouse).open_ledger(TABLE) == LedgerRow(1)
+        assert statements_of(warehouse).open_ledger(TABLE) == LedgerRow(1, False, "digest_of_s1")
 
     def test_a_target_without_a_ledger_has_none_to_read_or_skip(
         self, warehouse: Warehouse, table: TableReference
@@ -164,4 +164,4 @@ class StatementsContract(WarehouseContract):
         found = again.get_job("s1", again.project, again.location)
         assert found is not None
         assert replace(found, created_ms=0) == replace(done, created_ms=0)
-        assert statements_of(again).read_ledger(TABLE) == LedgerRow(1)
+        assert statements_of(again).read_ledger(TABLE) == LedgerRow(1, False, "digest_of_s1")

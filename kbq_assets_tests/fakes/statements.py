@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from kbq_assets.core.errors import JobFailed
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import DUCKDB, Dialect
@@ -37,7 +38,9 @@ class FakeStatements:
         self._warehouse = warehouse
         self.ledgers: dict[TableReference, LedgerRow] = {}
         self.errors: Callable[[StatementJob], tuple[JobError, Failure] | None] | None = None
-        #: how many statements took effect, per target
+        #: so many inserts are refused
+        self.refuse = 0
+        #: the batches of the statements that took effect, per target
         self.applied: dict[TableReference, list[int]] = {}
 
     def sql_name(self, table: TableReference) -> str:
@@ -60,11 +63,14 @@ class FakeStatements:
         return self.ledgers.get(target)
 
     def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
-        if (found := self.ledgers.get(target)) == (batch - 1, False) or found == (batch - 1, True):
+        if (found := self.ledgers.get(target)) is not None and found.batch == batch - 1:
             self.ledgers[target] = LedgerRow(batch, True)
         return self.ledgers.get(target)
 
     def insert(self, job: StatementJob) -> None:
+        if self.refuse:
+            self.refuse -= 1
+            raise JobFailed("the text is refused", next_step="correct it")
         self._warehouse.insert_statement(job)
 
     def bytes_billed(self, sql: str, project: str, location: str) -> int:
@@ -82,7 +88,7 @@ class FakeStatements:
         if len(scratch) != 1 or job.target not in stored:
             return JobError("notFound", f"no scratch table of {job.target}", transient=False)
         self._warehouse.append_rows(job.target, stored[scratch[0]])
-        self.ledgers[job.target] = LedgerRow(job.batch)
+        self.ledgers[job.target] = LedgerRow(job.batch, False, job.digest)
         self.applied.setdefault(job.target, []).append(job.batch)
         return error
 

@@ -79,7 +79,7 @@ class BigQueryStatements:
         if (found := self.read_ledger(target)) is not None:
             return found
         name = self.sql_name(ledger_table(target))
-        create = f"CREATE TABLE IF NOT EXISTS {name} AS SELECT 0 AS batch, FALSE AS skipped"
+        create = f"CREATE TABLE IF NOT EXISTS {name} AS SELECT 0 AS batch, FALSE AS skipped, '' AS digest"
         self._session.query(f"the ledger of {target}", Query(create))
         created = self.read_ledger(target)
         assert created is not None
@@ -89,7 +89,7 @@ class BigQueryStatements:
         """The ledger of a target, None if it has none."""
         if self._session.find_table(ledger_table(target)) is None:
             return None
-        sql = f"SELECT batch, skipped FROM {self.sql_name(ledger_table(target))}"
+        sql = f"SELECT batch, skipped, digest FROM {self.sql_name(ledger_table(target))}"
         rows = self._session.query(f"the ledger of {target}", Query(sql))
         if len(rows) != 1:
             raise ConfigurationError(
@@ -102,13 +102,13 @@ class BigQueryStatements:
         """Raise the ledger to ``batch`` without a statement, unless it is there (S5)."""
         if self._session.find_table(ledger_table(target)) is None:
             return None
-        sql = _raised(self.sql_name(ledger_table(target)), batch, skipped=True)
+        sql = _raised(self.sql_name(ledger_table(target)), LedgerRow(batch, True))
         self._session.query(f"the ledger of {target}", Query(sql))
         return self.read_ledger(target)
 
     def insert(self, job: StatementJob) -> None:
         """Send a statement once. Raises by the table of outcomes."""
-        text = transaction(self.sql_name(ledger_table(job.target)), job.batch, job.sql)
+        text = transaction(self.sql_name(ledger_table(job.target)), job)
         # No key of its own: a script has no result, and its tables have theirs.
         config = bigquery.QueryJobConfig(
             use_legacy_sql=False, labels={jobs.STATEMENT: job.digest}, job_timeout_ms=jobs.JOB_TIMEOUT_MS
@@ -138,24 +138,27 @@ class BigQueryStatements:
         return int(job.total_bytes_processed or 0)
 
 
-def transaction(ledger: str, batch: int, sql: str) -> str:
+def transaction(ledger: str, job: StatementJob) -> str:
     """The text of a statement's job: it raises the ledger from the batch before, which must change one row (S1)."""
     return "\n".join(
         (
             "BEGIN TRANSACTION;",
-            f"{_raised(ledger, batch, skipped=False)};",
+            f"{_raised(ledger, LedgerRow(job.batch, False, job.digest))};",
             "IF @@row_count != 1 THEN",
-            f"  RAISE USING MESSAGE = 'kbq: the ledger is not at batch {batch - 1}';",
+            f"  RAISE USING MESSAGE = 'kbq: the ledger is not at batch {job.batch - 1}';",
             "END IF;",
-            f"{sql.rstrip().rstrip(';')};",
+            f"{job.sql.rstrip().rstrip(';')};",
             "COMMIT TRANSACTION;",
         )
     )
 
 
-def _raised(ledger: str, batch: int, *, skipped: bool) -> str:
-    flag = str(skipped).upper()
-    return f"UPDATE {ledger} SET batch = {batch}, skipped = {flag} WHERE batch = {batch - 1}"
+def _raised(ledger: str, wanted: LedgerRow) -> str:
+    batch, skipped, digest = wanted
+    return (
+        f"UPDATE {ledger} SET batch = {batch}, skipped = {str(skipped).upper()}, digest = '{digest}'"
+        f" WHERE batch = {batch - 1}"
+    )
 
 
 def _shape(column: Column) -> Column:

@@ -103,7 +103,9 @@ class DuckDbStatements:
             ledger = ledger_table(target)
             if not schema.exists(connection, ledger):
                 name = schema.name_of(connection, ledger)
-                connection.execute(f"CREATE TABLE {name} AS SELECT 0::BIGINT AS batch, FALSE AS skipped")
+                connection.execute(
+                    f"CREATE TABLE {name} AS SELECT 0::BIGINT AS batch, FALSE AS skipped, '' AS digest"
+                )
             return _ledger(connection, target)
 
     def read_ledger(self, target: TableReference) -> LedgerRow | None:
@@ -121,7 +123,7 @@ class DuckDbStatements:
         with self._writing() as connection, self._transaction(connection, str(target)):
             if not schema.exists(connection, ledger_table(target)):
                 return None
-            _raise_ledger(connection, target, batch, skipped=True)
+            _raise_ledger(connection, target, LedgerRow(batch, True))
             return _ledger(connection, target)
 
     def insert(self, job: StatementJob) -> None:
@@ -155,7 +157,7 @@ class DuckDbStatements:
 
 def _ledger(connection: duckdb.DuckDBPyConnection, target: TableReference) -> LedgerRow:
     name = schema.name_of(connection, ledger_table(target))
-    rows = connection.execute(f"SELECT batch, skipped FROM {name}").fetchall()
+    rows = connection.execute(f"SELECT batch, skipped, digest FROM {name}").fetchall()
     if len(rows) != 1:
         raise ConfigurationError(
             f"the ledger {ledger_table(target)} has {len(rows)} rows and not one",
@@ -164,20 +166,18 @@ def _ledger(connection: duckdb.DuckDBPyConnection, target: TableReference) -> Le
     return LedgerRow(*rows[0])
 
 
-def _raise_ledger(
-    connection: duckdb.DuckDBPyConnection, target: TableReference, batch: int, *, skipped: bool
-) -> bool:
+def _raise_ledger(connection: duckdb.DuckDBPyConnection, target: TableReference, wanted: LedgerRow) -> bool:
     """Raise the ledger from the batch before (S1); whether it stood there."""
     name = schema.name_of(connection, ledger_table(target))
     [(changed,)] = connection.execute(
-        f"UPDATE {name} SET batch = ?, skipped = ? WHERE batch = ?", [batch, skipped, batch - 1]
+        f"UPDATE {name} SET batch = ?, skipped = ?, digest = ? WHERE batch = ?", [*wanted, wanted.batch - 1]
     ).fetchall()
     return bool(changed == 1)
 
 
 def _run(connection: duckdb.DuckDBPyConnection, job: StatementJob) -> None:
     try:
-        if not _raise_ledger(connection, job.target, job.batch, skipped=False):
+        if not _raise_ledger(connection, job.target, LedgerRow(job.batch, False, job.digest)):
             raise _Failed("ledger", f"the ledger of {job.target} is not at batch {job.batch - 1}")
         connection.execute(job.sql)
     except _PERMANENT as error:

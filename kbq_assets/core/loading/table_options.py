@@ -47,6 +47,7 @@ def table_options(
         require_partition_filter=any(each.destination.require_partition_filter for each in chosen),
         expiry_days=0 if 0 in expiries else max(expiries),
         notes=notes,
+        rules=frozenset(settings[topic].statement.rule for topic in topics if topic in settings),
     )
 
 

@@ -21,6 +21,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.totals import JobTotals
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements.table_statements import BatchStatement, TableStatements, applied
 
 #: A table parks before this many batches in a row lose all of their files to quarantine.
 LOST_BATCHES: Final = 3
@@ -39,6 +40,8 @@ class JobInFlight(codec.Stored):
     quarantined: tuple[QuarantinedFile, ...] = ()
     #: the id will be given up, and must be burned first (L3)
     burning: bool = False
+    #: of a table that a statement changes: this job fills a scratch table, or is the statement (S4)
+    statement: BatchStatement | None = None
 
     @property
     def rows(self) -> int:
@@ -123,6 +126,8 @@ class Definition(codec.Stored):
     changes: tuple[SchemaChange, ...] = ()
     #: whether it was given its staging area's id (core/loading/origins.py)
     labelled: bool = False
+    #: how statements change it
+    statements: TableStatements = field(default_factory=TableStatements)
 
 
 @dataclass(frozen=True)
@@ -153,8 +158,15 @@ class TableState(codec.Stored):
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no order must not load an ordered table."""
-        return codec.FORMAT if self.order == TableOrder() else codec.ORDERED
+        """Releases that know no order must not load an ordered table, and those without statements no table that has
+        one (S8)."""
+        return codec.ORDERED if self.order != TableOrder() or self.has_statements else codec.FORMAT
+
+    @property
+    def has_statements(self) -> bool:
+        """Whether a statement changed the table, or will: its rows are not those of its topics one by one."""
+        in_flight = self.in_flight.statement if self.in_flight else None
+        return in_flight is not None or self.definition.statements != TableStatements()
 
     @property
     def new_mismatches(self) -> tuple[RowMismatch, ...]:
@@ -188,9 +200,42 @@ def rows_key(file: StagedFile) -> str:
     return f"{name.topic_partition.topic}/{name.topic_partition.partition}/{name.epoch}"
 
 
-def begin_job(state: TableState, files: tuple[StagedFile, ...], project: str, location: str) -> TableState:
-    """Enter a batch as the job in flight, under a fresh id (L2)."""
-    return _under_new_id(state, JobInFlight("", project, location, files))
+def begin_job(
+    state: TableState,
+    files: tuple[StagedFile, ...],
+    project: str,
+    location: str,
+    statement: BatchStatement | None = None,
+) -> TableState:
+    """Enter a batch as the job in flight, under a fresh id (L2). With ``statement``, it fills a scratch table (S3)."""
+    return _under_new_id(state, JobInFlight("", project, location, files, statement=statement))
+
+
+def begin_statement(state: TableState, rows: int) -> TableState:
+    """Enter the statement of a batch, which the job in flight has loaded, under a fresh id (S4)."""
+    assert state.in_flight is not None and state.in_flight.statement is not None
+    loaded = dataclasses.replace(state.in_flight.statement, loaded_by=state.in_flight.job_id, rows=rows)
+    return _under_new_id(state, dataclasses.replace(state.in_flight, statement=loaded))
+
+
+def load_again(state: TableState) -> TableState:
+    """Enter the load job of a batch whose scratch table is gone, under a fresh id (S6)."""
+    assert state.in_flight is not None and state.in_flight.statement is not None
+    unloaded = dataclasses.replace(state.in_flight.statement, loaded_by="", rows=0)
+    return _under_new_id(state, dataclasses.replace(state.in_flight, statement=unloaded))
+
+
+def record_statement(state: TableState, *, skipped: bool, billed: int = 0) -> TableState:
+    """Record the statement in flight as the ledger says (S2, S5). Rows of a skipped batch do not count as loaded."""
+    assert state.in_flight is not None and state.in_flight.statement is not None
+    done, rows = state.in_flight.statement, state.in_flight.rows
+    recorded = record_success(state, rows if skipped else done.rows)
+    if skipped:
+        recorded = dataclasses.replace(recorded, rows=state.rows, hours=state.hours)
+    found = applied(state.definition.statements, done, skipped=skipped, rows=rows, billed=billed)
+    return dataclasses.replace(
+        recorded, definition=dataclasses.replace(recorded.definition, statements=found)
+    )
 
 
 def count_failure(state: TableState) -> TableState:
@@ -357,6 +402,15 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
         quarantined=max(state.accepted.quarantined, quarantined),
     )
     return dataclasses.replace(state, accepted=accepted)
+
+
+def follow_ledger(state: TableState, batch: int) -> TableState:
+    """Number batches from the ledger on, unless that was decided meanwhile (S7). Files in flight are pending again."""
+    if state.parked is None or state.parked.reason != ParkReason.LEDGER_DIFFERS:
+        return state
+    found = dataclasses.replace(state.definition.statements, applied=batch)
+    definition = dataclasses.replace(state.definition, statements=found)
+    return unpark(dataclasses.replace(state, definition=definition, in_flight=None))
 
 
 def give_up_rows(state: TableState) -> TableState:

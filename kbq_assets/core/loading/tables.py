@@ -18,6 +18,7 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.avro.visitor import ColumnVisitor, visit
 from kbq_assets.core.errors import ConfigurationError, EncodingError
 from kbq_assets.core.loading.table_notes import TableNotes
+from kbq_assets.core.statements.rules import StatementRule
 
 _SCALARS = {
     "boolean": "BOOL",
@@ -84,6 +85,8 @@ class TableOptions:
     require_partition_filter: bool = False
     expiry_days: int = 0
     notes: TableNotes = field(default_factory=TableNotes)
+    #: how batches change it, as each of its topics asks for that the source list selects
+    rules: frozenset[StatementRule] = frozenset()
 
 
 #: Types of clustering columns in BigQuery: https://cloud.google.com/bigquery/docs/clustered-tables#cluster_column_types

@@ -52,6 +52,8 @@ class ParkReason(StrEnum):
     # Of ordered tables
     BATCH_FAILED = "batch_failed"
     HELD = "held"
+    STATEMENT_FAILED = "statement_failed"
+    LEDGER_DIFFERS = "ledger_differs"
     OPERATOR = "operator"
 
 
@@ -85,6 +87,8 @@ def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
     the batch B stand in the table's message."""
     resume, adopt = f"kbq resume --table {table}", f"kbq adopt --table {table}"
     if reason == ParkReason.FOREIGN_ROWS:
+        return (adopt,)
+    if reason == ParkReason.LEDGER_DIFFERS:
         return (adopt,)
     if reason == ParkReason.TABLE_GONE:
         return resume, adopt

@@ -15,6 +15,8 @@ class Dialect:
     error: str
     #: divides whole numbers
     divide: str
+    #: the length of an array
+    length: str
 
     def quoted(self, name: str) -> str:
         """An identifier."""
@@ -30,5 +32,7 @@ class Dialect:
         return self.divide.format(value=value, by=by)
 
 
-BIGQUERY: Final = Dialect("bigquery", "`", "CAST(ERROR({message}) AS BOOL)", "DIV({value}, {by})")
-DUCKDB: Final = Dialect("duckdb", '"', "CAST(error({message}) AS BOOLEAN)", "({value} // {by})")
+BIGQUERY: Final = Dialect(
+    "bigquery", "`", "CAST(ERROR({message}) AS BOOL)", "DIV({value}, {by})", "ARRAY_LENGTH"
+)
+DUCKDB: Final = Dialect("duckdb", '"', "CAST(error({message}) AS BOOLEAN)", "({value} // {by})", "len")

@@ -103,6 +103,15 @@ def _clustering(name: str, text: str) -> tuple[str, ...]:
     return columns
 
 
+def _paths(name: str, text: str) -> tuple[str, ...]:
+    """Columns, or fields of records in them."""
+    found = tuple(filter(None, text.split(",")))
+    names = [part for path in found for part in path.split(".")]
+    if not all(map(_COLUMN.fullmatch, names)) or len(set(found)) < len(found):
+        raise ConfigurationError(f"{name}={text}", next_step=f"columns: {name}=a,b.c")
+    return found
+
+
 def _warehouses(name: str, text: str) -> tuple[str, ...]:
     found = tuple(text.split(",")) if text else ()
     if len(set(found)) != len(found) or "" in found:
@@ -144,6 +153,7 @@ BUSINESS_TIME: Final = OptionType("string", lambda name, text: parse_business_ti
 DECISIONS: Final = OptionType("map", lambda name, text: parse_decisions(text))
 SCHEMA: Final = OptionType("string", _schema)
 TABLES: Final = OptionType("strings", _tables)
+PATHS: Final = OptionType("strings", _paths)
 CLUSTERING: Final = OptionType("strings", _clustering)
 WAREHOUSES: Final = OptionType("strings", _warehouses)
 CHECKS: Final = OptionType("strings", _blocking)

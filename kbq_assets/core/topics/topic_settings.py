@@ -19,8 +19,9 @@ from kbq_assets.core.topics.options import (
     PrivacyOptions,
     RecordOptions,
 )
-from kbq_assets.core.topics.ordering_options import OrderingOptions
+from kbq_assets.core.topics.ordering_options import NONE, OrderingOptions
 from kbq_assets.core.topics.personal import HEADERS, KEY
+from kbq_assets.core.topics.statement_options import StatementOptions
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,23 @@ class TopicSettings:
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     keys: KeyOptions = field(default_factory=KeyOptions)
     ordering: OrderingOptions = field(default_factory=OrderingOptions)
+    statement: StatementOptions = field(default_factory=StatementOptions)
 
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes
         self._check_personal()
         self._check_framing()
+        self.statement.check(self.keys, records.tombstones, self.destination.require_partition_filter)
+        if not self.statement.rule.appends and self.ordering.order != NONE:
+            raise ConfigurationError(
+                f"load={self.statement.kind} needs no order: positions decide, whatever comes first",
+                next_step="order=none",
+            )
+        if not self.statement.rule.appends and records.format == "debezium":
+            raise ConfigurationError(
+                f"load={self.statement.kind}: change events cannot be applied to their table yet",
+                next_step="load=append",
+            )
         self.check_inputs(self.destination.template.inputs)
         if records.format.startswith("json_") and self.destination.route == "record_name":
             raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")
@@ -128,6 +141,7 @@ _PARTS: Final[Mapping[str, type]] = {
     "privacy": PrivacyOptions,
     "keys": KeyOptions,
     "ordering": OrderingOptions,
+    "statement": StatementOptions,
 }
 
 

@@ -152,7 +152,20 @@ def reconcile_counts(
         *(_doubled(ports.warehouse, counts, selection.since) if name_doubled else ()),
     ]
     partitions = _count_partitions(ports.offsets, chosen, books)
-    return CountReport(selection.since, tuple(counts), partitions, tuple(problems), tuple(_parked(states)))
+    notes = (*_parked(states), *map(not_compared, with_statements(states)))
+    return CountReport(selection.since, tuple(counts), partitions, tuple(problems), notes)
+
+
+def with_statements(states: Mapping[TableReference, TableState]) -> list[TableReference]:
+    """The tables whose rows are not those of their topics one by one, in order."""
+    return sorted(table for table, found in states.items() if found.has_statements)
+
+
+def not_compared(table: TableReference) -> str:
+    """What a reconciliation says of such a table."""
+    return (
+        f"{table}: not compared (load: upsert): it shows the newest record of each key, and not every record"
+    )
 
 
 def _check_known(chosen: Collection[object] | None, known: Collection[object]) -> None:
@@ -200,7 +213,7 @@ def _count_tables(
 def _count_table(ports: CountPorts, table: TableReference, since: date | None) -> list[TableCount]:
     """Count one table between two readings of its state; None if the state cannot be read."""
     before = _table_state(ports.store, table)
-    if before is None:
+    if before is None or before.has_statements:
         return []
     summary = ports.warehouse.kafka_summary(table, since)
     after = _table_state(ports.store, table)

@@ -30,7 +30,13 @@ from kbq_assets.extras.reconcile.account import (
     Witnesses,
 )
 from kbq_assets.extras.reconcile.again import Again
-from kbq_assets.extras.reconcile.counts import CountPorts, CountSelection, reconcile_counts
+from kbq_assets.extras.reconcile.counts import (
+    CountPorts,
+    CountSelection,
+    not_compared,
+    reconcile_counts,
+    with_statements,
+)
 from kbq_assets.extras.reconcile.findings import Finding, next_steps
 from kbq_assets.extras.reconcile.values import NONE, ValueReport, compare_values
 from kbq_assets.pipelines.protocol import state
@@ -149,7 +155,11 @@ def reconcile(
     commits = [c.value for c in state.read_commits(ports.store, registry)]
     commits = [c for c in commits if only is None or c.topic in only]
     _check_given(commits, warehouse_of(ports.store))
+    changed = _with_statements(ports.store)
+    commits = [c for c in commits if c.topic not in set().union(*changed.values())]
     accounts, problems = _accounts(ports, commits, snapshot.settings)
+    shown = {table: topics for table, topics in changed.items() if only is None or topics & only}
+    problems += [Finding(not_compared(table), is_unknown=True) for table in shown]
     return Reconciliation(
         tuple(sorted(accounts, key=lambda account: account.topic_partition)),
         (*map(Finding.of, counted.findings), *problems),
@@ -158,6 +168,16 @@ def reconcile(
         _never_read(planned, snapshot),
         ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
     )
+
+
+def _with_statements(store: ObjectStore) -> dict[TableReference, set[str]]:
+    """Tables that statements change, and their topics: these cannot be compared record by record."""
+    states = {
+        t: found.value for t, found in state.read_table_states(store, state.table_registry(store)).items()
+    }
+    return {
+        table: {mark.partition("/")[0] for mark in states[table].marks} for table in with_statements(states)
+    }
 
 
 def _check_given(commits: Iterable[Commit], warehouse: str) -> None:

@@ -34,7 +34,7 @@ def settle(
     if job is None:
         return _submit(run, current, in_flight, staged)
     if job.state != "DONE":
-        return _wait(run, job, in_flight)
+        return wait_for(run, job, in_flight)
     if in_flight.burning and not job.source_uris:
         return _give_up(run, current, in_flight)
     if set(job.source_uris) != set(run.uris(in_flight.files)):
@@ -63,6 +63,7 @@ def _submit(
             # An earlier call with this id may still arrive: burn the id, then decide about the files (L11).
             run.swap(current, table_state.burn(current.value))
         else:
+            run.create_scratch(in_flight)
             warehouse.insert_job(run.load_job(in_flight, in_flight.files))
     except (JobAlreadyExists, UnknownOutcome):
         # The next step gets the job. If it is not found, it never started, and the same id is submitted again (L3).
@@ -82,7 +83,8 @@ def _give_up(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
     return CONTINUE
 
 
-def _wait(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> Turn:
+def wait_for(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> Turn:
+    """Poll a job that runs, or leave it in flight (L8)."""
     stuck = _cancel_stuck(run, job, in_flight)
     if run.ports.clock.monotonic() >= run.deadline:
         return run.end("waiting", f"job {job.job_id} is {job.state}{stuck}")
@@ -106,16 +108,20 @@ def _cancel_stuck(run: TableRun, job: JobStatus, in_flight: JobInFlight) -> str:
 def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatus) -> Turn:
     in_flight = current.value.in_flight
     assert in_flight is not None
+    if in_flight.statement is not None:
+        # The rows are in the scratch table: the statement is next (S4).
+        run.swap(current, table_state.begin_statement(current.value, job.output_rows))
+        return CONTINUE
     recorded = table_state.record_success(current.value, job.output_rows)
     if run.swap(current, table_state.count_success(recorded, in_flight, run.ports.clock.now_ms())):
-        _finish(run, in_flight)
+        finish(run, in_flight)
         brought_back = {bad.file.path for bad in current.value.retried}
         kept = {bad.file.path for bad in recorded.quarantined}
         run.ports.store.delete_many([quarantine_path(path) for path in sorted(brought_back - kept)])
     return CONTINUE
 
 
-def _finish(run: TableRun, job: JobInFlight) -> None:
+def finish(run: TableRun, job: JobInFlight) -> None:
     """Delete loaded files (L4) that no other warehouse waits for (W4). The sweep deletes those that remain."""
     run.loaded.append(job)
     unneeded = run.without_needed((*job.files, *(bad.file for bad in job.quarantined)))
@@ -171,7 +177,7 @@ def _isolate(
     if isolated.in_flight is None:
         isolated = table_state.count_success(isolated, nothing, run.ports.clock.now_ms())
     if run.swap(current, isolated) and isolated.in_flight is None:
-        _finish(run, nothing)
+        finish(run, nothing)
     return CONTINUE
 
 

@@ -26,6 +26,7 @@ from kbq_assets.core.ordering.batches import next_batch
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TABLES, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements.table_statements import BatchStatement
 from kbq_assets.pipelines.loading.ports import CONTINUE, END, Turn, blocked_by, topics_of
 from kbq_assets.pipelines.loading.restaging import Fit, fit
 from kbq_assets.pipelines.loading.table_run import TableRun
@@ -35,6 +36,7 @@ from kbq_assets.pipelines.ordering.one_schema import under_one_schema
 from kbq_assets.pipelines.ordering.steps import before_batch
 from kbq_assets.pipelines.protocol.evolutions import has_variants
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.statements import prepare
 
 
 def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> Turn:
@@ -51,10 +53,12 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
         for file in batch.files:
             run.ports.store.copy(quarantine_path(file.path), file.path)
     if (prepared := _prepare_table(run, view, current, batch)) is not None:
-        ready, batch = prepared
+        ready, batch, statement = prepared
         settled = _settled(run, ready.value)
         settled = replace(settled, definition=replace(settled.definition, labelled=True))
-        submitted = table_state.begin_job(settled, batch.files, warehouse.project, warehouse.location)
+        submitted = table_state.begin_job(
+            settled, batch.files, warehouse.project, warehouse.location, statement
+        )
         run.swap(ready, run.count_job(submitted))
     return CONTINUE
 
@@ -79,13 +83,15 @@ def _settled(run: TableRun, current: TableState) -> TableState:
 
 def _prepare_table(
     run: TableRun, view: LoadView, current: Versioned[TableState], batch: LoadBatch
-) -> tuple[Versioned[TableState], LoadBatch] | None:
+) -> tuple[Versioned[TableState], LoadBatch, BatchStatement | None] | None:
     """Create or alter the table for a batch, after a note of that in its state.
 
-    Returns the state with the note, and the batch as the table takes it; None if the table was parked for contradicting
-    schemas, damaged files, or rows that are not of this staging area (L12); or another loader was faster.
+    Returns the state with the note, the batch as the table takes it, and its statement, if it has one; None if the
+    table was parked for contradicting schemas, damaged files, or rows that are not of this staging area (L12); or
+    another loader was faster.
     """
     warehouse, staging_id = run.ports.warehouse, view.registry.staging_id
+    rule = prepare.rule_for(run, current.value, view.files(run.table))
     stored = warehouse.find_table(run.table)
     options = with_label(run.table_options(batch.files), staging_id)
     require_rows_kept(run.table, stored, options.expiry_days)
@@ -108,17 +114,19 @@ def _prepare_table(
             raise
         run.fail_batch(current, found.reason, found.message, batch.files)
         return None
-    with_note = run.swap(current, note_change(current.value, fitted.change, batch.schema.schema_id))
+    change = prepare.with_own_columns(fitted.change, rule)
+    with_note = run.swap(current, note_change(current.value, change, batch.schema.schema_id))
     if with_note is None:
         return None
-    run.columns = _change(run, fitted, stored, options)
+    run.columns = _change(run, replace(fitted, change=change), stored, options)
     if stored is None:
         # Another staging area may have created the table first.
         stored = warehouse.find_table(run.table)
         require_rows_kept(run.table, stored, options.expiry_days)
         if _is_parked(run, with_note, stored, staging_id):
             return None
-    return with_note, fitted.batch
+    statement = prepare.statement_for(run, with_note.value, rule, fitted)
+    return with_note, fitted.batch, statement
 
 
 def _is_parked(

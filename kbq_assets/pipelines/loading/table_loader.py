@@ -4,6 +4,7 @@ Every step reads the state, so a crash, a lost reply or a second loader leaves n
 
     parked            leave it, or try it again once its pause is over
     job in flight     get the job; then submit, wait, record, retry, isolate bad files, or give the id up (L3 to L5)
+    statement         the same, but its ledger says whether it took effect (S2)
     files pending     create or alter the table, enter the batch as the job in flight (L2), repeat
     nothing pending   drop backlog chunks that are loaded
 
@@ -31,6 +32,7 @@ from kbq_assets.pipelines.loading.ports import (
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.statements import apply
 
 
 class TableLoader:
@@ -75,8 +77,10 @@ class TableLoader:
         current = self._state_in(view) if is_new else self._run.read_state()
         if current.value.parked is not None:
             return self._leave_or_restart(view, current, current.value.parked)
-        if current.value.in_flight is not None:
-            return job_recovery.settle(self._run, current, current.value.in_flight, view.staged)
+        if (entry := current.value.in_flight) is not None:
+            if entry.statement is not None and entry.statement.loaded_by:
+                return apply.settle(self._run, current, entry)
+            return job_recovery.settle(self._run, current, entry, view.staged)
         return job_start.start_job(self._run, view, current) if is_new else NEXT_VIEW
 
     def _leave_or_restart(self, view: LoadView, current: Versioned[TableState], parked: Parked) -> Turn:

@@ -162,12 +162,22 @@ class TableRun:
             in_flight.job_id,
             in_flight.project,
             in_flight.location,
-            self.table,
+            self._loaded_table(in_flight),
             self.uris(files),
             read_schema(self.ports.store, files[0]),
             self.table_options(files).labels,
             files={self.ports.store.uri(file.path): file for file in files},
         )
+
+    def create_scratch(self, in_flight: JobInFlight) -> None:
+        """Create the scratch table of a load job whose batch a statement applies (S3). Raises Unavailable."""
+        statements, columns = self.ports.warehouse.statements, self.ports.warehouse.columns(self.table)
+        if in_flight.statement is not None and statements is not None and columns is not None:
+            statements.create_scratch(self._loaded_table(in_flight), columns)
+
+    def _loaded_table(self, in_flight: JobInFlight) -> TableReference:
+        own = in_flight.statement
+        return self.table if own is None else own.scratch(self.table, in_flight.job_id)
 
     def uris(self, files: Iterable[StagedFile]) -> tuple[str, ...]:
         """Where the warehouse reads files."""

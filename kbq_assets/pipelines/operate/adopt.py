@@ -20,6 +20,8 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
     current = state.find(store, TableState, path)
     if current is None:
         raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
+    if current.value.parked is not None and current.value.parked.reason == ParkReason.LEDGER_DIFFERS:
+        return _follow_ledger(store, warehouse, table, current.value.parked.error)
     found = origins.doubt(current.value, warehouse.find_table(table), staging_id, store.uri(TABLES))
     if found is None:
         raise Refused(f"table {table} belongs to this staging area", next_step=f"kbq resume --table {table}")
@@ -46,3 +48,19 @@ def propose(store: ObjectStore, warehouse: Warehouse, table: TableReference) -> 
         "the staging area that fed the table stops when it loads again",
     )
     return Proposal(f"feed table {table} from this staging area", lines, adopt)
+
+
+def _follow_ledger(store: ObjectStore, warehouse: Warehouse, table: TableReference, why: str) -> Proposal:
+    """Number batches from the table's ledger on (S7); a ledger that is gone begins again."""
+    statements = warehouse.statements
+    if statements is None:
+        raise Refused(f"{table}: the warehouse runs no statements", next_step="set KBQ_WAREHOUSE back")
+
+    def follow() -> None:
+        batch = statements.open_ledger(table).batch
+        state.change(
+            store, TableState, table_state_path(table), lambda now: table_state.follow_ledger(now, batch)
+        )
+
+    lines = (why, "the batch in flight is applied again: an upsert stays the same, if it was applied before")
+    return Proposal(f"number the batches of table {table} from its ledger on", lines, follow)

@@ -8,9 +8,11 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.table_options import label_value, table_options
 from kbq_assets.core.loading.tables import Column, TableOptions, clusterable
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.core.topics.source_list import parse_source_list, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
+APPENDED = frozenset({StatementRule()})
 TABLE = TableReference("sales", "orders")
 LINE = (
     "shop.Orders cluster_by=customer,country owner=Team.Shop@example.org cost_center=C-17"
@@ -28,11 +30,12 @@ def test_a_topics_options_are_its_tables() -> None:
         labels={"kbq": "v1", "topic": "shop_orders", "owner": "team_shop_example_org", "cost_center": "c-17"},
         require_partition_filter=True,
         expiry_days=90,
+        rules=APPENDED,
     )
 
 
 def test_without_options_a_table_is_only_labelled() -> None:
-    assert _options("t", "t") == TableOptions(labels={"kbq": "v1", "topic": "t"})
+    assert _options("t", "t") == TableOptions(labels={"kbq": "v1", "topic": "t"}, rules=APPENDED)
 
 
 def test_topics_that_are_no_longer_listed_count_as_default() -> None:
@@ -46,7 +49,11 @@ def test_several_topics_lose_the_least() -> None:
     c owner=x
     """
     assert _options(lines, "b", "a") == TableOptions(
-        cluster_by=("id",), labels={"kbq": "v1", "owner": "x"}, require_partition_filter=True, expiry_days=60
+        cluster_by=("id",),
+        labels={"kbq": "v1", "owner": "x"},
+        require_partition_filter=True,
+        expiry_days=60,
+        rules=APPENDED,
     )
     assert _options(lines, "a", "b", "c").expiry_days == 0
 

@@ -1,0 +1,59 @@
+"""How a table is loaded: by appending, or by a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.names import TableReference
+
+APPEND: Final = "append"
+UPSERT: Final = "upsert"
+#: What a deletion does to its row.
+REMOVE: Final = "remove"
+MARK: Final = "mark"
+#: Which of two records of one key is newer, if they come from different partitions.
+PARK: Final = "park"
+TIMESTAMP: Final = "timestamp"
+
+#: The column that says that a row is deleted: in staged rows and, with ``deletes=mark``, in the table.
+DELETED: Final = "_kbq_deleted"
+
+
+@dataclass(frozen=True)
+class StatementRule(Stored):
+    """How batches change a table. ``key``: paths of the columns whose values identify a row."""
+
+    kind: str = APPEND
+    key: tuple[str, ...] = ()
+    deletes: str = REMOVE
+    tie: str = PARK
+
+    @property
+    def appends(self) -> bool:
+        """Whether no statement is needed."""
+        return self.kind == APPEND
+
+
+def rule_of(table: TableReference, wanted: Collection[StatementRule], stored: StatementRule) -> StatementRule:
+    """The rule of a table's next batch. ``wanted`` are those of its topics that the source list selects; if it selects
+    none, the table keeps the rule that it has. Raises ConfigurationError if topics, or the table's rows, disagree."""
+    if len(set(wanted)) > 1:
+        raise ConfigurationError(
+            f"the topics of {table} load it in different ways: {', '.join(sorted(map(_shown, set(wanted))))}",
+            next_step="give these topics the same `load` and `key`, or tables of their own",
+        )
+    rule = next(iter(wanted), stored)
+    if not stored.appends and not rule.appends and (rule.kind, rule.key) != (stored.kind, stored.key):
+        raise ConfigurationError(
+            f"{table} has the rows of {_shown(stored)}, and its topic asks for {_shown(rule)}",
+            next_step="set `load` and `key` back, or give the topic another table",
+        )
+    return rule
+
+
+def _shown(rule: StatementRule) -> str:
+    return f"load={rule.kind}" + (f" key={','.join(rule.key)}" if rule.key else "")

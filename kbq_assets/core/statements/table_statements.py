@@ -1,0 +1,74 @@
+"""A table's statements, as parts of its state (PROTOCOL, Statements)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from kbq_assets.core.protocol.codec import Stored
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.names import scratch_table
+from kbq_assets.core.statements.rules import StatementRule
+
+#: Stands for the scratch table's name in a text that is rendered before its load job has an id.
+SCRATCH: Final = "{{ batch }}"
+
+
+@dataclass(frozen=True)
+class BatchStatement(Stored):
+    """The statement of the batch in flight. First its load job is in flight; with ``loaded_by``, the statement is."""
+
+    #: the batch's number in the ledger
+    number: int
+    rule: StatementRule
+    #: with `SCRATCH` for the name of the scratch table
+    text: str
+    #: id of the load job that filled the scratch table; "" while it is in flight
+    loaded_by: str = ""
+    #: rows that it loaded
+    rows: int = 0
+
+    def scratch(self, target: TableReference, job_id: str) -> TableReference:
+        """The scratch table: of the load job in flight, or of the one before."""
+        return scratch_table(target, self.loaded_by or job_id)
+
+    def sql(self, scratch: str) -> str:
+        """The text with the scratch table's name in SQL."""
+        return self.text.replace(SCRATCH, scratch)
+
+
+@dataclass(frozen=True)
+class TableStatements(Stored):
+    """What statements did to a table."""
+
+    #: how the table's rows came to be
+    rule: StatementRule = field(default_factory=StatementRule)
+    #: the last batch that the ledger counts, as far as this state knows
+    applied: int = 0
+    #: rows of batches that an operator skipped
+    skipped_rows: int = 0
+    #: of the last statement, and of all
+    billed: int = 0
+    billed_in_all: int = 0
+
+
+def digest_of(sql: str) -> str:
+    """What identifies a text: a label's value."""
+    return blake2b(sql.encode(), digest_size=16).hexdigest()
+
+
+def applied(
+    known: TableStatements, done: BatchStatement, *, skipped: bool, rows: int, billed: int
+) -> TableStatements:
+    """After a batch that the ledger counts."""
+    return dataclasses.replace(
+        known,
+        # A skipped batch did not convert the table's rows.
+        rule=known.rule if skipped and known.rule.appends else done.rule,
+        applied=done.number,
+        skipped_rows=known.skipped_rows + (rows if skipped else 0),
+        billed=billed,
+        billed_in_all=known.billed_in_all + billed,
+    )

@@ -1,0 +1,253 @@
+"""The statement of `load: upsert`: a table that shows the newest record of each key.
+
+Batches may come in any order: schemas take turns (E8), files come back from quarantine, ranges are read again. So the
+text compares positions, and never relies on what was applied before:
+
+    a record changes the row of its key if its epoch and offset are higher than the row's
+    a deletion is remembered with its epoch and offset, so that an older record does not bring its key back
+    positions of two partitions do not compare: the statement fails, unless timestamps decide (`tie: timestamp`)
+
+Epochs compare within a commit, which has 64 partitions. A row without a key belongs to none: it is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.loading.table_notes import OWN_COLUMNS
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD
+from kbq_assets.core.statements.dialects import Dialect
+from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
+from kbq_assets.core.statements.table_statements import SCRATCH
+
+#: The message of a statement that met a key in two partitions.
+TWO_PARTITIONS: Final = "kbq: a key is in two partitions"
+#: The position of a record, by column; `deleted_columns` names them differently, so that no listing takes the table of
+#: deleted keys for one of records.
+_POSITION: Final = ("_kafka_topic", "_kafka_partition", "_kbq_epoch", "_kafka_offset")
+_REMEMBERED: Final = ("kbq_topic", "kbq_partition", "kbq_epoch", "kbq_offset")
+_TIME, _REMEMBERED_TIME = "_kafka_timestamp", "kbq_timestamp"
+_TYPES: Final = ("STRING", "INT64", "INT64", "INT64")
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """What an upsert's text depends on. Names are in SQL; ``columns`` are the table's. ``tombstones``: every row of the
+    batch is a deletion; ``flagged``: its column `DELETED` says which. ``converts``: the table's rows were appended."""
+
+    dialect: Dialect
+    rule: StatementRule
+    target: str
+    deleted: str
+    columns: tuple[Column, ...]
+    tombstones: bool = False
+    flagged: bool = False
+    one_partition: bool = False
+    converts: bool = False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether deleted keys have a table of their own; otherwise their rows stay, marked."""
+        return self.rule.deletes != MARK
+
+
+def deleted_columns(key: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns of the table of deleted keys."""
+    parts = (Column(_key_name(number), column.type) for number, column in enumerate(key))
+    positions = (Column(name, kind) for name, kind in zip(_REMEMBERED, _TYPES, strict=True))
+    return (*parts, *positions, Column(_REMEMBERED_TIME, "TIMESTAMP"))
+
+
+def upsert_sql(upsert: Upsert) -> str:
+    """The text, with `SCRATCH` for the name of the scratch table."""
+    statements = [*_conversion(upsert)] if upsert.converts else []
+    if not upsert.one_partition and upsert.rule.tie != TIMESTAMP:
+        statements.append(_refusal(upsert))
+    statements.append(_merge(upsert))
+    if upsert.remembers and (upsert.tombstones or upsert.flagged):
+        statements.append(_memory(upsert, _newest(upsert, SCRATCH, _is_deleted(upsert, "b"))))
+    if not upsert.tombstones:
+        statements.append(_without_key(upsert))
+    return ";\n".join(statements)
+
+
+def _key_name(number: int) -> str:
+    return f"key_{number}"
+
+
+def _key(upsert: Upsert, alias: str) -> list[str]:
+    """The key's values in a row of the table, or of the batch."""
+    quoted = upsert.dialect.quoted
+    return [".".join((alias, *map(quoted, path.split(".")))) for path in upsert.rule.key]
+
+
+def _remembered_key(upsert: Upsert, alias: str) -> list[str]:
+    return [f"{alias}.{_key_name(number)}" for number in range(len(upsert.rule.key))]
+
+
+def _same(left: Iterable[str], right: Iterable[str]) -> str:
+    return " AND ".join(f"{a} = {b}" for a, b in zip(left, right, strict=True))
+
+
+def _has_key(upsert: Upsert, alias: str) -> str:
+    return " AND ".join(f"{part} IS NOT NULL" for part in _key(upsert, alias))
+
+
+def _is_deleted(upsert: Upsert, alias: str) -> str:
+    if upsert.tombstones:
+        return "TRUE"
+    return f"COALESCE({alias}.{upsert.dialect.quoted(DELETED)}, FALSE)" if upsert.flagged else "FALSE"
+
+
+def _newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = _POSITION, time: str = _TIME) -> str:
+    """Whether the row ``left`` is newer than ``right``, whose position has the columns ``of``. A row without a position
+    is the oldest: somebody wrote it by hand."""
+    topic, partition, epoch, offset = (
+        (f"{left}.{mine}", f"{right}.{theirs}") for mine, theirs in zip(_POSITION, of, strict=True)
+    )
+    if upsert.rule.tie == TIMESTAMP:
+        pairs = [(f"{left}.{_TIME}", f"{right}.{time}"), epoch, topic, partition, offset]
+        return f"COALESCE({_greater(pairs)}, TRUE)"
+    shards = (upsert.dialect.divided(each, PARTITIONS_PER_SHARD) for each in partition)
+    apart = (
+        f"{topic[0]} <> {topic[1]} OR {' <> '.join(shards)}"
+        f" OR ({epoch[0]} = {epoch[1]} AND {partition[0]} <> {partition[1]})"
+    )
+    message = _message(left, right, of)
+    failing = upsert.dialect.failing(message)
+    return f"COALESCE(CASE WHEN {apart} THEN {failing} ELSE {_greater([epoch, offset])} END, TRUE)"
+
+
+def _message(left: str, right: str, of: tuple[str, ...]) -> str:
+    """Names positions, and no value of a key, which may be personal."""
+    places = " || ' and ' || ".join(
+        f"CAST({alias}.{names[1]} AS STRING) || ':' || CAST({alias}.{names[3]} AS STRING)"
+        for alias, names in ((left, _POSITION), (right, of))
+    )
+    return f"'{TWO_PARTITIONS}: ' || {places}"
+
+
+def _greater(pairs: Sequence[tuple[str, str]]) -> str:
+    """Whether the first values are greater, compared one after another."""
+    (mine, theirs), rest = pairs[0], pairs[1:]
+    if not rest:
+        return f"{mine} > {theirs}"
+    return f"({mine} > {theirs} OR ({mine} = {theirs} AND {_greater(rest)}))"
+
+
+def _newest(upsert: Upsert, source: str, condition: str = "TRUE") -> str:
+    """The newest row of each key in a batch."""
+    order = ["_kbq_epoch", "_kafka_offset"]
+    if upsert.rule.tie == TIMESTAMP:
+        order = [_TIME, "_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
+    ranked = (
+        f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_key(upsert, 'b'))}"
+        f" ORDER BY {', '.join(f'b.{name} DESC' for name in order)})"
+    )
+    where = f"{_has_key(upsert, 'b')} AND {condition}"
+    return f"SELECT b.* FROM {source} AS b WHERE {where} QUALIFY {ranked} = 1"
+
+
+def _refusal(upsert: Upsert) -> str:
+    """Fails if the batch has a key in two partitions, whose positions do not compare."""
+    shard = upsert.dialect.divided("b._kafka_partition", PARTITIONS_PER_SHARD)
+    places = "b._kbq_epoch * 4294967296 + b._kafka_partition"
+    found = (
+        f"SELECT MIN(b._kafka_offset) AS first, MAX(b._kafka_offset) AS last FROM {SCRATCH} AS b"
+        f" WHERE {_has_key(upsert, 'b')} GROUP BY {', '.join(_key(upsert, 'b'))}"
+        f" HAVING MIN(b._kafka_topic) <> MAX(b._kafka_topic) OR MIN({shard}) <> MAX({shard})"
+        f" OR COUNT(DISTINCT {places}) > COUNT(DISTINCT b._kbq_epoch)"
+    )
+    message = f"'{TWO_PARTITIONS}: offsets ' || CAST(f.first AS STRING) || ' and ' || CAST(f.last AS STRING)"
+    return f"SELECT {upsert.dialect.failing(message)} FROM ({found}) AS f"
+
+
+def _merge(upsert: Upsert) -> str:
+    quoted = upsert.dialect.quoted
+    newer, deleted = _newer(upsert, "s", "t"), _is_deleted(upsert, "s")
+    source = _newest(upsert, SCRATCH)
+    if upsert.remembers:
+        known = _newer(upsert, "n", "d", _REMEMBERED, _REMEMBERED_TIME)
+        source = (
+            f"SELECT n.* FROM ({source}) AS n LEFT JOIN {upsert.deleted} AS d"
+            f" ON {_same(_remembered_key(upsert, 'd'), _key(upsert, 'n'))} WHERE d.kbq_offset IS NULL OR {known}"
+        )
+    lines = [
+        f"MERGE INTO {upsert.target} AS t USING ({source}) AS s"
+        f" ON {_same(_key(upsert, 't'), _key(upsert, 's'))}"
+    ]
+    names = [column.name for column in upsert.columns]
+    if deleted != "FALSE" and upsert.remembers:
+        lines.append(f"WHEN MATCHED AND {newer} AND {deleted} THEN DELETE")
+    elif deleted != "FALSE":
+        own = [n for n in names if n.lower() in OWN_COLUMNS and n not in upsert.rule.key]
+        marked = [*(f"{quoted(name)} = s.{quoted(name)}" for name in own), f"{quoted(DELETED)} = TRUE"]
+        lines.append(f"WHEN MATCHED AND {newer} AND {deleted} THEN UPDATE SET {', '.join(marked)}")
+    if deleted != "TRUE":
+        changes = ", ".join(f"{quoted(name)} = {_value(upsert, name)}" for name in names)
+        lines.append(f"WHEN MATCHED AND {newer} THEN UPDATE SET {changes}")
+    if deleted != "TRUE" or not upsert.remembers:
+        condition = f" AND NOT {deleted}" if upsert.remembers and deleted != "FALSE" else ""
+        values = ", ".join(_value(upsert, name) for name in names)
+        lines.append(
+            f"WHEN NOT MATCHED{condition} THEN INSERT ({', '.join(map(quoted, names))}) VALUES ({values})"
+        )
+    return "\n".join(lines)
+
+
+def _value(upsert: Upsert, name: str, alias: str = "s") -> str:
+    if name == DELETED:
+        return _is_deleted(upsert, alias)
+    return f"{alias}.{upsert.dialect.quoted(name)}"
+
+
+def _memory(upsert: Upsert, deletions: str) -> str:
+    """Remembers the keys of deletions."""
+    key, positions = _remembered_key(upsert, "d"), (*_REMEMBERED, _REMEMBERED_TIME)
+    found = (*_POSITION, _TIME)
+    changes = ", ".join(f"{mine} = s.{theirs}" for mine, theirs in zip(positions, found, strict=True))
+    inserted = ", ".join((*(_key_name(number) for number in range(len(key))), *positions))
+    values = ", ".join((*_key(upsert, "s"), *(f"s.{name}" for name in found)))
+    return (
+        f"MERGE INTO {upsert.deleted} AS d USING ({deletions}) AS s ON {_same(key, _key(upsert, 's'))}\n"
+        f"WHEN MATCHED AND {_newer(upsert, 's', 'd', _REMEMBERED, _REMEMBERED_TIME)} THEN UPDATE SET {changes}\n"
+        f"WHEN NOT MATCHED THEN INSERT ({inserted}) VALUES ({values})"
+    )
+
+
+def _without_key(upsert: Upsert) -> str:
+    """Appends rows without a key; a deletion without one deletes nothing."""
+    names = [column.name for column in upsert.columns]
+    listed = ", ".join(map(upsert.dialect.quoted, names))
+    values = ", ".join(_value(upsert, name, "b") for name in names)
+    where = f"NOT ({_has_key(upsert, 'b')})" + (
+        f" AND NOT {_is_deleted(upsert, 'b')}" if upsert.flagged else ""
+    )
+    return f"INSERT INTO {upsert.target} ({listed}) SELECT {values} FROM {SCRATCH} AS b WHERE {where}"
+
+
+def _conversion(upsert: Upsert) -> Iterable[str]:
+    """Makes an appended table show the newest record of each key: tombstones are remembered, then go with the rows that
+    are not the newest."""
+    own = [c.name for c in upsert.columns if c.name.lower() not in OWN_COLUMNS and c.name != DELETED]
+    quoted = upsert.dialect.quoted
+    is_tombstone = " AND ".join(
+        f"COALESCE({upsert.dialect.length}({{0}}.{quoted(name)}), 0) = 0"
+        if any(c.name == name and c.mode == "REPEATED" for c in upsert.columns)
+        else f"{{0}}.{quoted(name)} IS NULL"
+        for name in own
+    )
+    if upsert.remembers and own:
+        tombstones = _newest(upsert, upsert.target, is_tombstone.format("b"))
+        yield _memory(upsert, tombstones)
+    yield (
+        f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.target}"
+        f" AS u WHERE {_same(_key(upsert, 'u'), _key(upsert, 't'))} AND {_newer(upsert, 'u', 't')})"
+    )
+    if own and upsert.remembers:
+        yield f"DELETE FROM {upsert.target} AS t WHERE {is_tombstone.format('t')}"
+    elif own:
+        yield (f"UPDATE {upsert.target} AS t SET {quoted(DELETED)} = ({is_tombstone.format('t')}) WHERE TRUE")

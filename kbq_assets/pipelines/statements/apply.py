@@ -1,0 +1,167 @@
+"""Settles the statement in flight: submit, poll, read the ledger, record, run again (PROTOCOL S2 to S7)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import NamedTuple
+
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed, KbqError, UnknownOutcome
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.table_state import JobInFlight, TableState
+from kbq_assets.core.protocol.names import TableReference, quarantine_path
+from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements.names import scratch_number
+from kbq_assets.core.statements.table_statements import digest_of
+from kbq_assets.pipelines.loading.job_recovery import finish, wait_for
+from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
+from kbq_assets.pipelines.loading.table_run import MAX_RETRIES, TableRun
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.ports.statements import LedgerRow, StatementJob, Statements
+from kbq_assets.ports.warehouse import JobError, JobStatus
+
+
+class _InFlight(NamedTuple):
+    """The statement in flight, with what identifies it."""
+
+    entry: JobInFlight
+    statements: Statements
+    job: StatementJob
+    scratch: TableReference
+
+
+def settle(run: TableRun, current: Versioned[TableState], entry: JobInFlight) -> Turn:
+    """Take the statement in flight one step further. The ledger decides, not the job's status (S2)."""
+    flying = _in_flight(run, entry)
+    found = run.ports.warehouse.get_job(entry.job_id, entry.project, entry.location, run.table)
+    if found is not None and found.state != "DONE":
+        return wait_for(run, found, entry)
+    is_burned = found is not None and entry.burning and not found.source_uris
+    if found is not None and not is_burned and found.statement != flying.job.digest:
+        return run.park(current, ParkReason.FOREIGN_JOB, f"job {entry.job_id} is not the table's statement")
+    ledger, number = flying.statements.read_ledger(run.table), flying.job.batch
+    if (
+        ledger is not None
+        and ledger.batch == number
+        and (ledger.skipped or ledger.digest == flying.job.digest)
+    ):
+        return _record(run, current, flying, found, skipped=ledger.skipped)
+    if ledger is None or ledger.batch != number - 1:
+        return _park(run, current, ParkReason.LEDGER_DIFFERS, _difference(ledger, number))
+    if found is None:
+        return _submit(run, current, flying)
+    if is_burned:
+        refused = "the warehouse refused its job, and it changed nothing"
+        return _park(run, current, ParkReason.STATEMENT_FAILED, refused)
+    return _recover(
+        run, current, flying, found.error or JobError("lost", "it changed nothing", transient=True)
+    )
+
+
+def _in_flight(run: TableRun, entry: JobInFlight) -> _InFlight:
+    statements, own = run.ports.warehouse.statements, entry.statement
+    assert statements is not None and own is not None
+    scratch = own.scratch(run.table, entry.job_id)
+    sql = own.sql(statements.sql_name(scratch))
+    job = StatementJob(
+        entry.job_id, entry.project, entry.location, run.table, own.number, sql, digest_of(sql)
+    )
+    return _InFlight(entry, statements, job, scratch)
+
+
+def _difference(ledger: LedgerRow | None, number: int) -> str:
+    if ledger is None:
+        return f"batch {number} is in flight, and the table has no ledger"
+    by = "another statement" if ledger.batch == number else "somebody else"
+    return f"batch {number} is in flight, and the ledger is at batch {ledger.batch}, by {by}"
+
+
+def _submit(run: TableRun, current: Versioned[TableState], flying: _InFlight) -> Turn:
+    try:
+        if flying.entry.burning:
+            run.ports.warehouse.burn_job(
+                flying.entry.job_id, flying.entry.project, flying.entry.location, run.table
+            )
+        else:
+            flying.statements.insert(flying.job)
+    except (JobAlreadyExists, UnknownOutcome):
+        return run.try_again("the warehouse does not answer")
+    except JobFailed as error:
+        return _refused(run, current, flying, error.message)
+    return CONTINUE
+
+
+def _refused(run: TableRun, current: Versioned[TableState], flying: _InFlight, message: str) -> Turn:
+    """Park for a job that was not inserted. An earlier call may still arrive, so burn its id first (S6)."""
+    burning = run.swap(current, table_state.burn(current.value))
+    if burning is None:
+        return CONTINUE
+    try:
+        run.ports.warehouse.burn_job(
+            flying.entry.job_id, flying.entry.project, flying.entry.location, run.table
+        )
+    except (JobAlreadyExists, UnknownOutcome):
+        return run.try_again("the warehouse does not answer")
+    return _park(run, burning, ParkReason.STATEMENT_FAILED, message)
+
+
+def _record(
+    run: TableRun, current: Versioned[TableState], flying: _InFlight, job: JobStatus | None, *, skipped: bool
+) -> Turn:
+    """Record the batch as the ledger says. Then its scratch table goes, and those of lost calls (S3)."""
+    entry = current.value.in_flight
+    assert entry is not None
+    recorded = table_state.record_statement(
+        current.value, skipped=skipped, billed=job.bytes_billed if job else 0
+    )
+    if run.swap(current, table_state.count_success(recorded, entry, run.ports.clock.now_ms())):
+        finish(run, entry)
+        brought_back = {bad.file.path for bad in current.value.retried}
+        kept = {bad.file.path for bad in recorded.quarantined}
+        run.ports.store.delete_many([quarantine_path(path) for path in sorted(brought_back - kept)])
+        with contextlib.suppress(KbqError):  # a later load drops what remains
+            flying.statements.drop_scratch(flying.scratch)
+            if len(run.loaded) == 1:
+                _drop_orphans(run, flying.statements)
+    return CONTINUE
+
+
+def _drop_orphans(run: TableRun, statements: Statements) -> None:
+    """Drop scratch tables that no job of the table fills or reads any more: listed before the state is read (S3)."""
+    listed = statements.scratch_tables(run.table.dataset)
+    state = run.read_state().value
+    entry = state.in_flight
+    used = entry.statement.scratch(run.table, entry.job_id) if entry and entry.statement else None
+    for table in listed:
+        number = scratch_number(table.table, state.uuid)
+        if number is not None and number <= state.sequence and table != used:
+            statements.drop_scratch(table)
+
+
+# Statements that failed -----------------------------------------------------------------------------------------------
+
+
+def _recover(run: TableRun, current: Versioned[TableState], flying: _InFlight, error: JobError) -> Turn:
+    """Decide what becomes of a batch whose statement ended and changed nothing (S6)."""
+    current = dataclasses.replace(current, value=table_state.count_failure(current.value))
+    if run.ports.warehouse.columns(flying.scratch) is None:
+        run.swap(current, run.count_job(table_state.load_again(current.value)))
+        return CONTINUE
+    if error.transient and current.value.failed.jobs < 2 * MAX_RETRIES:
+        run.swap(current, table_state.retry(current.value))
+        turn, pause = run.try_again(error.message), min(60.0, 2.0 ** (run.retries - 1))
+        return Turn("later", pause) if turn is CONTINUE else turn
+    if error.transient:
+        run.swap(current, table_state.retry(current.value))
+        return run.end("failed", f"{error.message}; the next run tries again", transient=True)
+    return _park(run, current, ParkReason.STATEMENT_FAILED, f"{error.reason}: {error.message}")
+
+
+def _park(run: TableRun, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
+    """Park without the job in flight: it has ended, or can do nothing. Its files are pending again."""
+    dropped = (
+        dataclasses.replace(current.value, in_flight=None)
+        if reason == ParkReason.STATEMENT_FAILED
+        else current.value
+    )
+    return run.park(dataclasses.replace(current, value=dropped), reason, error)

@@ -1,0 +1,88 @@
+"""Prepares the statement of a batch: its rule, the columns and tables that it needs, and its text (PROTOCOL S7, S8)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.table_notes import has_own_columns_alone
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, columns_of
+from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.statements.keys import key_columns
+from kbq_assets.core.statements.names import deleted_table
+from kbq_assets.core.statements.rules import DELETED, MARK, StatementRule, rule_of
+from kbq_assets.core.statements.table_statements import BatchStatement
+from kbq_assets.core.statements.upsert import Upsert, deleted_columns, upsert_sql
+from kbq_assets.pipelines.loading.ports import topics_of
+from kbq_assets.pipelines.loading.restaging import Fit
+from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.ports.statements import Statements
+
+
+def rule_for(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
+    """How the table's next batch changes it, by the topics of its loaded and of its pending ``files``. Raises
+    ConfigurationError."""
+    topics = topics_of(files) | {mark.partition("/")[0] for mark in state.marks}
+    wanted = run.options.options(run.table, frozenset(topics)).rules
+    rule = rule_of(run.table, wanted, state.definition.statements.rule)
+    if not rule.appends and run.ports.warehouse.statements is None:
+        raise ConfigurationError(
+            f"{run.table}: the warehouse runs no statements, which load={rule.kind} needs",
+            next_step="load=append, or another warehouse for the topic",
+        )
+    return rule
+
+
+def with_own_columns(change: TableChange, rule: StatementRule) -> TableChange:
+    """A change of the table with the columns that its rule adds."""
+    known = {column.name for column in change.columns}
+    if rule.appends or rule.deletes != MARK or DELETED in known:
+        return change
+    columns = (*change.columns, Column(DELETED, "BOOL", description="Whether the record's key was deleted."))
+    return dataclasses.replace(change, columns=columns, added=(*change.added, DELETED))
+
+
+def statement_for(
+    run: TableRun, state: TableState, rule: StatementRule, fitted: Fit
+) -> BatchStatement | None:
+    """The statement of a batch, None if the rule appends. The table has its columns by now. Raises
+    ConfigurationError, Unavailable."""
+    statements, known = run.ports.warehouse.statements, state.definition.statements
+    if rule.appends or statements is None:
+        return None
+    key = key_columns(run.table, rule.key, run.columns)
+    if rule.deletes != MARK:
+        run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
+    # The first batch finds out where the ledger is (S7); each later one knows.
+    number = (known.applied or statements.open_ledger(run.table).batch) + 1
+    return BatchStatement(number, rule, _text(run, statements, known.rule, rule, fitted))
+
+
+def _text(
+    run: TableRun,
+    statements: Statements,
+    known: StatementRule,
+    rule: StatementRule,
+    fitted: Fit,
+) -> str:
+    staged = [columns_of(schema) for schema in fitted.schemas]
+    tombstones = {has_own_columns_alone(columns) for columns in staged}
+    if len(tombstones) > 1:
+        raise ConfigurationError(
+            f"{run.table}: a batch has tombstones and other records, which its statement cannot tell apart",
+            next_step="order=none: an upsert needs no order",
+        )
+    upsert = Upsert(
+        statements.dialect,
+        rule,
+        statements.sql_name(run.table),
+        statements.sql_name(deleted_table(run.table)),
+        run.columns,
+        tombstones=True in tombstones,
+        flagged=any(column.name == DELETED for columns in staged for column in columns),
+        one_partition=len({file.name.topic_partition for file in fitted.batch.files}) == 1,
+        converts=known.appends,
+    )
+    return upsert_sql(upsert)

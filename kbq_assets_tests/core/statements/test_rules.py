@@ -1,0 +1,119 @@
+"""A table's rule comes from its topics; its key identifies rows; names of tables beside it are distinct."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.keys import key_columns
+from kbq_assets.core.statements.names import (
+    deleted_table,
+    ledger_table,
+    scratch_number,
+    scratch_table,
+)
+from kbq_assets.core.statements.rules import StatementRule, rule_of
+from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.topic_settings import TopicSettings
+
+T = TableReference("d", "orders")
+APPEND, BY_ID, BY_X = StatementRule(), StatementRule("upsert", ("id",)), StatementRule("upsert", ("x",))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored", "rule"),
+    [
+        ([], APPEND, APPEND),
+        ([], BY_ID, BY_ID),
+        ([BY_ID], APPEND, BY_ID),
+        ([APPEND], BY_ID, APPEND),
+        ([BY_ID, BY_ID], BY_ID, BY_ID),
+    ],
+)
+def test_topics_decide_and_a_table_without_known_topics_keeps_its_rule(
+    wanted: list[StatementRule], stored: StatementRule, rule: StatementRule
+) -> None:
+    assert rule_of(T, wanted, stored) == rule
+
+
+@pytest.mark.parametrize(("wanted", "stored"), [([BY_ID, APPEND], APPEND), ([BY_X], BY_ID)])
+def test_topics_that_disagree_and_another_key_are_refused(
+    wanted: list[StatementRule], stored: StatementRule
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"orders"):
+        rule_of(T, wanted, stored)
+
+
+def test_options_of_topics_become_rules_and_error_tables_append() -> None:
+    settings = {
+        "a": TopicSettings.of(load="upsert", key="id,at.day", deletes="mark", tie="timestamp"),
+        "b": TopicSettings(),
+    }
+    rule = StatementRule("upsert", ("id", "at.day"), "mark", "timestamp")
+    assert table_options(T, ["a", "gone"], settings).rules == {rule}
+    assert table_options(T, ["a", "b"], settings).rules == {rule, APPEND}
+    assert table_options(TableReference("d", ERROR_TABLE), ["a"], settings).rules == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"load": "upsert"}, "no key"),
+        ({"load": "upsert", "key": "_kafka_key"}, "keys=true"),
+        ({"load": "upsert", "key": "_key.id"}, "key_format"),
+        ({"load": "upsert", "key": "id", "tombstones": "row"}, "would delete nothing"),
+        ({"load": "upsert", "key": "id", "require_partition_filter": "true"}, "require_partition_filter"),
+        ({"load": "upsert", "key": "id", "order": "offset"}, "order=none"),
+        ({"load": "upsert", "key": "id,id"}, "columns: key"),
+        ({"load": "upsert", "key": "a b"}, "columns: key"),
+        ({"load": "replace"}, "one of append, upsert"),
+    ],
+)
+def test_options_that_contradict_an_upsert_are_refused_with_a_next_step(
+    options: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        TopicSettings.of(**options)
+    assert named in str(refused.value)
+
+
+COLUMNS = (
+    Column("id", "INT64"),
+    Column("price", "FLOAT64"),
+    Column("tags", "STRING", "REPEATED"),
+    Column(
+        "_key",
+        "STRUCT",
+        fields=(Column("id", "STRING"), Column("at", "STRUCT", fields=(Column("n", "DATE"),))),
+    ),
+)
+
+
+def test_a_key_may_be_columns_and_fields_of_records() -> None:
+    found = key_columns(T, ("id", "_key.id", "_key.at.n"), COLUMNS)
+    assert [column.type for column in found] == ["INT64", "STRING", "DATE"]
+
+
+@pytest.mark.parametrize("path", ["no", "id.x", "_key", "_key.no", "price", "tags", "_key.at"])
+def test_a_column_that_identifies_no_row_is_refused(path: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"orders"):
+        key_columns(T, (path,), COLUMNS)
+
+
+def test_a_scratch_table_knows_the_number_of_its_load_job() -> None:
+    scratch = scratch_table(T, "kbq-9f2c-17")
+    assert (scratch.dataset, scratch_number(scratch.table, "9f2c")) == ("d", 17)
+    assert [scratch_number(name, "9f2c") for name in ("orders", "_kbq_batch_9f2c_", scratch.table + "x")] == [
+        None
+    ] * 3
+    assert scratch_number(scratch.table, "9f2") is None
+
+
+def test_tables_beside_targets_with_long_names_are_distinct() -> None:
+    long = [TableReference("d", "x" * 199 + end) for end in "ab"]
+    beside = [of(table) for of in (ledger_table, deleted_table) for table in long]
+    assert len(set(beside)) == 4
+    assert all(len(table.table) <= 200 for table in beside)

@@ -1,0 +1,167 @@
+"""From Kafka to DuckDB: an upsert table shows the last record of each key."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq_assets.adapters.duckdb import DuckDbWarehouse
+from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.extraction.units import WindowLimits
+from kbq_assets.core.loading.table_options import table_options
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import table_state_path
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.operate.commands import propose_resume_table
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.wire.chunk import encode_long
+from kbq_assets_tests.pipelines.bench import TOPIC, A, Bench
+
+OPTIONS: dict[str, Any] = {
+    "dataset": "d",
+    "table": "A",
+    "load": "upsert",
+    "key": "_kafka_key",
+    "keys": True,
+    "tombstones": "row",
+}
+
+
+class UpsertBench(Bench):
+    """With a DuckDB warehouse, and the records that were produced, by key."""
+
+    def __init__(self, path: Path, **changes: Any) -> None:
+        self.options = {**OPTIONS, **changes}
+        super().__init__(
+            settings=TopicSettings.of(**self.options), window=WindowLimits(records=4), partitions=2
+        )
+        store = self.store
+        self.duckdb = DuckDbWarehouse(
+            path / "w.duckdb", open_uri=lambda uri: store.open_read(store.path_of(uri))
+        )
+        self.last: dict[bytes, int | None] = {}
+
+    def change(self, key: bytes, x: int | None, *, schema: int = 1, partition: int = 0) -> None:
+        """Append a record, or a tombstone."""
+        body = None
+        if x is not None:
+            body = struct.pack(">bI", 0, schema) + encode_long(x) + (b"\x00" if schema == 2 else b"")
+        self.kafka.produce(TopicPartition(TOPIC, partition), body, key=key, timestamp=1000)
+        self.last[key] = x
+
+    def cycle(self, **changes: Any) -> LoadReport:
+        """Extract and load, with some options changed."""
+        self.settings = TopicSettings.of(**{**self.options, **changes})
+        self.extract()
+        return self.load_duckdb()
+
+    def load_duckdb(self) -> LoadReport:
+        ports = LoadPorts(self.store, self.duckdb, self.clock)
+        settings = {TOPIC: self.settings}
+        return load(ports, LoadOptions(lambda table, topics: table_options(table, topics, settings)))
+
+    def rows(self, sql: str = "SELECT _kafka_key, x FROM d.A") -> list[tuple[Any, ...]]:
+        with self.duckdb.connect_readonly() as connection:
+            return connection.execute(sql).fetchall()
+
+    def expected(self) -> dict[bytes, int]:
+        return {key: x for key, x in self.last.items() if x is not None}
+
+    def table(self) -> TableState:
+        return state.read(self.store, TableState, table_state_path(A)).value
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_interleaved_schemas_tombstones_and_ranges_read_again_show_the_last_state(
+    tmp_path: Path, seed: int
+) -> None:
+    chance, bench = random.Random(seed), UpsertBench(tmp_path)
+    for _ in range(3):
+        for number in range(12):
+            key = b"k%d" % chance.randrange(6)
+            x = None if chance.random() < 0.25 else number
+            bench.change(key, x, schema=chance.choice([1, 2]), partition=key[-1] % 2)
+        bench.cycle()
+        assert dict(bench.rows()) == bench.expected()
+    assert len(bench.rows()) == len(bench.expected())
+    assert bench.duckdb.statements is not None
+    assert bench.duckdb.statements.scratch_tables("d") == ()
+    assert bench.duckdb.tables() == (A,)
+
+
+def test_an_appended_table_shows_last_states_from_the_next_batch_on(tmp_path: Path) -> None:
+    bench = UpsertBench(tmp_path)
+    for x in (1, 2, None):
+        bench.change(b"gone", x)
+        bench.change(b"kept", x or 3)
+    bench.cycle(load="append", key="")
+    assert len(bench.rows()) == 6
+    bench.change(b"new", 4)
+    bench.cycle()
+    assert dict(bench.rows()) == {b"kept": 3, b"new": 4}
+    bench.change(b"new", 5)
+    bench.cycle(load="append", key="")
+    assert sorted(bench.rows()) == [(b"kept", 3), (b"new", 4), (b"new", 5)]
+    bench.change(b"kept", None)
+    bench.cycle()
+    assert dict(bench.rows()) == {b"new": 5}
+
+
+def test_deleted_rows_may_stay_marked(tmp_path: Path) -> None:
+    bench = UpsertBench(tmp_path, deletes="mark")
+    bench.change(b"a", 1)
+    bench.change(b"b", 2)
+    bench.cycle()
+    bench.change(b"a", None)
+    bench.cycle()
+    rows = bench.rows("SELECT _kafka_key, x, _kbq_deleted FROM d.A ORDER BY 1")
+    assert rows == [(b"a", 1, True), (b"b", 2, False)]
+
+
+def test_a_key_in_two_partitions_parks_the_table_and_timestamps_resume_it(tmp_path: Path) -> None:
+    bench = UpsertBench(tmp_path)
+    bench.change(b"a", 1)
+    bench.cycle()
+    bench.change(b"a", 2, partition=1)
+    bench.cycle()
+    parked = bench.table().parked
+    assert parked is not None
+    assert parked.reason == "statement_failed"
+    assert "a key is in two partitions: 1:0 and 0:0" in parked.error
+    assert bench.rows() == [(b"a", 1)]
+    propose_resume_table(bench.store, A).apply()
+    bench.cycle(tie="timestamp")
+    assert bench.rows() == [(b"a", 2)]
+
+
+def test_a_key_that_the_table_lacks_fails_its_load_alone_and_a_correction_goes_on(tmp_path: Path) -> None:
+    bench = UpsertBench(tmp_path, tombstones="skip")
+    bench.change(b"a", 1)
+    [report] = bench.cycle(key="nothing").tables
+    assert (report.state, "has no column nothing" in report.message) == ("failed", True)
+    bench.cycle(key="x")
+    assert bench.rows() == [(b"a", 1)]
+
+
+def test_a_write_that_fails_leaves_the_batch_to_the_next_load(tmp_path: Path) -> None:
+    bench = UpsertBench(tmp_path)
+    bench.change(b"a", 1)
+    statements = bench.duckdb.statements
+    assert statements is not None
+
+    class Full(type(statements)):  # type: ignore[misc]
+        def insert(self, job: object) -> None:
+            raise Unavailable("the disk is full", next_step="make room")
+
+    statements.__class__ = Full
+    bench.cycle()
+    assert bench.rows() == []
+    statements.__class__ = Full.__mro__[1]
+    bench.load_duckdb()
+    assert bench.rows() == [(b"a", 1)]
