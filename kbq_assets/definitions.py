@@ -7,6 +7,7 @@ workspace.yaml). To be rid of an extra, delete its folder and the lines that nam
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -263,13 +264,19 @@ class Parts:
         """Proposals, bad records and the clean-up."""
         from kbq_assets.pipelines.operate.operator import Operator
 
-        return Operator(self.deployment, self._read_again, self.adapters.registry)
+        return Operator(self.deployment, self._read_again, self._parse, self.adapters.registry)
 
     def _read_again(self, unit: Unit) -> UnitOutcome:
         """Extract a committed unit again, in this process."""
         from kbq_assets.worker.unit import extract_unit
 
         return extract_unit(unit, self.adapters.worker(), again=True)
+
+    def _parse(self, unit: Unit, source: RecordSource) -> UnitOutcome:
+        """Extract a committed unit from another source, in this process."""
+        from kbq_assets.worker.unit import extract_unit
+
+        return extract_unit(unit, dataclasses.replace(self.adapters.worker(), source=source), again=True)
 
     @cached_property
     def replays(self) -> Replays:

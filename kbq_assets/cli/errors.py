@@ -1,21 +1,32 @@
-"""``kbq errors``: list bad records, or show one as it arrived."""
+"""``kbq errors``: list bad records, show one as it arrived, or replay them."""
 
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, cast
 
 import click
 
-from kbq_assets.cli.context import each_warehouse, json_option, one_warehouse, pass_operator
+from kbq_assets.cli.context import (
+    ExitCode,
+    each_warehouse,
+    json_option,
+    one_warehouse,
+    pass_operator,
+    yes_option,
+)
 from kbq_assets.cli.render import console, echo_json, number, size, table
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import SEALED
+from kbq_assets.pipelines.errors_replay.replay import Repair, Selection
 from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
@@ -28,12 +39,13 @@ _LISTED_BYTES = 0
 
 @click.group()
 def errors() -> None:
-    """Show bad records from the error tables.
+    """Show bad records from the error tables, and replay them.
 
     \b
       kbq errors list --topic shop.orders.v1 --limit 5
       kbq errors show shop.orders.v1 0 4711
       kbq errors show shop.orders.v1 0 4711 --raw > record.bin
+      kbq errors replay --topic shop.orders.v1
     """
 
 
@@ -104,6 +116,63 @@ def show(operator: Operator, topic: str, partition: int, offset: int, raw: bool,
         for row in rows:
             for line in _lines(row, is_personal=is_personal):
                 click.echo(line)
+
+
+@errors.command()
+@click.option("--topic", help="Only this topic.")
+@click.option("--reason", help="Only error rows with this reason, such as UNKNOWN_SCHEMA.")
+@click.option(
+    "--with",
+    "function",
+    metavar="MODULE:FUNCTION",
+    help="A Python function that gets each error row and returns the value as it should have been.",
+)
+@yes_option
+@json_option
+@one_warehouse
+@pass_operator
+def replay(
+    operator: Operator, topic: str | None, reason: str | None, function: str | None, yes: bool, as_json: bool
+) -> None:
+    """Parse bad records again with today's schemas and options; those that are good now become rows.
+
+    A row lands under the record's own partition, offset and epoch, with the time in _kbq_replayed_at, in the
+    transaction that marks its error row. So a second replay adds nothing. Exits with 1 if error rows stay.
+    """
+    repair = _function(function) if function else None
+    if not as_json:
+        for errors_table, range_, rows in operator.waiting_errors(topic):
+            tp = TopicPartition(range_.topic, range_.partition)
+            click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {number(rows)} error rows")
+    if not yes:
+        click.confirm("replay them?", abort=True)
+    report = operator.replay_errors(Selection(topic, reason, repair))
+    if as_json:
+        rows_by_table = {str(table): rows for table, rows in sorted(report.rows.items())}
+        echo_json({"rows": rows_by_table, "left": dict(report.left), "examples": report.examples})
+    else:
+        for landed, rows in sorted(report.rows.items()):
+            click.echo(f"{landed}: {number(rows)} rows added")
+        for why, rows in sorted(report.left.items()):
+            click.echo(f"{number(rows)} error rows stay: {why} ({report.examples[why]})")
+        if not report.rows and not report.left:
+            click.echo("no error row waits for a replay")
+    sys.exit(ExitCode.FAILED if report.left else ExitCode.DONE)
+
+
+def _function(name: str) -> Repair:
+    """The function of ``module:function``. Raises ConfigurationError."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise ConfigurationError(
+            f"--with {name}: {type(error).__name__}: {error}", next_step="--with module:function"
+        ) from error
+    if not callable(found):
+        raise ConfigurationError(f"--with {name} is no function", next_step="--with module:function")
+    return cast("Repair", found)
 
 
 def hex_dump(data: bytes) -> Iterator[str]:

@@ -13,6 +13,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN
+from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplays
 from kbq_assets.ports.statements import Statements
 
 
@@ -129,18 +130,25 @@ class Comparable:
 
 
 EVERYTHING: Final = Comparable()
-_PLACE: Final = frozenset({"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch", REPLAY_COLUMN})
+_PLACE: Final = frozenset(
+    {"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch", REPLAY_COLUMN, REPLAYED_AT}
+)
 
 
 @dataclass(frozen=True)
 class ErrorQuery:
-    """Which rows of an error table to read. Values longer than ``value_bytes`` are cut."""
+    """Which rows of an error table to read. Values longer than ``value_bytes`` are cut. ``from_offset`` reads from
+    there on in the order of offsets. ``replayed``: also rows that were replayed since."""
 
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
     limit: int = 100
     value_bytes: int = 2**31 - 1
+    epoch: int | None = None
+    reason: str | None = None
+    from_offset: int | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +191,10 @@ class Warehouse(Protocol):
     @property
     def statements(self) -> Statements | None:
         """How the warehouse runs statements; None if it only appends."""
+
+    @property
+    def error_replays(self) -> ErrorReplays | None:
+        """How the warehouse replays error rows; None if no transaction of it changes two tables."""
 
     def insert_job(self, job: LoadJob) -> None:
         """Submit a job. Raises JobAlreadyExists, UnknownOutcome, Unavailable, JobFailed (refused: not inserted)."""
@@ -240,7 +252,8 @@ class Warehouse(Protocol):
     def positions(
         self, table: TableReference, range_: KafkaRange, offset: int | None = None
     ) -> Mapping[int, int]:
-        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table; with ``offset``, of that one."""
+        """Rows per ``_kafka_offset`` of one topic-partition and epoch in a table; with ``offset``, of that one. Error
+        rows that were replayed do not count, here and in `kafka_ranges` and `doubled_offsets`."""
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
         """Rows per topic, partition and epoch in a table."""
@@ -251,7 +264,8 @@ class Warehouse(Protocol):
         """The rows of each topic, partition and epoch in a table, from one query that reads only metadata columns.
 
         ``since`` limits it to rows with this ``event_date`` or a later one; None reads all rows, also without a date,
-        even if the table requires a partition filter. Empty if there is no such table. Raises Unavailable.
+        even if the table requires a partition filter. Counts what load jobs wrote: error rows that were replayed too,
+        and no rows of replays. Empty if there is no such table. Raises Unavailable.
         """
 
     def doubled_offsets(
@@ -262,4 +276,4 @@ class Warehouse(Protocol):
         none. Raises Unavailable."""
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        """Rows of an error table by Kafka time, newest first; () if it does not exist."""
+        """Rows of an error table by Kafka time, newest first, or as the query says; () if it does not exist."""

@@ -13,6 +13,7 @@ from kbq_assets.core.errors import JobAlreadyExists, NotFound, Unavailable, Unkn
 from kbq_assets.core.loading.tables import TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import JobStatus, Warehouse
+from kbq_assets_tests.contracts.error_replays import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
@@ -40,13 +41,13 @@ def path_of(uri: str) -> str:
     return url2pathname(urlsplit(uri).path)
 
 
-class TestFakeWarehouse(StatementsContract):
+class TestFakeWarehouse(ErrorReplaysContract, StatementsContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, keep_records=True)
 
 
-class TestFakeWarehouseWithPendingJobs(StatementsContract):
+class TestFakeWarehouseWithPendingJobs(ErrorReplaysContract, StatementsContract):
     @pytest.fixture
     def warehouse(self) -> Warehouse:
         return FakeWarehouse(Files(), path_of, auto_run=False, keep_records=True).view("p")

@@ -34,7 +34,8 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions, plan_table_change
 from kbq_assets.core.protocol.names import COMPLETENESS_TABLE, TableReference
 from kbq_assets.core.statements.names import SCRATCH_PREFIX
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import ERROR_TABLE, is_error_table
+from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import StatementJob, Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -50,6 +51,7 @@ from kbq_assets.ports.warehouse import (
     OffsetSummary,
     RowComparison,
 )
+from kbq_assets_tests.fakes.error_replays import FakeErrorReplays
 from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
 from kbq_assets_tests.fakes.statements import FakeStatements, StatementsView
 
@@ -66,6 +68,13 @@ class Row(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Row:
+        """The identity of a record with Kafka's columns."""
+        return cls(
+            *(record[f"_{name}"] for name in ("kbq_epoch", "kafka_topic", "kafka_partition", "kafka_offset"))
+        )
 
 
 class Reader(Protocol):
@@ -95,6 +104,8 @@ class FakeTable:
     rows: list[Row] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     dates: dict[Row, date] = field(default_factory=dict)
+    #: rows that replays added; of an error table: those that were replayed
+    replayed: set[Row] = field(default_factory=set)
     expires: bool = False
     partition_expiry_ms: int = 0
 
@@ -145,6 +156,7 @@ class FakeWarehouse:
         self.stored: dict[TableReference, FakeTable] = {}
         self.jobs: dict[tuple[str, str, str], FakeJob] = {}
         self.statements = FakeStatements(self)
+        self.error_replays: ErrorReplays | None = FakeErrorReplays(self)
         self._store = store
         self._path_of = path_of
 
@@ -178,12 +190,12 @@ class FakeWarehouse:
         if job.load is not None and error is None and self.job_errors is not None:
             error = self.job_errors(job.load)
         if job.load is not None and error is None:
-            loaded, error = self._load(job.load)
+            loaded, error = self.decoded(job.load)
         if job.load is not None and error is None:
             if job.load.replace:
                 self.stored[job.load.table].rows.clear()
                 self.stored[job.load.table].records.clear()
-            self._append(job.load.table, loaded)
+            self.append(job.load.table, loaded)
         job.status = replace(
             job.status,
             state="DONE",
@@ -211,6 +223,10 @@ class FakeWarehouse:
     def duplicates(self) -> Mapping[tuple[TableReference, Row], int]:
         """Rows that are visible more than once, with their count."""
         return {key: count for key, count in Counter(self.log).items() if count > 1}
+
+    def row_of(self, record: Mapping[str, Any]) -> Row:
+        """The identity of a record."""
+        return Row.of(record)
 
     # The port
 
@@ -245,12 +261,12 @@ class FakeWarehouse:
     def probe(self, job: LoadJob) -> JobError | None:
         if job.table not in self.stored:
             return JobError("notFound", f"table {job.table} does not exist", transient=True)
-        return self._load(job)[1]
+        return self.decoded(job)[1]
 
     def compare(self, job: LoadJob, limit: int = 10, which: Comparable = EVERYTHING) -> RowComparison:
         if job.table not in self.stored:
             return RowComparison(0)
-        records, error = self._load(job)
+        records, error = self.decoded(job)
         if error:
             raise JobFailed(f"the files do not load: {error.message}")
         stored = {_place(record): record for record in self.records(job.table)}
@@ -312,17 +328,22 @@ class FakeWarehouse:
         self, table: TableReference, range_: KafkaRange, offset: int | None = None
     ) -> Mapping[int, int]:
         wanted = (range_.epoch, range_.topic, range_.partition)
-        found = (row.offset for row in self.rows(table) if (row.epoch, row.topic, row.partition) == wanted)
+        found = (
+            row.offset for row in self._counting(table) if (row.epoch, row.topic, row.partition) == wanted
+        )
         return Counter(each for each in found if offset in (None, each))
 
     def kafka_ranges(self, table: TableReference) -> Mapping[KafkaRange, int]:
-        return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self.rows(table))
+        return Counter(KafkaRange(row.topic, row.partition, row.epoch) for row in self._counting(table))
 
     def kafka_summary(
         self, table: TableReference, since: date | None = None
     ) -> Mapping[KafkaRange, OffsetSummary]:
         offsets: dict[KafkaRange, list[int]] = defaultdict(list)
+        replays = set() if is_error_table(table) or table not in self.stored else self.stored[table].replayed
         for row in self._rows_since(table, since):
+            if row in replays:
+                continue
             offsets[KafkaRange(row.topic, row.partition, row.epoch)].append(row.offset)
         return {r: OffsetSummary(len(o), len(set(o)), min(o), max(o)) for r, o in offsets.items()}
 
@@ -331,8 +352,10 @@ class FakeWarehouse:
     ) -> tuple[DoubledOffset, ...]:
         where: dict[Row, list[TableReference]] = defaultdict(list)
         for table in sorted(set(tables)):
+            counting = set(self._counting(table))
             for row in self._rows_since(table, since):
-                where[row].append(table)
+                if row in counting:
+                    where[row].append(table)
         seen: Counter[KafkaRange] = Counter()
         found = []
         for row in sorted((r for r in where if len(where[r]) > 1), key=lambda r: (*r[1:3], r[0], r[3])):
@@ -342,21 +365,33 @@ class FakeWarehouse:
                 found.append(DoubledOffset(range_, row.offset, tuple(where[row])))
         return tuple(found)
 
+    def _counting(self, table: TableReference) -> list[Row]:
+        """All rows but error rows that were replayed."""
+        left_out = self.stored[table].replayed if is_error_table(table) and table in self.stored else set()
+        return [row for row in self.rows(table) if row not in left_out]
+
     def _rows_since(self, table: TableReference, since: date | None) -> list[Row]:
         dates = self.stored[table].dates if table in self.stored else {}
         return [row for row in self.rows(table) if since is None or dates.get(row, date.min) >= since]
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
-        rows = [_error_row(record, query.value_bytes) for record in self.records(table)]
-        wanted = (query.topic, query.partition, query.offset)
+        rows = [
+            _error_row(record, query.value_bytes)
+            for record in self.records(table)
+            if query.replayed or Row.of(record) not in self.stored[table].replayed
+        ]
         chosen = [
             row
             for row in rows
-            if all(
-                w in (None, found)
-                for w, found in zip(wanted, (row.topic, row.partition, row.offset), strict=True)
-            )
+            if query.topic in (None, row.topic)
+            and query.partition in (None, row.partition)
+            and query.offset in (None, row.offset)
+            and query.epoch in (None, row.epoch)
+            and query.reason in (None, row.reason)
+            and row.offset >= (query.from_offset or 0)
         ]
+        if query.from_offset is not None:
+            return tuple(sorted(chosen, key=lambda row: row.offset)[: query.limit])
         chosen.sort(key=lambda row: (-row.timestamp_ms, -row.epoch, row.topic, row.partition, -row.offset))
         return tuple(chosen[: query.limit])
 
@@ -388,7 +423,7 @@ class FakeWarehouse:
         if self.auto_run:
             self.run_pending(status.job_id)
 
-    def _load(self, job: LoadJob) -> tuple[list[dict[str, Any]], JobError | None]:
+    def decoded(self, job: LoadJob) -> tuple[list[dict[str, Any]], JobError | None]:
         table = self.stored.get(job.table)
         if table is None:
             return [], JobError("notFound", f"table {job.table} does not exist", transient=False)
@@ -418,17 +453,8 @@ class FakeWarehouse:
             raise ValueError("its schema does not fit the table's")
         return schema, records
 
-    def _append(self, table: TableReference, records: list[dict[str, Any]]) -> None:
-        rows = [
-            Row(
-                r["_kbq_epoch"],
-                r["_kafka_topic"],
-                r["_kafka_partition"],
-                r["_kafka_offset"],
-            )
-            for r in records
-            if "_kafka_offset" in r
-        ]
+    def append(self, table: TableReference, records: list[dict[str, Any]]) -> None:
+        rows = [Row.of(r) for r in records if "_kafka_offset" in r]
         self.stored[table].rows.extend(rows)
         self.stored[table].dates.update(
             (row, r["event_date"]) for row, r in zip(rows, records, strict=False) if "event_date" in r
@@ -450,6 +476,7 @@ class WarehouseView:
         self.verifies = warehouse.verifies
         self.compares = warehouse.compares
         self.statements: Statements | None = StatementsView(warehouse.statements, self)
+        self.error_replays: ErrorReplays | None = warehouse.error_replays
 
     def insert_job(self, job: LoadJob) -> None:
         self.write("insert_job", job.job_id, lambda: self._warehouse.insert_job(job))

@@ -60,6 +60,8 @@ BODIES = {
     5: b"\x02",
     6: b"\x02x",
     7: b"\x06",
+    97: b"\x02",
+    98: b"\x02",
     99: b"\x02",
 }
 SETTINGS = TopicSettings.of(dataset="d", route="record_name")
@@ -150,6 +152,10 @@ class Bench:
             [SourceEntry(TOPIC, self.settings)] if sources is None else sources,
             **ports,
         )
+
+    def worker(self, source: Any) -> WorkerPorts:
+        """A worker without faults that reads from another source."""
+        return self._worker(self.store, source)
 
     def _worker(self, store: Any, kafka: Any) -> WorkerPorts:
         return WorkerPorts(

@@ -30,7 +30,7 @@ def probe(session: Session, clock: Clock, job: LoadJob) -> JobError | None:
     real = session.find_table(job.table)
     if real is None:
         return JobError("notFound", f"table {job.table} does not exist", transient=True)
-    with _loaded(session, clock, job, real) as (_, error):
+    with loaded(session, clock, job, real) as (_, error):
         return jobs.probe_error(error) if error else None
 
 
@@ -39,7 +39,7 @@ def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Com
     real = session.find_table(job.table)
     if real is None:
         return RowComparison(0)
-    with _loaded(session, clock, job, real) as (scratch, error):
+    with loaded(session, clock, job, real) as (scratch, error):
         if error is not None:
             failure = f"the files do not load into {job.table}: {error.message}"
             raise Unavailable(failure, next_step="run it again") if error.transient else JobFailed(failure)
@@ -51,7 +51,7 @@ def compare(session: Session, clock: Clock, job: LoadJob, limit: int, which: Com
 
 
 @contextlib.contextmanager
-def _loaded(
+def loaded(
     session: Session, clock: Clock, job: LoadJob, real: bigquery.Table
 ) -> Iterator[tuple[bigquery.TableReference, JobError | None]]:
     """A scratch table like the real one with a job's files, or the error of loading them."""

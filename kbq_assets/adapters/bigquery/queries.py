@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from google.cloud import bigquery
 
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.ports.error_replays import REPLAYED_AT
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
 
 #: Prefix of scratch tables, which are never listed.
@@ -52,6 +55,7 @@ def positions(table: bigquery.Table, range_: KafkaRange, offset: int | None = No
     """Rows per offset, or of one."""
     where = [
         all_partitions(table),
+        _counting(table),
         "_kafka_topic = @topic AND _kafka_partition = @partition AND _kbq_epoch = @epoch",
         *([] if offset is None else ["_kafka_offset = @offset"]),
     ]
@@ -70,14 +74,14 @@ def positions(table: bigquery.Table, range_: KafkaRange, offset: int | None = No
 def kafka_ranges(table: bigquery.Table) -> Query:
     """Rows per topic, partition and epoch."""
     return Query(
-        f"SELECT {_RANGE}, COUNT(*) FROM {_name(table)} WHERE {_all([all_partitions(table)])}"
+        f"SELECT {_RANGE}, COUNT(*) FROM {_name(table)} WHERE {_all([all_partitions(table), _counting(table)])}"
         f" GROUP BY {_RANGE} ORDER BY {_RANGE}"
     )
 
 
 def kafka_summary(table: bigquery.Table, since: date | None) -> Query:
     """Rows, distinct offsets and their bounds per topic, partition and epoch."""
-    condition, parameters = _rows_since(table, since)
+    condition, parameters = _rows_since(table, since, _loaded(table))
     return Query(
         f"SELECT {_RANGE}, COUNT(*), COUNT(DISTINCT _kafka_offset), MIN(_kafka_offset), MAX(_kafka_offset)"
         f" FROM {_name(table)} WHERE {condition} GROUP BY {_RANGE} ORDER BY {_RANGE}",
@@ -89,7 +93,7 @@ def doubled_offsets(tables: Sequence[bigquery.Table], since: date | None, limit:
     """Offsets with several rows, and for each row the number of its table. BigQuery reads at most 1,000 tables."""
     sources = []
     for number, table in enumerate(tables):
-        condition, parameters = _rows_since(table, since)
+        condition, parameters = _rows_since(table, since, _counting(table))
         sources.append(
             f"SELECT {number} AS source, {_RANGE}, _kafka_offset FROM {_name(table)} WHERE {condition}"
         )
@@ -103,15 +107,20 @@ def doubled_offsets(tables: Sequence[bigquery.Table], since: date | None, limit:
 
 
 def error_rows(table: bigquery.Table, query: ErrorQuery) -> Query:
-    """Rows of an error table, the newest first."""
+    """Rows of an error table, the newest first, or in the order of offsets."""
     wanted = (
         ("_kafka_topic = @topic", query.topic, _text("topic", query.topic)),
         ("_kafka_partition = @partition", query.partition, _number("partition", query.partition)),
         ("_kafka_offset = @offset", query.offset, _number("offset", query.offset)),
+        ("_kbq_epoch = @epoch", query.epoch, _number("epoch", query.epoch)),
+        ("reason = @reason", query.reason, _text("reason", query.reason)),
+        ("_kafka_offset >= @from_offset", query.from_offset, _number("from_offset", query.from_offset)),
     )
     chosen = [(condition, parameter) for condition, value, parameter in wanted if value is not None]
-    where = _all([all_partitions(table), *(condition for condition, _ in chosen)])
-    sql = f"SELECT {_ERROR_COLUMNS} FROM {_name(table)} WHERE {where} ORDER BY {_ERROR_ORDER} LIMIT @rows"
+    left_out = "" if query.replayed else _counting(table)
+    where = _all([all_partitions(table), left_out, *(condition for condition, _ in chosen)])
+    order = _ERROR_ORDER if query.from_offset is None else "_kafka_offset"
+    sql = f"SELECT {_ERROR_COLUMNS} FROM {_name(table)} WHERE {where} ORDER BY {order} LIMIT @rows"
     parameters = [parameter for _, parameter in chosen]
     return Query(sql, (*parameters, _number("value_bytes", query.value_bytes), _number("rows", query.limit)))
 
@@ -135,12 +144,30 @@ def all_partitions(table: bigquery.Table) -> str:
 
 
 def _rows_since(
-    table: bigquery.Table, since: date | None
+    table: bigquery.Table, since: date | None, condition: str
 ) -> tuple[str, tuple[bigquery.ScalarQueryParameter, ...]]:
     if since is None:
-        return _all([all_partitions(table)]), ()
+        return _all([all_partitions(table), condition]), ()
     parameter = bigquery.ScalarQueryParameter("since", "DATE", since)
-    return _all([all_partitions(table), "event_date >= @since"]), (parameter,)
+    return _all([all_partitions(table), condition, "event_date >= @since"]), (parameter,)
+
+
+def _counting(table: bigquery.Table) -> str:
+    """A condition that leaves out error rows that were replayed."""
+    return f"{REPLAYED_AT} IS NULL" if _is_error_table(table) and _has_replays(table) else ""
+
+
+def _loaded(table: bigquery.Table) -> str:
+    """A condition that leaves out rows that replays added."""
+    return f"{REPLAYED_AT} IS NULL" if not _is_error_table(table) and _has_replays(table) else ""
+
+
+def _is_error_table(table: bigquery.Table) -> bool:
+    return is_error_table(TableReference(table.dataset_id, table.table_id))
+
+
+def _has_replays(table: bigquery.Table) -> bool:
+    return any(field.name == REPLAYED_AT for field in table.schema)
 
 
 def _all(conditions: list[str]) -> str:

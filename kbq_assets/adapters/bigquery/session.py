@@ -119,9 +119,12 @@ class Session:
         except NotFound:
             return None
 
-    def query(self, what: str, query: Query) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+    def query(self, what: str, query: Query, *, is_script: bool = False) -> list[tuple[Any, ...]]:
+        """All rows of a query. A script has no result, so it takes no key for one."""
         config = self.query_config(query_parameters=list(query.parameters), labels={"kbq": "read"})
+        if is_script:
+            config.destination_encryption_configuration = None
+            config.labels = {"kbq": "replay"}
         with calls(what, "bigquery.jobs.create and bigquery.tables.getData"):
             rows = self.client.query_and_wait(
                 query.sql,

@@ -9,6 +9,7 @@ from datetime import date
 from google.cloud import bigquery
 
 from kbq_assets.adapters.bigquery import catalog, jobs, probe, queries, schema
+from kbq_assets.adapters.bigquery.error_replays import BigQueryErrorReplays
 from kbq_assets.adapters.bigquery.outcomes import calls
 from kbq_assets.adapters.bigquery.session import Session
 from kbq_assets.adapters.bigquery.statements import BigQueryStatements
@@ -19,6 +20,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -63,6 +65,7 @@ class BigQueryWarehouse:
         self._session = Session(client, project, location, patience_seconds, datasets, kms_key)
         self._clock = clock or SystemClock()
         self.statements: Statements | None = BigQueryStatements(self._session)
+        self.error_replays: ErrorReplays | None = BigQueryErrorReplays(self._session, clock or SystemClock())
 
     # Jobs -------------------------------------------------------------------------------------------------------
 

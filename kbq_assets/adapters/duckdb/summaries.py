@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from kbq_assets.adapters.duckdb import schema
+from kbq_assets.adapters.duckdb.error_replays import counting, loaded
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import DoubledOffset, KafkaRange, OffsetSummary
 
@@ -23,7 +24,7 @@ def kafka_summary(
     rows = connection.execute(
         "SELECT _kafka_topic, _kafka_partition, _kbq_epoch, count(*), count(DISTINCT _kafka_offset),"
         f" min(_kafka_offset), max(_kafka_offset) FROM {schema.name_of(connection, table)}"
-        f" WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        f" WHERE {where} AND {loaded(connection, table)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
         values,
     ).fetchall()
     return {KafkaRange(*row[:3]): OffsetSummary(*row[3:]) for row in rows}
@@ -42,7 +43,7 @@ def doubled_offsets(
     where, values = _since(since)
     union = " UNION ALL ".join(
         f"SELECT {number} AS source, _kafka_topic, _kafka_partition, _kbq_epoch, _kafka_offset"
-        f" FROM {schema.name_of(connection, table)} WHERE {where}"
+        f" FROM {schema.name_of(connection, table)} WHERE {where} AND {counting(connection, table)}"
         for number, table in enumerate(existing)
     )
     rows = connection.execute(

@@ -14,6 +14,7 @@ import duckdb
 from kbq_assets.adapters.duckdb import jobs, schema, summaries
 from kbq_assets.adapters.duckdb.comparison import compare
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.error_replays import DuckDbErrorReplays, counting
 from kbq_assets.adapters.duckdb.error_rows import read_error_rows
 from kbq_assets.adapters.duckdb.load import StagedFileLoader
 from kbq_assets.adapters.duckdb.notes import write_notes
@@ -24,6 +25,7 @@ from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -83,6 +85,7 @@ class DuckDbWarehouse:
         self.path = path
         self._database = DuckDbDatabase(path, lock_timeout_seconds, memory_limit)
         self.statements: Statements | None = DuckDbStatements(self._writing, self._read, transaction)
+        self.error_replays: ErrorReplays | None = DuckDbErrorReplays(self._writing, transaction, open_uri)
         self._open_uri = open_uri
 
     def insert_job(self, job: LoadJob) -> None:
@@ -191,7 +194,8 @@ class DuckDbWarehouse:
                 return {}
             found = connection.sql(
                 f"SELECT _kafka_offset, count(*) FROM {schema.name_of(connection, table)}"
-                " WHERE _kafka_topic = ? AND _kafka_partition = ? AND _kbq_epoch = ?"
+                f" WHERE {counting(connection, table)}"
+                " AND _kafka_topic = ? AND _kafka_partition = ? AND _kbq_epoch = ?"
                 " AND (? IS NULL OR _kafka_offset = ?) GROUP BY 1 ORDER BY 1",
                 params=[range_.topic, range_.partition, range_.epoch, offset, offset],
             ).to_arrow_table()
@@ -207,7 +211,8 @@ class DuckDbWarehouse:
                 return {}
             rows = connection.execute(
                 "SELECT _kafka_topic, _kafka_partition, _kbq_epoch, count(*)"
-                f" FROM {schema.name_of(connection, table)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+                f" FROM {schema.name_of(connection, table)} WHERE {counting(connection, table)}"
+                " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
             ).fetchall()
             return {KafkaRange(topic, partition, epoch): count for topic, partition, epoch, count in rows}
 

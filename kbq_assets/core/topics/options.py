@@ -36,6 +36,11 @@ from kbq_assets.core.topics.personal import Decision
 ERROR_TABLE: Final = "kbq_errors"
 
 
+def is_error_table(table: TableReference) -> bool:
+    """Whether a table holds bad records."""
+    return table.table == ERROR_TABLE
+
+
 @dataclass(frozen=True)
 class DestinationOptions:
     """Where rows go, and how their tables are created. Records fill the templates of ``dataset`` and ``table``."""

@@ -8,7 +8,7 @@ from kbq_assets.core.errors import NotFound
 from kbq_assets.core.loading.table_state import QuarantinedFile
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, Warehouse
@@ -24,14 +24,14 @@ class Quarantined:
 
 def list_error_rows(warehouse: Warehouse, query: ErrorQuery) -> list[ErrorRow]:
     """Bad records of all error tables, newest first, at most ``query.limit``. Raises Unavailable."""
-    tables = [table for table in warehouse.tables() if table.table == ERROR_TABLE]
+    tables = [table for table in warehouse.tables() if is_error_table(table)]
     rows = [row for table in tables for row in warehouse.error_rows(table, query)]
     return sorted(rows, key=lambda row: -row.timestamp_ms)[: query.limit]
 
 
 def find_error_rows(warehouse: Warehouse, tp: TopicPartition, offset: int) -> list[ErrorRow]:
     """The bad record at a position with its value, once per epoch that had it. Raises NotFound."""
-    rows = list_error_rows(warehouse, ErrorQuery(tp.topic, tp.partition, offset))
+    rows = list_error_rows(warehouse, ErrorQuery(tp.topic, tp.partition, offset, replayed=True))
     if not rows:
         raise NotFound(
             f"no error table has offset {offset} of {tp}",

@@ -10,6 +10,7 @@ from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
 from kbq_assets.core.loading.tables import Column, TableOptions
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay
+from kbq_assets.ports.error_replays import ErrorReplays
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import (
     EVERYTHING,
@@ -39,6 +40,11 @@ class ShadowWarehouse:
     @property
     def statements(self) -> Statements | None:
         """None: a replay only appends."""
+        return None
+
+    @property
+    def error_replays(self) -> ErrorReplays | None:
+        """None: error rows come back in the live tables."""
         return None
 
     def insert_job(self, job: LoadJob) -> None:

@@ -25,6 +25,7 @@ from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets_tests.contracts.error_replays import ErrorReplaysContract
 from kbq_assets_tests.contracts.statements import StatementsContract
 from kbq_assets_tests.contracts.warehouse import (
     POLICY_TAG,
@@ -118,7 +119,7 @@ class OpenWarehouse:
         return PlacedWarehouse(self.prefix, client)
 
 
-class TestBigQueryWarehouse(StatementsContract, SharedWarehouseContract):
+class TestBigQueryWarehouse(ErrorReplaysContract, StatementsContract, SharedWarehouseContract):
     @pytest.fixture
     def opener(self, bigquery_server: BigQueryServer) -> Opener:
         return OpenWarehouse(bigquery_server.endpoint, PROJECT, f"t{next(_NUMBERS)}-")

@@ -1,0 +1,87 @@
+"""Replays of error rows in BigQuery (`ports.error_replays.ErrorReplays`): a load job into a scratch table, then one
+multi-statement transaction. Two transactions that mark rows of one table conflict, and the later one is undone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from google.cloud import bigquery
+
+from kbq_assets.adapters.bigquery.probe import loaded
+from kbq_assets.adapters.bigquery.queries import Query, all_partitions
+from kbq_assets.adapters.bigquery.session import Session
+from kbq_assets.core.errors import JobFailed, Unavailable
+from kbq_assets.ports.clock import Clock
+from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay
+from kbq_assets.ports.warehouse import LoadJob
+
+_PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
+
+
+class BigQueryErrorReplays:
+    """Runs replays by a session's client."""
+
+    def __init__(self, session: Session, clock: Clock) -> None:
+        self._session, self._clock = session, clock
+
+    def replay(self, replay: ErrorReplay) -> int:
+        """Add the rows whose error rows are not marked, and mark these."""
+        session = self._session
+        real, errors = session.find_table(replay.table), session.find_table(replay.errors)
+        if real is None or errors is None:
+            raise JobFailed(f"{replay.table} or {replay.errors} does not exist", next_step="run it again")
+        job = LoadJob("", session.project, session.location, replay.table, replay.source_uris, replay.schema)
+        with loaded(session, self._clock, job, real) as (scratch, error):
+            if error is not None:
+                failure = f"the files do not load into {replay.table}: {error.message}"
+                raise (
+                    Unavailable(failure, next_step="run it again") if error.transient else JobFailed(failure)
+                )
+            now = bigquery.ScalarQueryParameter(
+                "now", "TIMESTAMP", datetime.fromtimestamp(replay.now_ms / 1000, UTC)
+            )
+            what = f"the replay into {replay.table}"
+            [[wanted]] = session.query(what, Query(waiting(scratch, errors)))
+            if wanted:
+                session.query(what, Query(transaction(scratch, real, errors), (now,)), is_script=True)
+        return int(wanted)
+
+
+def waiting(scratch: bigquery.TableReference, errors: bigquery.Table) -> str:
+    """How many rows wait for a replay: those that the transaction adds, unless another replay is faster."""
+    return f"SELECT COUNT(*) AS waiting FROM {_name(scratch)} AS f WHERE {_in_errors(errors)}"
+
+
+def transaction(scratch: bigquery.TableReference, real: bigquery.Table, errors: bigquery.Table) -> str:
+    """The text of a replay."""
+    columns = ", ".join(f"`{field.name}`" for field in real.schema if field.name != REPLAYED_AT)
+    partitions = all_partitions(errors)
+    return "\n".join(
+        (
+            "BEGIN TRANSACTION;",
+            f"INSERT INTO {_name(real.reference)} ({columns}, {REPLAYED_AT})",
+            f"SELECT {columns}, @now FROM {_name(scratch)} AS f WHERE {_in_errors(errors)};",
+            f"UPDATE {_name(errors.reference)} AS e SET {REPLAYED_AT} = @now",
+            f"WHERE e.{REPLAYED_AT} IS NULL{f' AND {partitions}' if partitions else ''}",
+            f"AND EXISTS (SELECT 1 FROM {_name(scratch)} AS f WHERE {_same_place()});",
+            "COMMIT TRANSACTION;",
+        )
+    )
+
+
+def _in_errors(errors: bigquery.Table) -> str:
+    partitions = all_partitions(errors)
+    return (
+        f"EXISTS (SELECT 1 FROM {_name(errors.reference)} AS e WHERE {_same_place()}"
+        f" AND e.{REPLAYED_AT} IS NULL{f' AND {partitions}' if partitions else ''})"
+    )
+
+
+def _same_place() -> str:
+    return " AND ".join(f"f.{name} = e.{name}" for name in _PLACE)
+
+
+def _name(table: bigquery.TableReference) -> str:
+    return f"`{table.project}.{table.dataset_id}.{table.table_id}`"

@@ -1,0 +1,93 @@
+"""Replays of error rows in one DuckDB file (`ports.error_replays.ErrorReplays`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Final
+
+import duckdb
+
+from kbq_assets.adapters.duckdb import schema
+from kbq_assets.adapters.duckdb.load import StagedFileLoader
+from kbq_assets.adapters.duckdb.types import definition, quoted
+from kbq_assets.core.errors import JobFailed
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay
+from kbq_assets.wire.arrow.errors import LoadError
+from kbq_assets.wire.arrow.staged import OpenUri
+
+_SCRATCH: Final = "temp.kbq_replay"
+_PLACE: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kbq_epoch")
+
+
+class DuckDbErrorReplays:
+    """Runs replays by a warehouse's connections, as `DuckDbStatements` does."""
+
+    def __init__(
+        self,
+        writing: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+        transaction: Callable[[duckdb.DuckDBPyConnection, str], AbstractContextManager[None]],
+        open_uri: OpenUri,
+    ) -> None:
+        self._writing = writing
+        self._transaction = transaction
+        self._open_uri = open_uri
+
+    def replay(self, replay: ErrorReplay) -> int:
+        """Add the rows whose error rows are not marked, and mark these."""
+        with self._writing() as connection:
+            self._load(connection, replay)
+            target, errors = (schema.name_of(connection, t) for t in (replay.table, replay.errors))
+            columns = schema.columns(connection, replay.table) or ()
+            names = ", ".join(quoted(column.name) for column in columns if column.name != REPLAYED_AT)
+            same = " AND ".join(f"f.{name} = e.{name}" for name in _PLACE)
+            now = datetime.fromtimestamp(replay.now_ms / 1000, UTC)
+            with self._transaction(connection, f"the replay into {replay.table}"):
+                added = connection.execute(
+                    f"INSERT INTO {target} ({names}, {REPLAYED_AT}) SELECT {names}, ? FROM {_SCRATCH} AS f"
+                    f" WHERE EXISTS (SELECT 1 FROM {errors} AS e WHERE {same} AND e.{REPLAYED_AT} IS NULL)",
+                    [now],
+                ).fetchall()
+                connection.execute(
+                    f"UPDATE {errors} AS e SET {REPLAYED_AT} = ? WHERE {REPLAYED_AT} IS NULL"
+                    f" AND EXISTS (SELECT 1 FROM {_SCRATCH} AS f WHERE {same})",
+                    [now],
+                )
+        return int(added[0][0])
+
+    def _load(self, connection: duckdb.DuckDBPyConnection, replay: ErrorReplay) -> None:
+        """Load the files into a temporary table like the real one."""
+        columns = schema.columns(connection, replay.table)
+        if columns is None or schema.columns(connection, replay.errors) is None:
+            raise JobFailed(f"{replay.table} or {replay.errors} does not exist", next_step="run it again")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE kbq_replay ({', '.join(map(definition, columns))})")
+        try:
+            StagedFileLoader(connection, _SCRATCH, columns, self._open_uri).load(
+                replay.source_uris, replay.files
+            )
+        except LoadError as error:
+            raise JobFailed(f"the files do not load into {replay.table}: {error.message}") from error
+
+
+def counting(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
+    """A condition that leaves out error rows that were replayed."""
+    is_left_out = is_error_table(table) and _has_replays(connection, table)
+    return f"{REPLAYED_AT} IS NULL" if is_left_out else "true"
+
+
+def loaded(connection: duckdb.DuckDBPyConnection, table: TableReference) -> str:
+    """A condition that leaves out rows that replays added."""
+    is_left_out = not is_error_table(table) and _has_replays(connection, table)
+    return f"{REPLAYED_AT} IS NULL" if is_left_out else "true"
+
+
+def _has_replays(connection: duckdb.DuckDBPyConnection, table: TableReference) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM duckdb_columns() WHERE database_name = current_database() AND schema_name = ?"
+        " AND table_name = ? AND column_name = ?",
+        [table.dataset, table.table, REPLAYED_AT],
+    ).fetchall()
+    return bool(found)

@@ -1,0 +1,1 @@
+"""Decides which bad records can be replayed."""

@@ -1,0 +1,1 @@
+"""Bad records that become rows after all."""

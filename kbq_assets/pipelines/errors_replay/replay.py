@@ -1,0 +1,288 @@
+"""Replays error rows: their raw bytes go through today's parser, and what it makes of them becomes rows.
+
+A row lands under the coordinates and the epoch of its record, in the transaction that marks its error row
+(`ports.error_replays`). The mark alone decides: a second replay, or one beside it, finds nothing left. No position and
+no mark of a table moves, so the protocol of loading does not change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kbq_assets.core.errors import JobFailed, KbqError, Refused, Unavailable
+from kbq_assets.core.errors_replay.selection import Left, batches, why_left
+from kbq_assets.core.extraction.units import Unit, UnitOutcome, WindowLimits
+from kbq_assets.core.loading.origins import doubt, with_label
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import (
+    Column,
+    IncompatibleColumn,
+    TableOptions,
+    clusterable,
+    plan_table_change,
+)
+from kbq_assets.core.ordering.table_order import TableOrder
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import (
+    TABLES,
+    TableReference,
+    commit_path,
+    schema_path,
+    shard_of,
+    table_state_path,
+)
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.topics.options import is_error_table
+from kbq_assets.core.topics.personal import SEALED
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.errors_replay.source import ErrorRowSource
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay, ErrorReplays
+from kbq_assets.ports.kafka import RecordSource
+from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange, Warehouse
+
+#: Extracts a unit that is committed already from another source, into a new attempt's folder.
+Parse = Callable[[Unit, RecordSource], UnitOutcome]
+#: The value of a bad record as it should have been; None leaves it as it is.
+Repair = Callable[[ErrorRow], bytes | None]
+#: Error rows listed at once, without their values.
+PAGE = 20_000
+_MARK = Column(REPLAYED_AT, "TIMESTAMP", description="When the bad record was replayed (kbq errors replay).")
+
+
+@dataclass(frozen=True)
+class ReplayPorts:
+    """What a replay needs. ``settings`` returns the options of those topics that the source list selects,
+    ``table_options`` those of a table that some topics feed."""
+
+    store: ObjectStore
+    warehouse: Warehouse
+    parse: Parse
+    settings: Callable[[list[str]], Mapping[str, TopicSettings]]
+    table_options: Callable[[TableReference, frozenset[str]], TableOptions]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The error rows to replay: of a topic, with a reason, or all; ``repair`` changes their values first."""
+
+    topic: str | None = None
+    reason: str | None = None
+    repair: Repair | None = None
+
+
+@dataclass
+class ReplayReport:
+    """Rows that landed per table, error rows that stay by why, and one example of each why."""
+
+    rows: Counter[TableReference] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def leave(self, why: str, rows: Sequence[ErrorRow], example: str = "") -> None:
+        """Count error rows that stay."""
+        if rows:
+            self.left[why] += len(rows)
+            first = rows[0]
+            place = f"{TopicPartition(first.topic, first.partition)} offset {first.offset}"
+            self.examples.setdefault(why, f"{place}: {example or first.reason}")
+
+
+def waiting(warehouse: Warehouse, topic: str | None = None) -> list[tuple[TableReference, KafkaRange, int]]:
+    """Error rows that were not replayed, by table, partition and epoch. Raises Unavailable."""
+    return [
+        (table, range_, rows)
+        for table in sorted(filter(is_error_table, warehouse.tables()))
+        for range_, rows in sorted(warehouse.kafka_ranges(table).items(), key=lambda each: str(each[0]))
+        if rows and topic in (None, range_.topic)
+    ]
+
+
+def replay_errors(ports: ReplayPorts, chosen: Selection) -> ReplayReport:
+    """Replay the chosen error rows. Raises Refused if the warehouse cannot, Unavailable and UnknownOutcome: the next
+    replay goes on where this one ended."""
+    if (replays := ports.warehouse.error_replays) is None:
+        raise Refused(
+            "this warehouse has no transaction that changes two tables: a row could land without its error row's mark",
+            next_step="replay the error rows of another warehouse: kbq --warehouse NAME errors replay",
+        )
+    report = ReplayReport()
+    for errors, range_, _ in waiting(ports.warehouse, chosen.topic):
+        _Replay(ports, chosen, report, replays, errors, range_).run()
+    return report
+
+
+@dataclass
+class _Replay:
+    """The error rows of one partition and epoch in one error table."""
+
+    ports: ReplayPorts
+    chosen: Selection
+    report: ReplayReport
+    replays: ErrorReplays
+    errors: TableReference
+    range: KafkaRange
+
+    def run(self) -> None:
+        """Replay them page by page. Rows that stay do not come again."""
+        settings = self.ports.settings([self.range.topic]).get(self.range.topic)
+        since = self._since() if settings else None
+        first = 0
+        while rows := self._rows(first, PAGE, value_bytes=0):
+            first = rows[-1].offset + 1
+            able = []
+            for row in rows:
+                why = why_left(reason=row.reason, size=row.value_size, epoch=row.epoch, since=since)
+                if why is None:
+                    able.append(row)
+                else:
+                    self.report.leave(why, [row])
+            for batch in batches(able, [row.value_size or 0 for row in able]):
+                offsets = {row.offset for row in batch}
+                between = batch[-1].offset - batch[0].offset + 1
+                whole = self._rows(batch[0].offset, min(between, PAGE), until=batch[-1].offset)
+                assert settings is not None
+                self._replay([row for row in whole if row.offset in offsets], settings)
+
+    def _since(self) -> int | None:
+        """The epoch in which the partition began; None if it has no commit."""
+        tp = self._tp
+        commit = state.find(self.ports.store, Commit, commit_path(tp.topic, shard_of(tp.partition)))
+        found = commit.value.partitions.get(tp.partition) if commit else None
+        return found.since if found else None
+
+    @property
+    def _tp(self) -> TopicPartition:
+        return TopicPartition(self.range.topic, self.range.partition)
+
+    def _rows(
+        self, first: int, limit: int, *, value_bytes: int = 2**31 - 1, until: int | None = None
+    ) -> list[ErrorRow]:
+        query = ErrorQuery(
+            self.range.topic,
+            self.range.partition,
+            limit=limit,
+            value_bytes=value_bytes,
+            epoch=self.range.epoch,
+            reason=self.chosen.reason,
+            from_offset=first,
+        )
+        found = self.ports.warehouse.error_rows(self.errors, query)
+        return [row for row in found if until is None or row.offset <= until]
+
+    def _replay(self, rows: list[ErrorRow], settings: TopicSettings) -> None:
+        sealed = [row for row in rows if _is_sealed(row)]
+        self.report.leave(Left.SEALED, sealed)
+        records = list(self._repaired([row for row in rows if row not in sealed]))
+        if not records:
+            return
+        outcome = self.ports.parse(self._unit(records, settings), ErrorRowSource(records))
+        files = [file for window in outcome.windows for file in window.files]
+        try:
+            if outcome.failure:
+                raise Unavailable(outcome.failure, next_step="run it again")
+            if outcome.stop is not None:
+                self.report.leave(outcome.stop.reason, records, outcome.stop.message)
+                return
+            good = [file for file in files if not is_error_table(file.table)]
+            bad = [file for file in files if is_error_table(file.table)]
+            still_bad, first = sum(f.rows for f in bad), min((f.name.first_offset for f in bad), default=0)
+            self._leave_some(Left.STILL_BAD, [row for row in records if row.offset >= first], still_bad)
+            self._leave_some(Left.SKIPPED, records, len(records) - still_bad - sum(f.rows for f in good))
+            for table, fingerprint in sorted({(file.table, file.fingerprint) for file in good}):
+                of_schema = [f for f in good if (f.table, f.fingerprint) == (table, fingerprint)]
+                self._land(table, of_schema, records)
+        finally:
+            self.ports.store.delete_many([file.path for file in files])
+
+    def _leave_some(self, why: Left, records: Sequence[ErrorRow], count: int) -> None:
+        self.report.leave(why, records[:count], f"{count} of {len(records)} records from here on")
+
+    def _repaired(self, rows: Sequence[ErrorRow]) -> Iterator[ErrorRow]:
+        """Rows with the values that the function returns. Its errors leave the row as it is."""
+        for row in rows:
+            if self.chosen.repair is None:
+                yield row
+                continue
+            try:
+                value, why = self.chosen.repair(row), "it returned nothing"
+            except Exception as error:
+                value, why = None, f"{type(error).__name__}: {error}"
+            if isinstance(value, bytes):
+                yield dataclasses.replace(row, value=value, value_size=len(value))
+            else:
+                self.report.leave(Left.NOT_REPAIRED, [row], why)
+
+    def _unit(self, rows: Sequence[ErrorRow], settings: TopicSettings) -> Unit:
+        """The range of the rows in one window, whose bad records stop nothing."""
+        records = dataclasses.replace(settings.records, error_share=1.0)
+        until = rows[-1].offset + 1
+        return Unit(
+            OffsetRange(self._tp, rows[0].offset, until),
+            self.range.epoch,
+            dataclasses.replace(settings, records=records),
+            accept_errors_until=until,
+            limits=WindowLimits(2**62, 2**62, math.inf, 2**62),
+        )
+
+    def _land(self, table: TableReference, files: Sequence[StagedFile], records: Sequence[ErrorRow]) -> None:
+        """Add the rows of files of one table and schema. A table that refuses them leaves them alone."""
+        store, count = self.ports.store, sum(file.rows for file in files)
+        schema = store.get(schema_path(files[0].fingerprint)).data.decode()
+        uris = {store.uri(file.path): file for file in files}
+        try:
+            self._prepare(table, schema)
+            landed = self.replays.replay(
+                ErrorReplay(table, self.errors, tuple(uris), schema, store.now_ms(), uris)
+            )
+        except (IncompatibleColumn, JobFailed, Refused) as error:
+            self.report.leave(f"{table} refuses them", records[:count], error.message)
+            return
+        if landed:
+            self.report.rows[table] += landed
+
+    def _prepare(self, table: TableReference, schema: str) -> None:
+        """Give both tables what they need. Raises Refused if the table belongs to another staging area, is gone, or
+        shows the state of keys: its rows need an order."""
+        store, warehouse = self.ports.store, self.ports.warehouse
+        current = _table_state(store, table)
+        if current.order != TableOrder():
+            raise Refused(
+                f"{table} is loaded in an order: a replayed row would be out of it",
+                next_step="not built yet for tables with `load:` or `order:`",
+            )
+        staging_id = state.table_registry(store).staging_id
+        stored = warehouse.find_table(table)
+        if (found := doubt(current, stored, staging_id, store.uri(TABLES))) is not None:
+            raise Refused(f"{table}: {found.reason}: {found.text}", next_step="kbq load parks the table")
+        change = plan_table_change(schema, stored.columns if stored else None)
+        columns = _with_mark(change.columns)
+        if stored is None:
+            options = self.ports.table_options(table, frozenset({self.range.topic}))
+            warehouse.create_table(table, columns, clusterable(with_label(options, staging_id), columns))
+        elif change or columns != change.columns:
+            warehouse.update_columns(table, columns)
+        bad = warehouse.columns(self.errors) or ()
+        if bad != (marked := _with_mark(bad)):
+            warehouse.update_columns(self.errors, marked)
+
+
+def _with_mark(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return columns if any(c.name == REPLAYED_AT for c in columns) else (*columns, _MARK)
+
+
+def _table_state(store: ObjectStore, table: TableReference) -> TableState:
+    try:
+        found = state.find(store, TableState, table_state_path(table))
+    except KbqError as error:
+        raise Refused(f"the state of {table} cannot be read: {error.message}") from error
+    return found.value if found else TableState("")
+
+
+def _is_sealed(row: ErrorRow) -> bool:
+    return row.value is not None and row.value.startswith(SEALED)

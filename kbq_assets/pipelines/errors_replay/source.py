@@ -1,0 +1,38 @@
+"""Error rows as a source of records: their raw bytes under their own offsets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kbq_assets.core.protocol.offsets import OffsetRange
+from kbq_assets.ports.kafka import RecordBatch
+from kbq_assets.ports.warehouse import ErrorRow
+from kbq_assets.wire.chunk import Chunk, RawRecord
+
+
+@dataclass(frozen=True)
+class ErrorRowSource:
+    """The records of one partition's error rows, in the order of offsets (`ports.kafka.RecordSource`)."""
+
+    rows: Sequence[ErrorRow]
+
+    def read(
+        self,
+        range_: OffsetRange,
+        *,
+        leader_epoch: int = -1,
+        keys: bool = False,
+        headers: bool = False,
+        wait_seconds: float = math.inf,
+    ) -> Iterator[RecordBatch]:
+        """The records in a range, in one batch."""
+        records = [
+            RawRecord(row.value, row.offset, row.timestamp_ms, row.key, row.headers)
+            for row in self.rows
+            if range_.from_offset <= row.offset < range_.until_offset
+        ]
+        yield RecordBatch(
+            Chunk.from_messages(records, keys=keys, headers=headers), range_.until_offset, leader_epoch
+        )

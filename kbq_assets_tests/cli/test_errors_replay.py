@@ -1,0 +1,69 @@
+"""`kbq errors replay`: from error rows to rows, and what stays is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.platform import GOOD, POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
+
+
+@pytest.fixture
+def broken(world: FakePlatform, run: Shell) -> FakePlatform:
+    """One row, and two error rows: one of an unknown schema, and one that is no Confluent value."""
+    world.produce(value=GOOD)
+    world.produce(value=UNKNOWN_SCHEMA)
+    world.produce(value=POISON)
+    run("extract")
+    run.done("resume", "--topic", TOPIC, "--as-errors", "--yes")
+    run.done("extract")
+    run.done("load")
+    return world
+
+
+def test_a_schema_that_was_registered_and_a_function_that_repairs_bring_error_rows_back(
+    broken: FakePlatform, run: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.registry.schemas[99] = SCHEMAS[1]
+    first = run("errors", "replay", "--yes")
+    assert first.exit_code == 1
+    assert f"shop.kbq_errors: {TOPIC}[0] epoch 1: 2 error rows" in first.output
+    assert "shop.orders: 1 rows added" in first.output
+    assert f"1 error rows stay: today's parser refuses them too ({TOPIC}[0] offset 2" in first.output
+    (tmp_path / "mending.py").write_text(
+        f"def good(row):\n    assert row.reason\n    return {GOOD!r} if row.value == {POISON!r} else None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    second = run("errors", "replay", "--with", "mending:good", "--yes", "--json")
+    assert second.exit_code == 0
+    assert json.loads(second.stdout) == {"rows": {"shop.orders": 1}, "left": {}, "examples": {}}
+    assert "no error row waits for a replay" in run.done("errors", "replay", "--yes")
+    assert "no bad records" in run.done("errors", "list")
+    assert "offset 2" in run.done("errors", "show", TOPIC, "0", "2")
+    assert "every record accounted for: yes" in run.done("reconcile")
+    assert run("reconcile", "--counts").exit_code == 0
+
+
+def test_nothing_is_replayed_without_a_yes(broken: FakePlatform, run: Shell) -> None:
+    broken.registry.schemas[99] = SCHEMAS[1]
+    assert run("errors", "replay", answer="n\n").exit_code == 1
+    assert "2" in run.done("errors", "list")
+    assert len(run.done("errors", "list", "--json").split('"offset"')) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nowhere:good", "No module named 'nowhere'"),
+        ("json", "ValueError|AttributeError"),
+        ("json:__name__", "no function"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_refused(run: Shell, name: str, why: str) -> None:
+    result = run("errors", "replay", "--with", name, "--yes")
+    assert result.exit_code == 1
+    assert any(each in result.output for each in why.split("|"))

@@ -1,0 +1,123 @@
+"""What every warehouse that replays error rows promises (`kbq_assets.ports.error_replays`). Mix it into a contract of
+warehouses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from kbq_assets.core.errors import JobFailed
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay, ErrorReplays
+from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
+from kbq_assets.wire.files.error_rows import error_schema_json
+from kbq_assets_tests.contracts.warehouse import (
+    SCHEMA,
+    TABLE,
+    Stage,
+    WarehouseContract,
+    avro_file,
+    load_job,
+    records,
+)
+
+ERRORS = TableReference(TABLE.dataset, "kbq_errors")
+RANGE = KafkaRange("t", 0, 0)
+
+
+def replays_of(warehouse: Warehouse) -> ErrorReplays:
+    """The warehouse's replays."""
+    assert warehouse.error_replays is not None
+    return warehouse.error_replays
+
+
+def error_record(offset: int, **fields: Any) -> dict[str, Any]:
+    """A staged error row."""
+    [place] = records([offset])
+    own = {name: place[name] for name in place if name.startswith("_k")}
+    bad = {
+        "reason": "UNKNOWN_SCHEMA",
+        "message": "",
+        "schema_id": 1,
+        "key": None,
+        "value": b"x",
+        "headers": [],
+    }
+    return {**own, "_kafka_timestamp": 0, **bad, "event_date": 0, **fields}
+
+
+class ErrorReplaysContract(WarehouseContract):
+    """Replays of error rows."""
+
+    @pytest.fixture
+    def errors(self, warehouse: Warehouse, table: TableReference, stage: Stage) -> TableReference:
+        """Five error rows, of which no one was replayed, beside a table with three rows."""
+        mark = Column(REPLAYED_AT, "TIMESTAMP")
+        columns = columns_of(error_schema_json())
+        warehouse.create_table(ERRORS, (*columns, mark), TableOptions())
+        warehouse.update_columns(table, (*columns_of(SCHEMA), mark))
+        rows = [error_record(offset) for offset in range(10, 15)]
+        schema = error_schema_json()
+        staged = stage("errors.avro", avro_file(rows, schema))
+        self.run(warehouse, load_job("e1", staged, table=ERRORS, schema=schema))
+        self.run(warehouse, load_job("a1", stage("rows.avro", avro_file(records(range(3))))))
+        return ERRORS
+
+    def replay(self, warehouse: Warehouse, stage: Stage, name: str, offsets: Iterable[int]) -> int:
+        """Replay the records of these offsets."""
+        uri = stage(name, avro_file(records(offsets)))
+        return replays_of(warehouse).replay(ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1_700_000_000_000))
+
+    def test_a_replay_adds_rows_and_marks_their_error_rows_at_once(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        assert self.replay(warehouse, stage, "r1.avro", [10, 12]) == 2
+        assert set(warehouse.positions(table, RANGE)) == {0, 1, 2, 10, 12}
+        assert set(warehouse.positions(errors, RANGE)) == {11, 13, 14}
+        assert warehouse.kafka_ranges(errors) == {RANGE: 3}
+        assert warehouse.doubled_offsets([table, errors]) == ()
+
+    def test_the_same_replay_again_adds_nothing_and_one_that_overlaps_adds_the_rest(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        assert self.replay(warehouse, stage, "r1.avro", [10, 12]) == 2
+        assert self.replay(warehouse, stage, "r2.avro", [10, 12]) == 0
+        assert self.replay(warehouse, stage, "r3.avro", [10, 11, 12, 13]) == 2
+        assert set(warehouse.positions(table, RANGE).values()) == {1}
+        assert set(warehouse.positions(errors, RANGE)) == {14}
+
+    def test_a_row_without_an_error_row_is_left_out(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        assert self.replay(warehouse, stage, "r1.avro", [2, 7, 14]) == 1
+        assert set(warehouse.positions(table, RANGE)) == {0, 1, 2, 14}
+
+    def test_summaries_count_what_load_jobs_wrote(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        self.replay(warehouse, stage, "r1.avro", [10, 11])
+        assert warehouse.kafka_summary(table)[RANGE].rows == 3
+        assert warehouse.kafka_summary(errors)[RANGE].rows == 5
+
+    def test_error_rows_are_read_from_an_offset_on_and_replayed_ones_only_if_asked_for(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        self.replay(warehouse, stage, "r1.avro", [11])
+        found = warehouse.error_rows(errors, ErrorQuery("t", 0, epoch=0, from_offset=10, limit=2))
+        assert [row.offset for row in found] == [10, 12]
+        all_ = warehouse.error_rows(errors, ErrorQuery(from_offset=11, replayed=True))
+        assert [row.offset for row in all_] == [11, 12, 13, 14]
+        assert warehouse.error_rows(errors, ErrorQuery(reason="TOMBSTONE")) == ()
+        assert warehouse.error_rows(errors, ErrorQuery(epoch=1)) == ()
+
+    def test_files_that_do_not_load_change_nothing(
+        self, warehouse: Warehouse, table: TableReference, stage: Stage, errors: TableReference
+    ) -> None:
+        uri = stage("bad.avro", avro_file(records([10]))[:-3])
+        with pytest.raises(JobFailed):
+            replays_of(warehouse).replay(ErrorReplay(TABLE, ERRORS, (uri,), SCHEMA, 1))
+        assert set(warehouse.positions(errors, RANGE)) == set(range(10, 15))
+        assert set(warehouse.positions(table, RANGE)) == {0, 1, 2}
