@@ -41,7 +41,7 @@ def _section(doc: str, **fields: CatalogField) -> CatalogField:
 
 TYPOLOGIES: Final = ("event", "entity", "command", "job-queue", "log", "reference")
 SCOPES: Final = ("public", "private")
-ENCODINGS: Final = ("avro", "json", "protobuf", "json-schema")
+ENCODINGS: Final = ("avro", "json", "protobuf", "json-schema", "debezium")
 PII_LEVELS: Final = ("NONE", "LOW", "MEDIUM", "HIGH")
 #: Kafka's cleanup.policy by what an entry may say.
 CLEANUP_POLICIES: Final[Mapping[str, str]] = {

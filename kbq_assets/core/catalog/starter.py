@@ -110,6 +110,7 @@ def _text(topic: str, live: LiveTopic, known: KnownSchemas, is_archived: bool) -
         f"description: {json.dumps(f'Topic {topic}: describe it.')}\n"
         f"encoding: {known.encoding}\n"
         + ("records: {json: columns}  # payload: the whole document in one column\n" if is_plain else "")
+        + ("records: {key_format: avro, tombstones: skip}\n" if known.encoding == "debezium" else "")
         + "producers: []\n"
         + (
             "consumers: [archiver]\n"

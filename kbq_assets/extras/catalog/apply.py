@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from kbq_assets.core.avro.tree import load_schema, parse
 from kbq_assets.core.catalog import CatalogEntry, CatalogProblem
 from kbq_assets.core.catalog.access import plan_access
 from kbq_assets.core.catalog.changes import Change, Difference, plan_changes
 from kbq_assets.core.catalog.starter import DraftFile, KnownSchemas, draft_entries
-from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.debezium.envelopes import is_envelope
+from kbq_assets.core.errors import EncodingError, Unavailable
 from kbq_assets.pipelines.catalog.reader import (
     CatalogReader,
     environment,
@@ -206,4 +208,13 @@ def _known(topic: str, names: frozenset[str], subjects: SubjectRegistry) -> Know
                 json.loads(text)
         except (ValueError, RecursionError) as error:
             return Difference(topic, f"the schema of {topic}-{part} is not JSON: {error}")
+    if kind == "AVRO" and "value" in whole and _is_change_data(whole["value"]):
+        return KnownSchemas("debezium")  # its connector registers the schemas
     return KnownSchemas(_ENCODINGS[kind], whole)
+
+
+def _is_change_data(text: str) -> bool:
+    try:
+        return is_envelope(parse(load_schema(text)))
+    except EncodingError:
+        return False  # whoever validates the schema says why

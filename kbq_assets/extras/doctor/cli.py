@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -28,8 +28,9 @@ from kbq_assets.core.errors import KbqError, NotFound, Unavailable
 from kbq_assets.core.extras import install_command
 from kbq_assets.core.topics.destinations import is_template
 from kbq_assets.core.topics.json.declared import undeclared
-from kbq_assets.core.topics.personal import Decision, fields_of
+from kbq_assets.core.topics.personal import fields_of
 from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.ports.kafka import OffsetReader
@@ -266,15 +267,15 @@ def personal_data(
     sources: Iterable[SourceEntry], open_subjects: Callable[[], SubjectRegistry]
 ) -> Iterator[Check]:
     """Decisions about fields that a topic's schema does not have, which stop nothing. Raises Unavailable."""
-    decided = {entry.pattern: entry.settings.privacy.decisions for entry in sources}
-    if not any(map(fields_of, decided.values())):
+    decided = {entry.pattern: entry.settings for entry in sources}
+    if not any(fields_of(settings.privacy.decisions) for settings in decided.values()):
         return
     subjects = open_subjects()
     names = subjects.names()
-    for topic, decisions in sorted(decided.items()):
+    for topic, settings in sorted(decided.items(), key=lambda each: each[0]):
         subject = f"{topic}-value"
         try:
-            missing = _missing_fields(subjects.latest(subject), decisions) if subject in names else []
+            missing = _missing_fields(subjects.latest(subject), settings) if subject in names else []
         except Unavailable as error:
             yield Check("personal data", Outcome.WARN, f"{topic}: {error.message}", error.next_step)
             continue
@@ -284,15 +285,21 @@ def personal_data(
             yield Check("personal data", Outcome.WARN, found, fix)
 
 
-def _missing_fields(latest: LatestSchema, decisions: Sequence[Decision]) -> list[str]:
+def _missing_fields(latest: LatestSchema, settings: TopicSettings) -> list[str]:
     """Fields with a decision that a schema does not have; none if the schema's fields are unknown."""
     from kbq_assets.wire.privacy.tags import undeclared as undeclared_in_avro
 
+    decisions = settings.privacy.decisions
     if latest.has_references:
         return []
     with contextlib.suppress(KbqError, ValueError, RecursionError):
         if latest.schema_type == "AVRO":
-            return undeclared_in_avro(json.loads(latest.schema), decisions)
+            schema = json.loads(latest.schema)
+            if settings.records.format == "debezium":
+                from kbq_assets.wire.debezium.envelope import unwrapped
+
+                schema = unwrapped(schema).schema
+            return undeclared_in_avro(schema, decisions)
         if latest.schema_type == "JSON":
             return undeclared(json.loads(latest.schema), fields_of(decisions))
     return []

@@ -118,6 +118,12 @@ def _problem(topic: str, settings: TopicSettings, registry: WriterSchemas) -> st
         if (first := compile_types(found.schema, dict(found.references)).at((0,))) is not None:
             avro_schema_of(first)
         return fields.problem()
+    if settings.records.format == "debezium" and found.schema_type == "AVRO":
+        from kbq_assets.wire.debezium.envelope import unwrapped
+        from kbq_assets.wire.privacy.tags import check_decided
+
+        check_decided(unwrapped(load_schema(found.schema)).schema, settings.privacy.decisions)
+        return ""
     if settings.records.format == "json_schema":
         return "" if found.schema_type == "JSON" else f"its schema is {found.schema_type}, not JSON"
     if settings.destination.route == "record_name" and isinstance(load_schema(found.schema), list):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kbq_assets.core.avro import tree as avro
-from kbq_assets.core.avro.canonical import recursive_record
 from kbq_assets.core.debezium.columns import (
     CHANGE_COLUMNS,
     DELETE,
@@ -25,6 +24,7 @@ from kbq_assets.core.debezium.columns import (
     TRUNCATE,
     UNAVAILABLE,
 )
+from kbq_assets.core.debezium.envelopes import is_envelope, record_of
 from kbq_assets.core.errors import UnstageableSchema
 from kbq_assets.wire.chunk import decode_long, encode_bytes, encode_long
 from kbq_assets.wire.debezium.types import TypedForms, UnfitValue, conversion, typed
@@ -80,18 +80,11 @@ def unwrapped(schema: Any) -> Unwrapped:
     return _of_envelope(root)
 
 
-def is_envelope(root: avro.RecordType) -> bool:
-    """Whether a record is a change event: it has an operation, and a source that names its connector."""
-    source = root.fields.get("source")
-    inner = _record(source.type) if source else None
-    return "op" in root.fields and inner is not None and "connector" in inner.fields
-
-
 def _of_envelope(root: avro.RecordType) -> Unwrapped:
     forms = TypedForms()
     name = forms.free_name(root.name.removesuffix(_ENVELOPE))
     parts = [key for key in ("after", "before") if key in root.fields]
-    rows: dict[str, avro.RecordType | None] = {key: _record(root.fields[key].type) for key in parts}
+    rows: dict[str, avro.RecordType | None] = {key: record_of(root.fields[key].type) for key in parts}
     if any(row is None for row in rows.values()):
         raise UnstageableSchema(
             "the events hold documents, not rows, and documents (MongoDB) are not supported",
@@ -120,13 +113,6 @@ def _of_envelope(root: avro.RecordType) -> Unwrapped:
     op = _RowColumn.of("op", root.fields["op"].type)
     made = _Envelope(skips, op, tuple(columns), source, conversion(source.node), readers)
     return Unwrapped({"type": "record", "name": name, "fields": fields}, made)
-
-
-def _record(node: avro.AvroType) -> avro.RecordType | None:
-    """A record, or the record of a union with null alone."""
-    branches = node.branches if isinstance(node, avro.Union) else (node,)
-    others = [each for each in branches if not avro.is_null(each)]
-    return others[0] if len(others) == 1 and isinstance(others[0], avro.RecordType) else None
 
 
 @dataclass(frozen=True)
@@ -202,7 +188,7 @@ class _Reader:
 
     @classmethod
     def of(cls, node: avro.AvroType) -> _Reader:
-        row = _record(node)
+        row = record_of(node)
         assert row is not None  # checked before
         columns = [_RowColumn.of(key, field.type) for key, field in row.fields.items()]
         steps = tuple((each, skip_of(each.node), conversion(each.node)) for each in columns)

@@ -15,6 +15,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.contracts.topic_admin import NUMBERS, OTHERS, json_order, order, proto_order
 from kbq_assets_tests.fakes.platform import GOOD, TOPIC, FakePlatform
+from kbq_assets_tests.worker.debezium.events import avro_envelope
 
 PLACE = "shop/sales/orders"
 ENTRY = f"consumers: [archiver]\nownership: {{team: sales}}\nkafka: {{name: {TOPIC}, partitions: 2}}\n"
@@ -461,15 +462,23 @@ def test_init_writes_what_is_there_and_keeps_what_was_written(
     world.topic_admin.live = {"shop.orders.v1": LiveTopic(3, 1), "clicks": LiveTopic(1, 1)}
     world.subjects.register("shop.orders.v1-value", order("a"), "AVRO")
     world.subjects.register("clicks-value", proto_order("string a = 1"), "PROTOBUF")
+    world.topic_admin.live["db.shop.customers"] = LiveTopic(1, 1)
+    world.subjects.register("db.shop.customers-value", json.dumps(avro_envelope()), "AVRO")
     folder = tmp_path / "catalog"
     run.done("catalog", "init", str(folder), "--company", "shop", "--domain", "found")
+    changes = folder / "shop/found/db-shop-customers/prod"
+    assert (
+        "encoding: debezium\nrecords: {key_format: avro, tombstones: skip}"
+        in (changes / "topic.yaml").read_text()
+    )
+    assert not (changes / "schemas").exists()
     entry = folder / "shop/found/shop-orders-v1/prod/topic.yaml"
     assert "encoding: avro" in entry.read_text()
     assert json.loads((entry.parent / "schemas/value.avsc").read_text()) == json.loads(order("a"))
     clicks = folder / "shop/found/clicks/prod"
     assert "encoding: protobuf" in (clicks / "topic.yaml").read_text()
     assert (clicks / "schemas/value.proto").read_text() == proto_order("string a = 1")
-    assert run.done("catalog", "validate") == "2 entries, environments: prod; no mistake\n"
+    assert run.done("catalog", "validate") == "3 entries, environments: prod; no mistake\n"
     assert run("catalog", "diff").exit_code == 0
     entry.write_text("description: mine")
     again = run.done("catalog", "init", str(folder), "--company", "shop", "--domain", "found")

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from kbq_assets.extras.doctor.check import Check, Outcome
 from kbq_assets.extras.doctor.cli import Doctor, LocalServices, examine_topics
 from kbq_assets_tests.fakes.platform import SCHEMAS, TOPIC, FakePlatform
 from kbq_assets_tests.fixtures.local_stack import free_ports
+from kbq_assets_tests.worker.debezium.events import avro_envelope
 
 FAIL, OK = Outcome.FAIL, Outcome.OK
 
@@ -67,6 +69,25 @@ def misspelt(world: FakePlatform) -> None:
     listed("event_date=orderd_at")(world)
 
 
+def change_data(schema: Any, options: str = "format=debezium") -> Callable[[FakePlatform], None]:
+    def harm(world: FakePlatform) -> None:
+        world.registry.schemas[1] = json.dumps(schema)
+        listed(options)(world)
+
+    return harm
+
+
+def test_the_envelope_of_change_data_is_judged_by_its_rows(tmp_path: Path) -> None:
+    world = FakePlatform(tmp_path)
+    world.registry.subjects[f"{TOPIC}-value"] = {1: 1}
+    tagged = avro_envelope({"email": {"type": "string", "pii": "HIGH"}})
+    change_data(tagged, "format=debezium pii=email:drop event_date=__source.ts_ms")(world)
+    assert failed(world) == []
+    change_data(tagged)(world)
+    [check] = failed(world)
+    assert "personal data: email" in check.found
+
+
 @pytest.mark.parametrize(
     ("harm", "name", "found", "fix"),
     [
@@ -77,6 +98,7 @@ def misspelt(world: FakePlatform) -> None:
         (listed("format=avr"), "topics", "format", ""),
         (out_of_reach, "brokers", "127.0.0.1:", "advertised.listeners"),
         (unreadable_schema, "schemas", "not a record", "unstageable_schema"),
+        (change_data(avro_envelope({"__op": "int"})), "schemas", "collides", "unstageable_schema"),
         (misspelt, "schemas", "did you mean ordered_at?", "correct the topic's options"),
         (lambda world: world.source_topics.write_text("other dataset=d"), "topics", "not on the broker: other", ""),
     ],

@@ -1,0 +1,20 @@
+"""How a change event looks: an envelope around the row before and after the change."""
+
+from __future__ import annotations
+
+from kbq_assets.core.avro import tree as avro
+
+
+def is_envelope(root: avro.AvroType) -> bool:
+    """Whether a schema is that of change events: they have an operation, and a source that names its connector."""
+    if not isinstance(root, avro.RecordType) or not {"op", "source"} <= root.fields.keys():
+        return False
+    source = record_of(root.fields["source"].type)
+    return source is not None and "connector" in source.fields
+
+
+def record_of(node: avro.AvroType) -> avro.RecordType | None:
+    """A record, or the record of a union with null alone."""
+    branches = node.branches if isinstance(node, avro.Union) else (node,)
+    others = [each for each in branches if not avro.is_null(each)]
+    return others[0] if len(others) == 1 and isinstance(others[0], avro.RecordType) else None
