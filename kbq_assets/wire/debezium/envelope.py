@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.avro.canonical import recursive_record
 from kbq_assets.core.debezium.columns import (
     CHANGE_COLUMNS,
     DELETE,
