@@ -99,7 +99,7 @@ def _of_envelope(root: avro.RecordType) -> Unwrapped:
     source = _RowColumn.of("source", root.fields["source"].type)
     columns = [_RowColumn.of(key, field.type) for key, field in row.fields.items()]
     fields = [
-        *({"name": each.name, "type": each.form(forms)} for each in columns),
+        *(forms.field(row.fields[each.name], each.form(forms)) for each in columns),
         {"name": OP, "type": ["null", "string"], "doc": "c create, u update, d delete, r read, t truncate."},
         {"name": DELETED, "type": ["null", "boolean"], "doc": "Whether the row no longer exists."},
         {
@@ -107,7 +107,11 @@ def _of_envelope(root: avro.RecordType) -> Unwrapped:
             "type": {"type": "array", "items": "string"},
             "doc": "Columns whose value the database did not send: null here, and unchanged there.",
         },
-        {"name": SOURCE, "type": source.form(forms), "doc": "Where and when the change happened."},
+        {
+            **forms.field(root.fields["source"], source.form(forms)),
+            "name": SOURCE,
+            "doc": "Where and when the change happened.",
+        },
     ]
     readers = {key: _Reader.of(root.fields[key].type) for key in rows}
     skips = tuple((key, skip_of(field.type)) for key, field in root.fields.items())

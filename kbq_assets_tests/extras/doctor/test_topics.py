@@ -98,7 +98,7 @@ def test_the_envelope_of_change_data_is_judged_by_its_rows(tmp_path: Path) -> No
         (listed("format=avr"), "topics", "format", ""),
         (out_of_reach, "brokers", "127.0.0.1:", "advertised.listeners"),
         (unreadable_schema, "schemas", "not a record", "unstageable_schema"),
-        (change_data(avro_envelope({"__op": "int"})), "schemas", "collides", "unstageable_schema"),
+        (change_data(avro_envelope({"__op": "int"})), "schemas", "collides", "rename"),
         (misspelt, "schemas", "did you mean ordered_at?", "correct the topic's options"),
         (lambda world: world.source_topics.write_text("other dataset=d"), "topics", "not on the broker: other", ""),
     ],

@@ -338,6 +338,15 @@ def test_personal_data_is_decided_by_the_names_of_the_rows_columns(encode: Encod
     assert (row["first_name"], "last_name" in row, row["id"]) == ("A", False, 1)
 
 
+def test_a_column_that_is_tagged_as_personal_needs_a_decision() -> None:
+    schema = avro_envelope({"id": "int", "email": {"type": "string", "pii": "HIGH"}})
+    bench = bench_of(encoded(schema, {**UPDATE, "before": None, "after": {"id": 1, "email": "a"}}))
+    bench.registry.schemas = {ENVELOPE_ID: json.dumps(schema)}
+    [stop] = bench.extract().stops
+    assert "no decision about fields that are tagged as personal data: email" in stop.message
+    assert bench.paths("staging/") == []
+
+
 def test_personal_data_in_json_without_types_stops_the_partition() -> None:
     bench = bench_of(bare(CREATE), pii="email:drop")
     [stop] = bench.extract().stops
