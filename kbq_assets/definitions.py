@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbq_assets.commands import command_line as command_line  # noqa: PLC0414 - for mypy, a public name
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.config.locations import Bucket, DuckDbFile, LakeAddress
+from kbq_assets.core.config.locations import Bucket
 from kbq_assets.core.config.settings import Settings, parse_settings
 
 if TYPE_CHECKING:  # `kbq --help` starts here and must not wait for numpy
@@ -114,25 +114,9 @@ class Adapters:
 
     def warehouse(self) -> Warehouse:
         """BigQuery, DuckDB or Iceberg, with the loader's credentials."""
-        place = self.settings.warehouse
-        if isinstance(place, DuckDbFile):
-            from kbq_assets.adapters.duckdb import DuckDbWarehouse
-            from kbq_assets.adapters.staging import staged_files
+        from kbq_assets.adapters.warehouses import open_warehouse
 
-            return DuckDbWarehouse(place.path, open_uri=staged_files(self.settings, self.load_store))
-        if isinstance(place, LakeAddress):
-            from kbq_assets.adapters.iceberg import open_lake
-            from kbq_assets.adapters.staging import staged_files
-
-            return open_lake(place, self.settings.home, staged_files(self.settings, self.load_store))
-        from kbq_assets.adapters.bigquery import open_bigquery
-        from kbq_assets.adapters.google.auth import GoogleAccess
-
-        google = self.settings.google
-        access = GoogleAccess(google.load_credentials, google.bigquery_endpoint, google.kms_key)
-        return open_bigquery(
-            self.settings.warehouse_url, access, self.clients.bigquery() if self.clients else None
-        )
+        return open_warehouse(self.settings, self.load_store, self.clients)
 
     def replay_tables(self) -> ReplayTables:
         """The warehouse's part in replays. Raises ConfigurationError if it has none yet."""

@@ -11,6 +11,7 @@
     jobs.py         which jobs of a table have ended
     writer.py       staged Avro to Parquet files, one per partition
     commits.py      one snapshot per job, and nothing else
+    housekeeping.py expiry of snapshots, and orphans
     queries.py      positions, summaries and error rows
 """
 

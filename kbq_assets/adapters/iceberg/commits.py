@@ -69,7 +69,7 @@ def _attempt(
     old = [task.file for task in table.scan().plan_files()] if replace else []
     transaction = table.transaction()
     snapshot = transaction.update_snapshot({JOB_ID: record.job_id})
-    with snapshot.overwrite() if old else snapshot.fast_append() as producer:
+    with snapshot.overwrite() if old else snapshot.merge_append() as producer:
         for file in old:
             producer.delete_data_file(file)
         for file in added:

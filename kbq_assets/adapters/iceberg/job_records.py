@@ -70,13 +70,10 @@ def recorded(
     return {PREFIX + series: json.dumps(value, separators=(",", ":"))}, jobs[: len(jobs) + 1 - len(kept)]
 
 
-def ended_ids(properties: Mapping[str, str]) -> Mapping[str, int]:
-    """The highest ended number of each series."""
-    return {
-        name.removeprefix(PREFIX): int(json.loads(value)["last"])
-        for name, value in properties.items()
-        if name.startswith(PREFIX)
-    }
+def source_lists(properties: Mapping[str, str]) -> set[str]:
+    """The files with source URIs that records name."""
+    series = (name.removeprefix(PREFIX) for name in properties if name.startswith(PREFIX))
+    return {job.sources for each in series for job in _stored(properties, each)[1] if job.sources}
 
 
 def _stored(properties: Mapping[str, str], series: str) -> tuple[int, tuple[JobRecord, ...]]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.housekeeping import keep_house
 from kbq_assets.adapters.iceberg.job_records import JobRecord
-from kbq_assets.adapters.iceberg.lake import IcebergLake
+from kbq_assets.adapters.iceberg.lake import IcebergLake, shown
 from kbq_assets.adapters.iceberg.writer import ParquetWriter
 from kbq_assets.core.errors import JobAlreadyExists, Unavailable
 from kbq_assets.core.protocol.names import TableReference
+
+_LOGGER: Final = logging.getLogger("kbq.load")
 
 
 class LakeJobs:
@@ -40,6 +45,10 @@ class LakeJobs:
             if old.sources:
                 with contextlib.suppress(OSError):
                     table.io.delete(old.sources)
+        try:
+            keep_house(table)
+        except Exception as error:
+            _LOGGER.warning("%s: old snapshots stay for now: %s", ".".join(table.name()), shown(error))
 
     def _records(self, table: TableReference, stored: Table | None, job_id: str) -> Iterator[JobRecord]:
         for properties in (stored.properties if stored else {}, self._dataset_notes(table)):

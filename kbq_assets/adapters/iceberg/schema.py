@@ -31,6 +31,7 @@ _PROPERTIES: Final = {
     # A stale append would be rebased, and a late job would land (PROTOCOL, The lake).
     RETRIES: "0",
     "write.parquet.compression-codec": "zstd",
+    "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
 }

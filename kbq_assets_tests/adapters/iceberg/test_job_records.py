@@ -10,10 +10,10 @@ from kbq_assets.adapters.iceberg.job_records import (
     PREFIX,
     REMEMBERED,
     JobRecord,
-    ended_ids,
     find,
     recorded,
     series_of,
+    source_lists,
 )
 from kbq_assets.ports.warehouse import JobError
 
@@ -76,6 +76,6 @@ def test_a_record_of_a_newer_release_is_read() -> None:
     assert find(properties, "j-2") == JobRecord("j-2", "")
 
 
-def test_the_ended_numbers_of_all_series_are_listed() -> None:
-    properties = properties_after(4) | properties_after(9, series="kbq-b") | {"comment": "text"}
-    assert ended_ids(properties) == {"kbq-a": 4, "kbq-b": 9}
+def test_the_lists_of_sources_of_all_series_are_known() -> None:
+    properties = properties_after(4) | properties_after(8, 9, series="kbq-b") | {"comment": "text"}
+    assert source_lists(properties) == {"s4", "s8", "s9"}

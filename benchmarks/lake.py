@@ -1,0 +1,101 @@
+"""What it costs to turn staged Avro into Parquet files of an Iceberg table, in one process.
+
+``python -m benchmarks.lake [flat|nested]`` prints MB of Avro (before compression) per second of processor time, and the
+largest resident memory.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+from kbq_assets.adapters.iceberg import IcebergWarehouse
+from kbq_assets.adapters.iceberg.connect import embedded
+from kbq_assets.core.config.locations import LakeAddress
+from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.ports.warehouse import LoadJob
+
+ROWS, FILES = 100_000, 10
+TABLE = TableReference("shop", "orders")
+_MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+_POSITIONS: list[dict[str, Any]] = [
+    {"name": "_kafka_topic", "type": "string"},
+    {"name": "_kafka_partition", "type": "int"},
+    {"name": "_kafka_offset", "type": "long"},
+    {"name": "_kafka_timestamp", "type": _MICROS},
+    {"name": "_kbq_epoch", "type": "int"},
+    {"name": "_event_time", "type": _MICROS},
+    {"name": "event_date", "type": {"type": "int", "logicalType": "date"}},
+]
+_FLAT: list[dict[str, Any]] = [
+    {"name": "id", "type": "long"},
+    {"name": "user", "type": "string"},
+    {"name": "category", "type": ["null", "string"]},
+    {"name": "price", "type": "double"},
+    {"name": "note", "type": "string"},
+]
+_ITEM = {"type": "record", "name": "item", "fields": [{"name": "sku", "type": "string"}]}
+_NESTED = [*_FLAT, {"name": "items", "type": {"type": "array", "items": _ITEM}}]
+
+
+def _rows(nested: bool, first: int) -> Any:
+    hour = 3_600_000_000
+    for number in range(first, first + ROWS):
+        row = {
+            "id": number,
+            "user": f"user-{number % 5000:08}",
+            "category": None if number % 3 else f"category {number % 40}",
+            "price": number / 7,
+            "note": f"a text of some length, as people write it, number {number} " * 3,
+            "_kafka_topic": "shop.orders",
+            "_kafka_partition": 0,
+            "_kafka_offset": number,
+            "_kafka_timestamp": number,
+            "_kbq_epoch": 0,
+            "_event_time": (number % 3) * hour,
+            "event_date": 0,
+        }
+        if nested:
+            row["items"] = [{"sku": f"sku-{number % 900}"}, {"sku": "other"}]
+        yield row
+
+
+def main(kind: str) -> None:
+    """Load the same files twice: the first load compiles."""
+    schema = json.dumps(
+        {"type": "record", "name": "r", "fields": [*(_NESTED if kind == "nested" else _FLAT), *_POSITIONS]}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        uris, size = [], 0
+        for number in range(FILES):
+            stream = io.BytesIO()
+            rows = _rows(kind == "nested", number * ROWS)
+            fastavro.writer(stream, json.loads(schema), rows, codec="null", sync_interval=1 << 18)
+            size += len(stream.getvalue())
+            path = Path(folder) / f"{number}.avro"
+            path.write_bytes(stream.getvalue())
+            uris.append(path.as_uri())
+        lake = IcebergWarehouse(*embedded(LakeAddress(Path(folder) / "lake"), Path(folder)))
+        lake.create_table(TABLE, columns_of(schema), TableOptions())
+        lake.insert_job(LoadJob("warm-1", "local", "local", TABLE, tuple(uris[:1]), schema))
+        before, began = time.process_time(), time.monotonic()
+        lake.insert_job(LoadJob("job-1", "local", "local", TABLE, tuple(uris), schema))
+        cpu, wall = time.process_time() - before, time.monotonic() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    print(
+        f"{kind}: {size / 1e6:.0f} MB of Avro, {ROWS * FILES:,} rows in {wall:.1f} s, {cpu:.1f} s of processor:"
+        f" {size / 1e6 / cpu:.0f} MB/s a core, {peak:.0f} MB at most"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "flat")

@@ -1,0 +1,127 @@
+"""Expires old snapshots, and deletes the files that no snapshot needs any more.
+
+Iceberg's own properties rule: ``history.expire.max-snapshot-age-ms`` (5 days) and
+``history.expire.min-snapshots-to-keep``. Branches and tags keep their snapshots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Final
+
+from pyarrow import fs
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from kbq_assets.adapters.iceberg import job_records
+
+#: Snapshots are expired so many at a time: each expiry is a commit of its own.
+BATCH: Final = 20
+GRACE: Final = timedelta(days=3)
+MAX_AGE, MIN_SNAPSHOTS = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+_DEFAULT_AGE: Final = timedelta(days=5)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+#: A job's data file, or the list of its sources: job id, then the attempt's token.
+_OWN: Final = re.compile(r"(?:(?P<data>.+)-[0-9a-f]{12}-\d{5,}\.parquet|kbq-(?P<list>.+)-[0-9a-f]{12}\.json)")
+
+
+def keep_house(table: Table, *, batch: int = BATCH, now_ms: int | None = None) -> bool:
+    """Expire old snapshots, if there are at least ``batch``, then delete orphans. Returns whether there were.
+
+    Raises what catalog and file system raise; nothing of a job depends on it.
+    """
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    expired = expirable(table, now)
+    if len(expired) < batch:
+        return False
+    before = set(_manifests(table, expired))
+    lists = [snapshot.manifest_list for snapshot in expired]
+    with table.maintenance.expire_snapshots() as expiry:
+        expiry.by_ids([snapshot.snapshot_id for snapshot in expired])
+    table.refresh()
+    _delete_unneeded(table, lists, before)
+    delete_orphans(table, now)
+    return True
+
+
+def expirable(table: Table, now_ms: int) -> list[Snapshot]:
+    """Snapshots beyond the table's age and number, oldest first."""
+    properties = table.properties
+    age = int(properties.get(MAX_AGE, _DEFAULT_AGE // _MILLISECOND))
+    least = max(1, int(properties.get(MIN_SNAPSHOTS, 1)))
+    kept = {reference.snapshot_id for reference in table.metadata.refs.values()}
+    ordered = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
+    return [s for s in ordered[:-least] if s.timestamp_ms < now_ms - age and s.snapshot_id not in kept]
+
+
+def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[ManifestFile]:
+    for snapshot in snapshots:
+        yield from snapshot.manifests(table.io)
+
+
+def _delete_unneeded(table: Table, lists: Iterable[str], before: set[ManifestFile]) -> None:
+    """Delete manifest lists of expired snapshots, manifests that only they had, and data files that only these list."""
+    remaining = {manifest.manifest_path: manifest for manifest in _manifests(table, table.snapshots())}
+    gone = [manifest for manifest in before if manifest.manifest_path not in remaining]
+    if gone:
+        needed = _data_files(table, remaining.values())
+        for path in sorted(_data_files(table, gone) - needed):
+            _delete(table, path)
+    for path in [*(manifest.manifest_path for manifest in gone), *lists]:
+        _delete(table, path)
+
+
+def _data_files(table: Table, manifests: Iterable[ManifestFile]) -> set[str]:
+    return {
+        entry.data_file.file_path
+        for manifest in manifests
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        if entry.status != ManifestEntryStatus.DELETED
+    }
+
+
+def delete_orphans(table: Table, now_ms: int) -> list[str]:
+    """Delete KBQ's files that no snapshot lists, are older than the grace time, and belong to a job that has ended.
+
+    The listing comes first: a file that is committed after it is in the metadata that is read next.
+    """
+    if not isinstance(table.io, PyArrowFileIO):
+        return []
+    until_ms = now_ms - GRACE // _MILLISECOND
+    found = [path for path, modified_ms in _own_files(table, table.io) if modified_ms < until_ms]
+    if not found:
+        return []
+    table.refresh()
+    manifests = {each.manifest_path: each for each in _manifests(table, table.snapshots())}
+    needed = _data_files(table, manifests.values()) | job_records.source_lists(table.properties)
+    orphans = [path for path in found if path not in needed and _has_ended(table, path)]
+    for path in orphans:
+        _delete(table, path)
+    return orphans
+
+
+def _own_files(table: Table, io: PyArrowFileIO) -> Iterator[tuple[str, int]]:
+    """Paths of all files with names that KBQ gives, and when they were written."""
+    location = table.location().rstrip("/")
+    scheme, netloc, root = io.parse_location(location)
+    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
+    for each in io.fs_by_scheme(scheme, netloc).get_file_info(selector):
+        if each.is_file and _OWN.fullmatch(each.base_name) and each.mtime is not None:
+            yield location + each.path.removeprefix(root), int(each.mtime.timestamp() * 1000)
+
+
+def _has_ended(table: Table, path: str) -> bool:
+    match = _OWN.fullmatch(path.rpartition("/")[2])
+    assert match is not None
+    return job_records.find(table.properties, match["data"] or match["list"]) is not None
+
+
+def _delete(table: Table, path: str) -> None:
+    with contextlib.suppress(OSError):  # gone already, or tried again as an orphan
+        table.io.delete(path)
