@@ -99,6 +99,7 @@ def test_both_workers_extract_with_what_came_with_the_job_and_tell_no_secret(
     with registry_server(answers) as registry:
         settings |= {
             "KBQ_STAGING": f"gs://{gcs_server.new_bucket()}/staging",
+            "KBQ_QUIET_SECONDS": "0",
             "KBQ_GCS_ENDPOINT": gcs_server.endpoint,
             "KBQ_EXTRACT_CREDENTIALS": "anonymous",
             "KBQ_LOAD_CREDENTIALS": "anonymous",

@@ -50,6 +50,7 @@ def _exports(gcs: GcsServer, bigquery: BigQueryServer) -> str:
         "KBQ_EXTRACT_CREDENTIALS": "anonymous",
         "KBQ_LOAD_CREDENTIALS": "anonymous",
         "KBQ_POLL_SECONDS": "1",
+        "KBQ_QUIET_SECONDS": "0",
     }
     return "".join(f"export {name}='{value}'\n" for name, value in values.items())
 

@@ -86,6 +86,7 @@ def _environ(world: WatchedWorld, folder: Path) -> Mapping[str, str]:
         "KBQ_EXTRACT_CREDENTIALS": "anonymous",
         "KBQ_LOAD_CREDENTIALS": "anonymous",
         "KBQ_POLL_SECONDS": "1",
+        "KBQ_QUIET_SECONDS": "0",
     }
 
 

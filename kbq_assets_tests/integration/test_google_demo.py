@@ -104,6 +104,7 @@ def google(gcs_server: GcsServer, bigquery_server: BigQueryServer) -> Iterator[G
         "KBQ_EXTRACT_CREDENTIALS": "anonymous",
         "KBQ_LOAD_CREDENTIALS": "anonymous",
         "KBQ_POLL_SECONDS": "1",
+        "KBQ_QUIET_SECONDS": "0",
     }
     with demo_home("google-demo", settings) as demo:
         demo.stack.up()

@@ -108,6 +108,7 @@ def test_records_of_a_topic_become_rows_of_bigquery(
         KBQ_WAREHOUSE=f"bigquery://{bigquery_server.project}?location=US",
         KBQ_BIGQUERY_ENDPOINT=bigquery_server.endpoint,
         KBQ_POLL_SECONDS="1",
+        KBQ_QUIET_SECONDS="0",
     )
     engine = InProcessEngine(WorkerPorts(found.deployment.store, world.kafka, world.registry, world.clock))
     real = with_ports(found, offsets=lambda: world.kafka, source=lambda: world.kafka)

@@ -58,6 +58,7 @@ class World:
                 "KBQ_WAREHOUSE": f"bigquery://{bigquery.project}?location=US",
                 "KBQ_BIGQUERY_ENDPOINT": bigquery.endpoint,
                 "KBQ_POLL_SECONDS": "1",
+                "KBQ_QUIET_SECONDS": "0",
             }
         )
         kafka = self.fakes.kafka

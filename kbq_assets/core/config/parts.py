@@ -23,6 +23,8 @@ from kbq_assets.core.config.variables import (
 
 #: Of commands' log lines; the first is the default.
 LOG_FORMATS: Final = ("text", "json")
+#: By default, on a bucket: with the defaults, the first event of a quiet partition is a row within 30 minutes.
+QUIET_SECONDS: Final = 900
 KafkaReader: TypeAlias = Literal["auto", "fetch", "librdkafka"]
 _SECRETS: Final = "env:NAME or file:PATH allowed"
 
@@ -42,6 +44,14 @@ class CatalogSettings:
         "KBQ_ENV", "environment of the catalog, if it has several", "", shown_default="the only one"
     )
     dataset: str = variable("KBQ_DATASET", "dataset of topics whose line names none", "kafka")
+    quiet_seconds: int = variable(
+        "KBQ_QUIET_SECONDS",
+        "a partition with fewer than 100 new records waits until the oldest is this old; 0: not. `quiet_seconds` of a "
+        "topic overrides it",
+        0,
+        whole(),
+        shown_default=f"{QUIET_SECONDS} if KBQ_STAGING is a bucket, where each file costs money, else 0",
+    )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from kbq_assets.core.config.backup import BackupSettings
 from kbq_assets.core.config.locations import (
     BigQueryProject,
+    Bucket,
     NamedWarehouse,
     Staging,
     WarehousePlace,
@@ -25,6 +26,7 @@ from kbq_assets.core.config.locations import (
 )
 from kbq_assets.core.config.notices import NotifySettings
 from kbq_assets.core.config.parts import (
+    QUIET_SECONDS,
     CatalogSettings,
     DagsterSettings,
     GoogleSettings,
@@ -207,7 +209,12 @@ def parse_settings(environ: Mapping[str, str], local_ports: Mapping[str, int] | 
         home=home,
         staging_url=staging_url,
         warehouse_urls=warehouse_urls,
-        catalog=parse_part(CatalogSettings, environ, source_topics=Path("examples/catalog").absolute()),
+        catalog=parse_part(
+            CatalogSettings,
+            environ,
+            source_topics=Path("examples/catalog").absolute(),
+            **({"quiet_seconds": QUIET_SECONDS} if isinstance(parse_staging(staging_url), Bucket) else {}),
+        ),
         kafka=parse_part(
             KafkaSettings,
             environ,

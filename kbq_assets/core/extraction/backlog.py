@@ -13,6 +13,7 @@ from typing import Final
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.core.topics.wait_options import QUIET_RECORDS
 
 #: A partition is in danger while less than this share of the log lies below its position.
 DANGER: Final = 0.1
@@ -74,14 +75,17 @@ def is_in_danger(room: float) -> bool:
     return room < DANGER
 
 
-def too_little(settings: TopicSettings, positions: int, averages: Averages) -> str:
-    """Why so few positions may wait; "" if they need not. Reaching any one minimum is enough."""
+def too_little(settings: TopicSettings, positions: int, averages: Averages, *, is_known: bool = True) -> str:
+    """Why so few positions may wait; "" if they need not. Reaching any one minimum is enough. A quiet partition waits
+    only if ``is_known``: people want the first rows of a topic at once."""
     records, size = positions * averages.records, positions * averages.bytes
-    short = []
-    if settings.extraction.min_records:
-        short.append((records, settings.extraction.min_records, "records"))
-    if settings.extraction.min_bytes:
-        short.append((size, settings.extraction.min_bytes, "bytes"))
+    short, waits = [], settings.waits
+    if waits.min_records:
+        short.append((records, waits.min_records, "records"))
+    if waits.min_bytes:
+        short.append((size, waits.min_bytes, "bytes"))
+    if waits.quiet_seconds and is_known and not waits.has_minimum:
+        short.append((records, QUIET_RECORDS, "records"))
     if not short or any(found >= least for found, least, _ in short):
         return ""
     return ", ".join(f"about {round(found):,} of {least:,} {what}" for found, least, what in short)

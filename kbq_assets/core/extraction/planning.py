@@ -317,7 +317,7 @@ def _plan_new_partition(
     limits = draft.limits.of_topic(snapshot.settings)
     range_ = OffsetRange(tp, start, broker.latest)
     unit = Unit(range_, epoch, snapshot.settings, broker.leader_epoch, start, limits=limits)
-    _add_unit(draft, unit, broker, usual)
+    _add_unit(draft, unit, broker, usual, is_known=False)
 
 
 def _plan_partition(
@@ -365,7 +365,8 @@ def _plan_partition(
         draft.limits.of_topic(settings),
         alone=state.deaths > 0,
     )
-    _add_unit(draft, unit, broker, Averages.of(state.totals, usual), is_try=state.stop is not None)
+    averages, is_known = Averages.of(state.totals, usual), state.totals.positions > 0
+    _add_unit(draft, unit, broker, averages, is_try=state.stop is not None, is_known=is_known)
 
 
 def _still_stands(
@@ -384,7 +385,13 @@ def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> Partiti
 
 
 def _add_unit(
-    draft: _PlanDraft, unit: Unit, broker: BrokerOffsets, averages: Averages, *, is_try: bool = False
+    draft: _PlanDraft,
+    unit: Unit,
+    broker: BrokerOffsets,
+    averages: Averages,
+    *,
+    is_known: bool,
+    is_try: bool = False,
 ) -> None:
     if not unit.range:
         draft.idle += 1
@@ -392,9 +399,9 @@ def _add_unit(
     tp, first, positions = unit.range.topic_partition, unit.range.from_offset, unit.range.positions
     room = headroom(first, broker)
     needs_no_more = is_try or tp in draft.ripe or is_in_danger(room)
-    short = "" if needs_no_more else too_little(unit.settings, positions, averages)
+    short = "" if needs_no_more else too_little(unit.settings, positions, averages, is_known=is_known)
     if short:
-        draft.waiting.append(Waiting(tp, first, positions, unit.settings.extraction.max_wait_seconds, short))
+        draft.waiting.append(Waiting(tp, first, positions, unit.settings.waits.longest_seconds, short))
     else:
         draft.units.append(dataclasses.replace(unit, headroom=room))
         draft.averages[tp] = averages

@@ -268,11 +268,7 @@ def lag_of(state: PartitionCommit | None, broker: BrokerOffsets, settings: Topic
 
 def lag_seconds(settings: TopicSettings) -> int:
     """Longest wait of a record on the broker (0: any), plus the time that small data may wait."""
-    waits = (
-        settings.extraction.max_wait_seconds
-        if settings.extraction.min_records or settings.extraction.min_bytes
-        else 0
-    )
+    waits = settings.waits.longest_seconds
     return settings.checks.max_lag_seconds + waits if settings.checks.max_lag_seconds else 0
 
 

@@ -301,18 +301,6 @@ class ExtractionOptions:
         "a consumer group that gets the [published positions](operations.md#lag-in-kafkas-own-tools) after each run, "
         "for Kafka's own tools; by default `KBQ_ADVISORY_GROUP`; `none`: no group",
     )
-    min_records: int = option(
-        "0",
-        whole(),
-        "a partition with fewer records to read waits (an estimate, from the share of positions that held records so "
-        "far)",
-    )
-    min_bytes: int = option("0", whole(), "the same in bytes of values; with both, reaching one is enough")
-    max_wait_seconds: int = option(
-        "3600",
-        whole(),
-        "such a partition waits until its oldest unread record is this old by its Kafka time",
-    )
     max_records: int = option(
         "0", whole(), "most records that one run reads of the topic, counted in positions; 0: no limit"
     )

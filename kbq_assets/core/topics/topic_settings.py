@@ -22,6 +22,7 @@ from kbq_assets.core.topics.options import (
 from kbq_assets.core.topics.ordering_options import NONE, OrderingOptions
 from kbq_assets.core.topics.personal import HEADERS, KEY
 from kbq_assets.core.topics.statement_options import StatementOptions
+from kbq_assets.core.topics.wait_options import WaitOptions
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class TopicSettings:
     keys: KeyOptions = field(default_factory=KeyOptions)
     ordering: OrderingOptions = field(default_factory=OrderingOptions)
     statement: StatementOptions = field(default_factory=StatementOptions)
+    waits: WaitOptions = field(default_factory=WaitOptions)
 
     def __post_init__(self) -> None:
         records, limit = self.records, self.extraction.max_bytes
@@ -142,6 +144,7 @@ _PARTS: Final[Mapping[str, type]] = {
     "keys": KeyOptions,
     "ordering": OrderingOptions,
     "statement": StatementOptions,
+    "waits": WaitOptions,
 }
 
 

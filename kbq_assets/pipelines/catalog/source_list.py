@@ -98,7 +98,10 @@ class SourceList:
 
     @property
     def _defaults(self) -> TopicSettings:
-        return TopicSettings.of(dataset=self.settings.catalog.dataset, backup=self.settings.backup.topics)
+        catalog, backup = self.settings.catalog, self.settings.backup
+        return TopicSettings.of(
+            dataset=catalog.dataset, quiet_seconds=catalog.quiet_seconds, backup=backup.topics
+        )
 
     @cached_property
     def _dataset_reader(self) -> DatasetReader:

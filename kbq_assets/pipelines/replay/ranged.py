@@ -12,6 +12,7 @@ from kbq_assets.core.replay.model import Bounds, Replay
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.core.topics.wait_options import WaitOptions
 from kbq_assets.pipelines.catalog.source_list import SourceList
 from kbq_assets.ports.kafka import OffsetReader
 
@@ -69,10 +70,11 @@ class ReplaySources(SourceList):
     def read(self) -> tuple[SourceEntry, ...]:
         """One entry. Raises Refused if the list no longer selects the topic."""
         found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
-        extraction = dataclasses.replace(found.extraction, min_records=0, min_bytes=0, backup="false")
-        return (
-            SourceEntry(self.topic, dataclasses.replace(found, extraction=extraction, checks=CheckOptions())),
+        extraction = dataclasses.replace(found.extraction, backup="false")
+        settled = dataclasses.replace(
+            found, extraction=extraction, waits=WaitOptions(), checks=CheckOptions()
         )
+        return (SourceEntry(self.topic, settled),)
 
 
 def replayed_settings(sources: SourceList, topic: str) -> TopicSettings:

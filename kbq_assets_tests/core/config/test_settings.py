@@ -147,3 +147,16 @@ def test_a_settings_file_that_is_not_one_is_refused_by_name(tmp_path: Path, text
         file.write_text(text)
     with pytest.raises(ConfigurationError, match=r"kbq\.toml"):
         parts({"KBQ_SETTINGS": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, 0),
+        ({"KBQ_STAGING": "gs://bucket/kbq"}, 900),
+        ({"KBQ_STAGING": "gs://bucket/kbq", "KBQ_QUIET_SECONDS": "0"}, 0),
+        ({"KBQ_QUIET_SECONDS": "60"}, 60),
+    ],
+)
+def test_quiet_partitions_wait_where_files_cost_money(environ: dict[str, str], expected: int) -> None:
+    assert parse_settings(environ).catalog.quiet_seconds == expected

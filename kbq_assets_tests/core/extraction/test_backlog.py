@@ -77,6 +77,9 @@ def test_headroom_is_the_share_of_the_log_that_may_still_go(
         ({"min_bytes": 500}, 100, False),
         ({"min_records": 10, "min_bytes": 5000}, 99, False),
         ({"min_records": 1000, "min_bytes": 5000}, 99, True),
+        ({"quiet_seconds": 900}, 199, True),
+        ({"quiet_seconds": 900}, 200, False),
+        ({"quiet_seconds": 900, "min_records": 50}, 100, False),
     ],
 )
 def test_a_minimum_is_held_against_estimates(options: dict[str, Any], positions: int, waits: bool) -> None:

@@ -195,6 +195,7 @@ def test_small_data_may_wait_before_it_is_late() -> None:
         checks.lag_seconds(TopicSettings.of(max_lag_seconds=60, max_wait_seconds=3600, min_records=9)) == 3660
     )
     assert checks.lag_seconds(TopicSettings.of(max_lag_seconds=0, min_records=9)) == 0
+    assert checks.lag_seconds(TopicSettings.of(max_lag_seconds=60, quiet_seconds=900)) == 960
 
 
 @pytest.mark.parametrize(

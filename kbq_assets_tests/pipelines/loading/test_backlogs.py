@@ -158,3 +158,42 @@ def test_topics_that_fail_do_not_stop_the_others() -> None:
     assert {p.topic_partition.topic for p in report.partitions} == {TOPIC, "other-4", "other-5"}
     bench.load()
     assert len(bench.offsets(A)) == 3
+
+
+# Quiet partitions
+
+
+def _files_of_an_hour(partitions: int, options: dict[str, int]) -> int:
+    """Data files after an hour of runs every five minutes; each partition gets a record every six minutes."""
+    bench = Bench(partitions=partitions, settings=SETTINGS.with_options(**options))
+    bench.produce(1, partition=0)
+    for partition in range(1, partitions):
+        bench.produce(1, partition=partition)
+    bench.extract()
+    before = len(bench.paths("staging/"))
+    assert before == partitions, "the first rows of a topic wait for nothing"
+    for minute in range(1, 61):
+        bench.clock.sleep(60)
+        if minute % 6 == 0:
+            for partition in range(partitions):
+                now = bench.clock.now_ms()
+                bench.kafka.produce(TopicPartition(TOPIC, partition), value(1), key=b"k", timestamp=now)
+        if minute % 5 == 0:
+            bench.extract()
+    return len(bench.paths("staging/")) - before
+
+
+@pytest.mark.parametrize("partitions", [2, 8])
+def test_a_quiet_partition_writes_two_files_in_an_hour_instead_of_ten_however_many_there_are(
+    partitions: int,
+) -> None:
+    assert _files_of_an_hour(partitions, {"quiet_seconds": 900}) == 2 * partitions
+    assert _files_of_an_hour(partitions, {"quiet_seconds": 0}) == 10 * partitions
+
+
+def test_a_topic_s_own_minimum_wins_over_quiet_partitions() -> None:
+    bench = Bench(settings=SETTINGS.with_options(min_records=2, quiet_seconds=900))
+    produce(bench, 0, 2)
+    assert bench.extract().totals.records == 2
+    produce(bench, 0)
+    assert [w.max_wait_seconds for w in bench.extract().plan.waiting] == [3600]

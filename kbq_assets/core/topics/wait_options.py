@@ -1,0 +1,55 @@
+"""The options of small data: which partitions wait for more records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.topics.declaration import option
+from kbq_assets.core.topics.option_types import whole
+
+#: A partition with fewer new records is quiet: three files an hour at most, instead of twelve, at the usual cadence.
+QUIET_RECORDS: Final = 100
+
+
+@dataclass(frozen=True)
+class WaitOptions:
+    """How much a partition needs before it is read, and how long it waits for that at most."""
+
+    min_records: int = option(
+        "0",
+        whole(),
+        "a partition with fewer records to read waits (an estimate, from the share of positions that held records so "
+        "far)",
+        place="extraction.min_records",
+    )
+    min_bytes: int = option(
+        "0",
+        whole(),
+        "the same in bytes of values; with both, reaching one is enough",
+        place="extraction.min_bytes",
+    )
+    max_wait_seconds: int = option(
+        "3600",
+        whole(),
+        "such a partition waits until its oldest unread record is this old by its Kafka time",
+        place="extraction.max_wait_seconds",
+    )
+    quiet_seconds: int = option(
+        "0",
+        whole(),
+        f"without a minimum, a partition that was read before and has fewer than {QUIET_RECORDS} new records "
+        "[waits](operations.md#small-data-may-wait) until the oldest is this old; 0: it does not wait",
+        shown_default="`KBQ_QUIET_SECONDS`",
+        place="extraction.quiet_seconds",
+    )
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether the topic names what its partitions need."""
+        return bool(self.min_records or self.min_bytes)
+
+    @property
+    def longest_seconds(self) -> int:
+        """The longest that a record waits for more."""
+        return self.max_wait_seconds if self.has_minimum else self.quiet_seconds
