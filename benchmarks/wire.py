@@ -16,8 +16,10 @@ from functools import partial
 from typing import Any, get_args
 
 import numpy as np
+from google.protobuf import message_factory
 
 from benchmarks.records import KINDS, MILLIS, RecordKind, avro_values, click
+from kbq_assets.adapters.protobuf import compile_types, layout_of, row_encoder
 from kbq_assets.core.topics.business_time import parse_business_time
 from kbq_assets.core.topics.json.inference import InferredSchema
 from kbq_assets.wire.chunk import PADDING, Chunk, Spans
@@ -32,8 +34,9 @@ from kbq_assets.wire.files.encode import (
     WindowEncoder,
 )
 from kbq_assets.wire.json.encode import DocumentEncoder
-from kbq_assets.wire.json.layout import layout_of
+from kbq_assets.wire.json.layout import layout_of as document_layout
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
+from kbq_assets.wire.protobuf.encode import MessageEncoder
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
 from kbq_assets.wire.records.validate import validate_avro, validate_json
@@ -41,6 +44,14 @@ from kbq_assets.wire.warm import warm_up
 from kbq_assets.worker.translate import framed
 
 RECORDS = 20_000
+MESSAGE = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Click {
+  string id = 1; int64 user = 2; double amount = 3; string page = 4; google.protobuf.Timestamp at = 5; Place place = 6;
+}
+message Place { double lat = 1; double lon = 2; }
+"""
 
 
 def chunk_of(values: list[bytes]) -> Chunk:
@@ -124,7 +135,7 @@ def measure_columns(seconds: float) -> dict[str, Any]:
     inferred, time_ = InferredSchema().grown(documents[:100]), parse_business_time("auto")
     assert time_ is not None
     chunk = chunk_of([json.dumps(document).encode() for document in documents])
-    encoder, rows = DocumentEncoder(layout_of(inferred, time_), inferred.version), np.arange(len(chunk))
+    encoder, rows = DocumentEncoder(document_layout(inferred, time_), inferred.version), np.arange(len(chunk))
     objects = RowEncoder(inferred)
 
     def by_objects() -> None:
@@ -138,6 +149,35 @@ def measure_columns(seconds: float) -> dict[str, Any]:
         "bytes": round(int(chunk.ends[-1]) / len(chunk), 1),
         "documents/s": round(speed(lambda: encoder.encode(chunk, rows, 10**7, 500), size, seconds)),
         "in Python": round(speed(by_objects, size, seconds)),
+    }
+
+
+def measure_messages(seconds: float) -> dict[str, Any]:
+    """Protobuf messages as records, a second: by the kernel, and by Google's library."""
+    type_ = compile_types(MESSAGE, {}).at([0])
+    assert type_ is not None
+    layout, new = layout_of(type_), message_factory.GetMessageClass(type_)
+    assert layout is not None
+    chance = random.Random(1)
+    messages = [
+        new(
+            id=f"{chance.getrandbits(64):016x}",
+            user=chance.randrange(10**9),
+            amount=chance.random(),
+            page="/products/" + "x" * chance.randrange(30),
+            at={"seconds": 1_700_000_000 + n, "nanos": 5_000_000},
+            place={"lat": 52.5, "lon": 13.4},
+        ).SerializeToString()
+        for n in range(RECORDS)
+    ]
+    chunk, rows = chunk_of(messages), np.arange(RECORDS)
+    encoder, encode_ = MessageEncoder(layout, 1), row_encoder(type_)
+    size = RECORDS * 1_000_000
+    return {
+        "records": "protobuf",
+        "bytes": round(int(chunk.ends[-1]) / RECORDS, 1),
+        "messages/s": round(speed(lambda: encoder.encode(chunk, rows), size, seconds)),
+        "in Python": round(speed(lambda: [encode_(each) for each in messages], size, seconds)),
     }
 
 
@@ -168,7 +208,7 @@ def main() -> None:
             options.seconds,
         )
     )
-    rows.append(measure_columns(options.seconds))
+    rows += [measure_columns(options.seconds), measure_messages(options.seconds)]
     rows += [measure_tables(kind, metadata, options.seconds) for kind in KINDS]
     if options.json:
         print(json.dumps(rows))

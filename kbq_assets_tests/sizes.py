@@ -39,6 +39,8 @@ DEMO_KILLS: Final = _size(2, 4)
 GOOGLE_SEEDS: Final = _size(2, 10)
 #: Random JSON documents that the kernel and Python objects encode.
 JSON_DOCUMENTS: Final = _size(20_000, 1_000_000, "KBQ_TEST_JSON_DOCUMENTS")
+#: Random Protobuf messages that the kernel and Google's library encode.
+PROTOBUF_MESSAGES: Final = _size(10_000, 1_000_000, "KBQ_TEST_PROTOBUF_MESSAGES")
 #: Damaged records for the validator. 500 records share a schema: 100,000 still meet 200 schemas.
 FUZZ_RECORDS: Final = _size(100_000, 1_000_000, "KBQ_FUZZ")
 #: Damaged records for Java's Avro, which takes most of its time to start.

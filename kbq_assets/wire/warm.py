@@ -19,6 +19,8 @@ from kbq_assets.wire.files.encode import (
 )
 from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of
+from kbq_assets.wire.protobuf.encode import MessageEncoder
+from kbq_assets.wire.protobuf.layout import LayoutBuilder
 from kbq_assets.wire.records.join import NO_MARK, joined
 from kbq_assets.wire.records.schema import MetadataColumns, StagedSchema, json_staged_schema, staged_schema
 from kbq_assets.wire.records.select import Chooser
@@ -40,6 +42,9 @@ def warm_up() -> None:
     backup.warm_up()
     document = Chunk.from_messages([RawRecord(b"{}", 0)])
     DocumentEncoder(layout_of(InferredSchema(), None), 1).encode(document, np.arange(1), 2, 1)
+    builder = LayoutBuilder()
+    builder.reserve(0)
+    MessageEncoder(builder.built(), 1).encode(document, np.arange(1))
 
 
 def _encode_one(

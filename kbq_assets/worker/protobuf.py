@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -13,26 +16,33 @@ from kbq_assets.adapters.protobuf import (
     MessageTypes,
     avro_schema_of,
     compile_types,
+    layout_of,
     row_encoder,
 )
 from kbq_assets.core.errors import EncodingError, NotFound
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
-from kbq_assets.wire.chunk import Chunk
+from kbq_assets.wire.chunk import Chunk, Longs
 from kbq_assets.wire.files.encode import RejectedSchema
+from kbq_assets.wire.protobuf.encode import MessageEncoder
+from kbq_assets.wire.records.encoded import EncodedRecords, with_encoded
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.worker.framing import message_path, type_id
 from kbq_assets.worker.translate import UNREADABLE, Messages, framed, produced_ids, rejected, with_values
 
+#: The path of a schema's first message type: one byte, a zero.
+_FIRST_TYPE: Final = (0,)
+
 
 @dataclass(frozen=True)
 class _MessageType:
-    """Encoder and schema of one message type, and its id."""
+    """Encoders and schema of one message type, and its id; ``messages`` is the quick one, if the type has one."""
 
     schema_id: int
     schema: str
     encode: Callable[[bytes], bytes | RejectedSchema]
+    messages: MessageEncoder | None
 
 
 class ProtobufRows:
@@ -62,13 +72,33 @@ class ProtobufRows:
         """The same records with framed Avro values. Raises Unavailable."""
         values: list[bytes | None] = [None] * len(chunk)
         ids = produced_ids(chunk)
-        for row in np.flatnonzero(chunk.starts >= 0).tolist():
+        quick = [found for found in map(partial(self._quick, chunk, ids), np.unique(ids).tolist()) if found]
+        slow = chunk.starts >= 0
+        for encoded, rows in quick:
+            slow[rows[encoded.done]] = False
+        for row in np.flatnonzero(slow).tolist():
             schema_id = int(ids[row])
             if schema_id < 0:
                 values[row] = rejected(UNREADABLE[schema_id])
             else:
                 values[row] = self._translated(schema_id, (chunk.value(row) or b"")[PREFIX:])
-        return with_values(chunk, values)
+        made = with_values(chunk, values)
+        for encoded, rows in quick:
+            made = with_encoded(made, encoded, rows)
+        return made
+
+    def _quick(self, chunk: Chunk, ids: Longs, schema_id: int) -> tuple[EncodedRecords, Longs] | None:
+        """The records of a schema's first message type that need no Python objects, and their rows."""
+        types = self._types_of(schema_id) if schema_id >= 0 else b""
+        if isinstance(types, bytes):
+            return None
+        found = self._rows_of(schema_id, types, _FIRST_TYPE)
+        if isinstance(found, bytes) or found.messages is None:
+            return None
+        rows = np.flatnonzero((ids == schema_id) & (chunk.ends - chunk.starts > PREFIX))
+        rows = rows[chunk.buffer[chunk.starts[rows] + PREFIX] == 0]
+        bare = dataclasses.replace(chunk, starts=chunk.starts + PREFIX + 1)
+        return found.messages.encode(bare, rows), rows
 
     def _translated(self, schema_id: int, body: bytes) -> bytes:
         types = self._types_of(schema_id)
@@ -115,7 +145,7 @@ class ProtobufRows:
         return self._rows[key]
 
     def _made(self, schema_id: int, type_: Descriptor, indexes: tuple[int, ...]) -> _MessageType | bytes:
-        own = schema_id if indexes == (0,) else type_id(schema_id, indexes)
+        own = schema_id if indexes == _FIRST_TYPE else type_id(schema_id, indexes)
         try:
             schema = json.dumps(avro_schema_of(type_))
         except EncodingError as error:
@@ -124,7 +154,9 @@ class ProtobufRows:
         made = RegisteredSchema(own, schema, label=label)
         if self._schemas.setdefault(own, made) != made:  # once in a billion schemas
             return self._unstageable(schema_id, f"{type_.full_name} and another type have the id {own}")
-        return _MessageType(own, schema, row_encoder(type_))
+        layout = layout_of(type_) if indexes == _FIRST_TYPE else None
+        messages = None if layout is None else MessageEncoder(layout, own)
+        return _MessageType(own, schema, row_encoder(type_), messages)
 
     def _unstageable(self, schema_id: int, why: str) -> bytes:
         name = self._names.get(schema_id, str(schema_id))

@@ -18,7 +18,16 @@ from google.protobuf.descriptor import Descriptor
 
 from kbq_assets.adapters.protobuf.compiler import MessageTypes, compile_types
 from kbq_assets.adapters.protobuf.fields import fields_of
+from kbq_assets.adapters.protobuf.layout import layout_of
 from kbq_assets.adapters.protobuf.rows import row_encoder
 from kbq_assets.adapters.protobuf.schema import avro_schema_of
 
-__all__ = ["Descriptor", "MessageTypes", "avro_schema_of", "compile_types", "fields_of", "row_encoder"]
+__all__ = [
+    "Descriptor",
+    "MessageTypes",
+    "avro_schema_of",
+    "compile_types",
+    "fields_of",
+    "layout_of",
+    "row_encoder",
+]

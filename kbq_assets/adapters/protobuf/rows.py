@@ -24,6 +24,8 @@ from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.records.reasons import Reason
 
 Encode: TypeAlias = Callable[[Any], bytes]
+#: The encoding of a message's field, by the field's name. Raises BadValue.
+Column: TypeAlias = Callable[[Any, str], bytes]
 
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
@@ -37,7 +39,7 @@ _F: Final[Any] = FieldDescriptor
 def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
     """A function from a serialized message to an Avro record, or to the message's problem."""
     new = message_factory.GetMessageClass(type_)
-    columns = _columns(type_)
+    columns = columns_of(type_)
 
     def row(data: bytes) -> bytes | RejectedSchema:
         message = new()
@@ -53,7 +55,7 @@ def row_encoder(type_: Descriptor) -> Callable[[bytes], bytes | RejectedSchema]:
     return row
 
 
-def _problem(message: Message, columns: list[tuple[str, Callable[[Message, str], bytes]]]) -> RejectedSchema:
+def _problem(message: Message, columns: list[tuple[str, Column]]) -> RejectedSchema:
     """Why a message cannot become a record, by its first field that cannot become a column."""
     for name, column in columns:
         try:
@@ -69,14 +71,15 @@ def _invalid(why: str) -> RejectedSchema:
     return RejectedSchema(Reason.INVALID_PROTOBUF, f"{Reason.INVALID_PROTOBUF.message}: {why}")
 
 
-def _columns(type_: Descriptor) -> list[tuple[str, Callable[[Message, str], bytes]]]:
+def columns_of(type_: Descriptor) -> list[tuple[str, Column]]:
+    """The columns of a message type by their fields' names, in their order."""
     if not type_.fields:
         return [("", lambda message, name: _IS_SET)]
     return [(field.name, _field(field)) for field in type_.fields]
 
 
 def _record(type_: Descriptor) -> Encode:
-    columns = _columns(type_)
+    columns = columns_of(type_)
 
     def encode(message: Message) -> bytes:
         return b"".join([column(message, name) for name, column in columns])
@@ -84,7 +87,7 @@ def _record(type_: Descriptor) -> Encode:
     return encode
 
 
-def _field(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
+def _field(field: FieldDescriptor) -> Column:
     if is_map(field):
         return _map(field)
     inner = _value(field)
@@ -100,7 +103,7 @@ def _field(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
     return lambda message, name: inner(getattr(message, name))
 
 
-def _required(inner: Encode) -> Callable[[Message, str], bytes]:
+def _required(inner: Encode) -> Column:
     def encode(message: Message, name: str) -> bytes:
         if not message.HasField(name):
             raise BadValue(Reason.INVALID_PROTOBUF, f"the required field {name} is missing")
@@ -109,7 +112,7 @@ def _required(inner: Encode) -> Callable[[Message, str], bytes]:
     return encode
 
 
-def _map(field: FieldDescriptor) -> Callable[[Message, str], bytes]:
+def _map(field: FieldDescriptor) -> Column:
     key = _value(field.message_type.fields_by_name["key"])
     value = _value(field.message_type.fields_by_name["value"])
 

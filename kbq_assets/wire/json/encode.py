@@ -10,7 +10,6 @@ of another type, a number of many digits. So `RowEncoder` defines what a documen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from kbq_assets.wire.jit import (
     trailing_zeros,
 )
 from kbq_assets.wire.json.layout import FACTORS, FIELD, KINDS, TYPE, Layout
+from kbq_assets.wire.records.encoded import EncodedRecords
 from kbq_assets.wire.records.event_time import NO_TIME, micros_of_double, micros_of_number, micros_of_text
 from kbq_assets.wire.records.scan import is_utf8, write_long
 
@@ -82,16 +82,6 @@ _POWERS = np.array([10.0**n for n in range(_SURE_EXPONENT + 1)])
 _MOST_EXPONENT = 9_999
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EncodedDocuments:
-    """Framed records of the documents at ``done`` of a chunk's rows, as spans of ``buffer``."""
-
-    buffer: Bytes
-    starts: Longs
-    ends: Longs
-    done: NDArray[np.bool_]
-
-
 class DocumentEncoder:
     """Encodes documents by one version of an inferred schema, framed by ``schema_id``. Not for threads: it has areas of
     its own."""
@@ -115,10 +105,10 @@ class DocumentEncoder:
         )
         self._areas = tuple(np.empty(_ROOM + _SPARE, np.uint8) for _ in range(3))
 
-    def encode(self, chunk: Chunk, rows: Longs, max_bytes: int, max_depth: int) -> EncodedDocuments:
+    def encode(self, chunk: Chunk, rows: Longs, max_bytes: int, max_depth: int) -> EncodedRecords:
         """The documents of ``rows`` that the kernel takes; the others are left."""
         if self._levels > max_depth:
-            return EncodedDocuments(np.zeros(PADDING, np.uint8), *_spans(0), np.zeros(len(rows), np.bool_))
+            return EncodedRecords(np.zeros(PADDING, np.uint8), *_spans(0), np.zeros(len(rows), np.bool_))
         verdicts = np.zeros(len(rows), np.uint8)
         starts, ends = _spans(len(rows))
         numbers = np.empty((_MOST_NUMBERS * (len(rows) + 1), 3), np.int64)
@@ -149,7 +139,7 @@ class DocumentEncoder:
                 break
             todo, doubles = _judged(chunk, numbers[:asked], verdicts, first)
         joined = np.concatenate([*buffers, np.zeros(PADDING, np.uint8)])
-        return EncodedDocuments(joined, starts, ends, verdicts == DONE)
+        return EncodedRecords(joined, starts, ends, verdicts == DONE)
 
 
 def _spans(count: int) -> tuple[Longs, Longs]:

@@ -25,11 +25,12 @@ from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import RegisteredSchema, SchemaRegistry
 from kbq_assets.wire.chunk import Chunk, Longs, Spans
 from kbq_assets.wire.files.encode import RejectedSchema
-from kbq_assets.wire.json.encode import DocumentEncoder, EncodedDocuments
+from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse, scalar_at
 from kbq_assets.wire.privacy.json import UndecidedField
 from kbq_assets.wire.privacy.tags import refuse_undecided
+from kbq_assets.wire.records.encoded import EncodedRecords, with_encoded
 from kbq_assets.wire.records.prefix import PREFIX
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_json
@@ -132,7 +133,7 @@ class JsonColumns:
                 values[row] = self._framed(self._current.rows.encode(document)[0], document)
         made = with_values(chunk, values)
         if quick is not None:
-            made = _joined(made, quick, good)
+            made = with_encoded(made, quick, good)
         if choices:
             made = dataclasses.replace(made, chosen_by=tuple(map(Spans.of, choices)))
         return made if self._privacy is None else self._privacy.without_keys(made)
@@ -162,7 +163,7 @@ class JsonColumns:
                     values[row] = refusal
         return bare, np.array([row for row in good.tolist() if values[row] is None], np.int64), values
 
-    def _quick(self, bare: Chunk, rows: Longs) -> EncodedDocuments | None:
+    def _quick(self, bare: Chunk, rows: Longs) -> EncodedRecords | None:
         """The records of documents that need no Python objects. Personal data and choices of tables need them."""
         if self._privacy is not None or self._chosen_by:
             return None
@@ -241,12 +242,3 @@ class JsonColumns:
         self._versions[inferred.version] = inferred
         documents = DocumentEncoder(layout_of(inferred, self._business_time), inferred.version)
         return _Version(inferred, RowEncoder(inferred), documents, generation)
-
-
-def _joined(slow: Chunk, quick: EncodedDocuments, rows: Longs) -> Chunk:
-    """A chunk with the values of ``slow``, and those that ``quick`` has."""
-    done, offset = rows[quick.done], len(slow.buffer)
-    starts, ends = slow.starts.copy(), slow.ends.copy()
-    starts[done], ends[done] = quick.starts[quick.done] + offset, quick.ends[quick.done] + offset
-    buffer = np.concatenate([slow.buffer, quick.buffer])
-    return dataclasses.replace(slow, buffer=buffer, starts=starts, ends=ends)

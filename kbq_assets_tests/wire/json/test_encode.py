@@ -14,10 +14,11 @@ from kbq_assets.core.avro import tree as avro
 from kbq_assets.core.topics.business_time import BusinessTime, parse_business_time
 from kbq_assets.core.topics.json.inference import InferredSchema, avro_schema
 from kbq_assets.wire.chunk import Chunk, RawRecord
-from kbq_assets.wire.json.encode import DocumentEncoder, EncodedDocuments
+from kbq_assets.wire.json.encode import DocumentEncoder
 from kbq_assets.wire.json.layout import layout_of
 from kbq_assets.wire.json.rows import RowEncoder, event_time, parse
 from kbq_assets.wire.records.compile import compile_program
+from kbq_assets.wire.records.encoded import EncodedRecords
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_avro, validate_json
 from kbq_assets.wire.records.verdicts import RecordLimits
@@ -50,13 +51,13 @@ def encoder_of(inferred: InferredSchema, business: BusinessTime | None = None) -
 
 def encoded(
     inferred: InferredSchema, texts: Sequence[bytes | None], business: BusinessTime | None = None
-) -> tuple[Chunk, EncodedDocuments]:
+) -> tuple[Chunk, EncodedRecords]:
     chunk = Chunk.from_messages([RawRecord(text, offset) for offset, text in enumerate(texts)])
     rows = np.arange(len(texts))
     return chunk, encoder_of(inferred, business).encode(chunk, rows, LIMITS.max_bytes, LIMITS.max_json_depth)
 
 
-def record_at(found: EncodedDocuments, row: int) -> bytes | None:
+def record_at(found: EncodedRecords, row: int) -> bytes | None:
     return found.buffer[found.starts[row] : found.ends[row]].tobytes() if found.done[row] else None
 
 

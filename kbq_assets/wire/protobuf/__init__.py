@@ -1,0 +1,1 @@
+"""Protobuf messages as Avro records, in one compiled pass over their bytes."""

@@ -1,0 +1,1 @@
+"""Tests of kbq_assets.wire.protobuf."""
