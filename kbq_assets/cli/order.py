@@ -61,6 +61,11 @@ def status(deployment: Deployment, names: tuple[str, ...], audit: bool, as_json:
     for each in found:
         if each.why:
             out.print(f"{each.state}: {each.table}: {each.why}", style="yellow")
+        for gate in each.order.gates:
+            verdict = "green" if gate.green else f"red: {gate.message}"
+            out.print(
+                f"{each.table}: batch {gate.batch}: gate {gate.gate} was {verdict} at {_time(gate.at_ms)}"
+            )
         for entry in decisions[each.table]:
             out.print(f"{each.table}: {_decision(entry)}")
 
@@ -109,6 +114,17 @@ def release(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
     _confirm(deployment, name, yes, lambda orders, of, by: orders.release(of, reason, by))
 
 
+@order.command("continue")
+@_table
+@_reason
+@yes_option
+@one_warehouse
+@pass_deployment
+def go_on(deployment: Deployment, name: str, reason: str, yes: bool) -> None:
+    """Let the next batch start: the last one counts as validated, whatever its gates say."""
+    _confirm(deployment, name, yes, lambda orders, of, by: orders.go_on(of, reason, by))
+
+
 def _confirm(
     deployment: Deployment, name: str, yes: bool, propose: Callable[[Orders, TableReference, str], Proposal]
 ) -> None:
@@ -146,6 +162,16 @@ def _document(status: OrderStatus, decisions: list[AuditEntry]) -> dict[str, obj
         "oldest_ms": status.oldest_ms,
         "applied": order.settled,
         "validated": order.validated,
+        "gates": [
+            {
+                "gate": each.gate,
+                "batch": each.batch,
+                "green": each.green,
+                "message": each.message,
+                "at_ms": each.at_ms,
+            }
+            for each in order.gates
+        ],
         "failed": [file.path for file in order.failed.files] if order.failed else [],
         "audit": [{k: v for k, v in dataclasses.asdict(each).items() if k != "extra"} for each in decisions],
     }

@@ -68,6 +68,10 @@ class Statements(Protocol):
         """Raise the ledger to ``batch`` without a statement, unless it is there (S5). Returns the ledger as it is then.
         Raises Unavailable, UnknownOutcome."""
 
+    def rows_of(self, sql: str, limit: int) -> list[str]:
+        """The first rows of a query, each as text. Changes nothing: any other statement is refused. Raises JobFailed if
+        the warehouse refuses the text or the query fails, Unavailable."""
+
     def insert(self, job: StatementJob) -> None:
         """Submit a statement. Raises as `Warehouse.insert_job`."""
 

@@ -419,6 +419,37 @@ def failed_batch(world: FakePlatform, run: Shell) -> None:
     failing_jobs(world, run)
 
 
+def red_gate(world: FakePlatform, run: Shell) -> None:
+    source("table=orders order=offset gate=sql gate_sql=SELECT")(world)
+    world.warehouse.statements.bad_rows = lambda sql: ["id=7"]
+    world.produce(3)
+    run.done("extract")
+    run("load")
+
+
+def green_gate(world: FakePlatform) -> None:
+    world.warehouse.statements.bad_rows = lambda sql: []
+
+
+def waits_for_person(world: FakePlatform, run: Shell) -> None:
+    source("table=orders order=offset gate=person")(world)
+    world.produce(3)
+    run.done("extract")
+    run("load")
+    source("table=orders order=offset")(world)  # the next batch needs nobody
+
+
+def waits_for_marker(world: FakePlatform, run: Shell) -> None:
+    source("table=orders order=offset hold_until=history")(world)
+    world.produce(3)
+    run.done("extract")
+    run("load")
+
+
+def with_marker(world: FakePlatform) -> None:
+    world.store.create("markers/history", b"")
+
+
 def ordered_and_held(world: FakePlatform, run: Shell) -> None:
     ordered(world, run)
     run.done("order", "hold", "shop.orders", "--yes")
@@ -523,6 +554,21 @@ TABLES = [
             (working_jobs, "order retry shop.orders"),
             (working_jobs, "order skip shop.orders --batch 2 --reason by-hand"),
         ),
+    ),
+    State(
+        ParkReason.GATE_RED,
+        red_gate,
+        (
+            (green_gate, an_hour_later),
+            (green_gate, "resume --table shop.orders"),
+            ("order continue shop.orders",),
+        ),
+    ),
+    State(ParkReason.GATE_WAITS, waits_for_person, (("order continue shop.orders",),)),
+    State(
+        ParkReason.WAITS_FOR_MARKER,
+        waits_for_marker,
+        ((with_marker, an_hour_later), ("order release shop.orders",)),
     ),
     State(ParkReason.HELD, ordered_and_held, (("order release shop.orders",),)),
     State(ParkReason.OPERATOR, held, (("resume --table shop.orders",),)),

@@ -40,6 +40,8 @@ class FakeStatements:
         self.errors: Callable[[StatementJob], tuple[JobError, Failure] | None] | None = None
         #: so many inserts are refused
         self.refuse = 0
+        #: what a query returns
+        self.bad_rows: Callable[[str], list[str]] = lambda sql: []
         #: the batches of the statements that took effect, per target
         self.applied: dict[TableReference, list[int]] = {}
 
@@ -66,6 +68,9 @@ class FakeStatements:
         if (found := self.ledgers.get(target)) is not None and found.batch == batch - 1:
             self.ledgers[target] = LedgerRow(batch, True)
         return self.ledgers.get(target)
+
+    def rows_of(self, sql: str, limit: int) -> list[str]:
+        return self.bad_rows(sql)[:limit]
 
     def insert(self, job: StatementJob) -> None:
         if self.refuse:
@@ -127,6 +132,9 @@ class StatementsView:
     def skip(self, target: TableReference, batch: int) -> LedgerRow | None:
         self._view.write("skip", f"{target} {batch}", lambda: self._statements.skip(target, batch))
         return self.read_ledger(target)
+
+    def rows_of(self, sql: str, limit: int) -> list[str]:
+        return self._view.read("rows_of", sql, lambda: self._statements.rows_of(sql, limit))
 
     def insert(self, job: StatementJob) -> None:
         self._view.write("insert_statement", job.job_id, lambda: self._statements.insert(job))

@@ -17,7 +17,7 @@ from kbq_assets.adapters.bigquery import jobs, schema
 from kbq_assets.adapters.bigquery.outcomes import calls, insertion
 from kbq_assets.adapters.bigquery.queries import Query
 from kbq_assets.adapters.bigquery.session import TIMEOUT_SECONDS, Session
-from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, UnknownOutcome
+from kbq_assets.core.errors import ConfigurationError, JobFailed, NotFound, Unavailable, UnknownOutcome
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.dialects import BIGQUERY, Dialect
@@ -105,6 +105,29 @@ class BigQueryStatements:
         sql = _raised(self.sql_name(ledger_table(target)), LedgerRow(batch, True))
         self._session.query(f"the ledger of {target}", Query(sql))
         return self.read_ledger(target)
+
+    def rows_of(self, sql: str, limit: int) -> list[str]:
+        """The first rows of a query. A dry run says first that it is one query, and what it would read."""
+        config = bigquery.QueryJobConfig(use_legacy_sql=False, dry_run=True, use_query_cache=False)
+        project, location = self._session.project, self._session.location
+        try:
+            with insertion("the dry run"):
+                job = self._session.client.query(
+                    sql, job_config=config, project=project, location=location, timeout=TIMEOUT_SECONDS
+                )
+        except UnknownOutcome as error:
+            raise Unavailable(error.message, next_step="the next load tries again") from error
+        if job.statement_type != "SELECT":
+            raise JobFailed("the text is not one query", next_step="write one SELECT")
+        with calls("the query of a gate", "bigquery.jobs.create and bigquery.tables.getData"):
+            rows = self._session.client.query_and_wait(
+                sql,
+                job_config=self._session.query_config(labels={"kbq": "gate"}),
+                project=project,
+                location=location,
+                max_results=limit,
+            )
+            return [", ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
 
     def insert(self, job: StatementJob) -> None:
         """Send a statement once. Raises by the table of outcomes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -126,6 +126,23 @@ class DuckDbStatements:
             _raise_ledger(connection, target, LedgerRow(batch, True))
             return _ledger(connection, target)
 
+    def rows_of(self, sql: str, limit: int) -> list[str]:
+        """The first rows of a query, on a connection that cannot write."""
+
+        def read(connection: duckdb.DuckDBPyConnection) -> list[str]:
+            try:
+                statements = connection.extract_statements(sql)
+                if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+                    raise JobFailed("the text is not one query", next_step="write one SELECT")
+                found = connection.execute(statements[0])
+                names = [column[0] for column in found.description or ()]
+                return [_shown(names, row) for row in found.fetchmany(limit)]
+            except _PERMANENT as error:
+                raise JobFailed(f"the query fails: {error}", next_step="correct the SQL") from error
+
+        found: list[str] = self._reading(read, [])
+        return found
+
     def insert(self, job: StatementJob) -> None:
         """Run a statement. If text or rows are to blame for a failure, the job ends DONE with an error. A full disk,
         or a lock, raises Unavailable and leaves the id free."""
@@ -153,6 +170,10 @@ class DuckDbStatements:
             except _PERMANENT as error:
                 raise JobFailed(f"the statement is refused: {error}", next_step="correct the SQL") from error
         return 0
+
+
+def _shown(names: Sequence[str], row: Sequence[Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in zip(names, row, strict=True))
 
 
 def _ledger(connection: duckdb.DuckDBPyConnection, target: TableReference) -> LedgerRow:

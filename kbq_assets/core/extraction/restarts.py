@@ -34,7 +34,18 @@ STOPS: Final = frozenset(
     }
 )
 #: Parkings that end once the table, its dataset or a permission is fixed.
-PARKINGS: Final = frozenset({ParkReason.LOAD_FAILED, ParkReason.INCOMPATIBLE_SCHEMA, ParkReason.BATCH_FAILED})
+PARKINGS: Final = frozenset(
+    {
+        ParkReason.LOAD_FAILED,
+        ParkReason.INCOMPATIBLE_SCHEMA,
+        ParkReason.BATCH_FAILED,
+        ParkReason.GATE_RED,
+        ParkReason.WAITS_FOR_MARKER,
+    }
+)
+#: Parkings that wait for something that is due: their pauses stay short.
+_EXPECTED: Final = frozenset({ParkReason.GATE_RED, ParkReason.WAITS_FOR_MARKER})
+_EXPECTED_TRIES: Final = 2
 #: The pause before the first try; it doubles with each, up to the last.
 FIRST_PAUSE_MS: Final = 60_000
 LAST_PAUSE_MS: Final = 3_600_000
@@ -67,12 +78,16 @@ def parking_restarts(parked: Parked, now_ms: Callable[[], int]) -> bool:
 
     Reads the store's time only if it matters.
     """
-    return parked.reason in PARKINGS and is_due(parked.tries, parked.last_ms, now_ms())
+    return parked.reason in PARKINGS and is_due(_doublings(parked), parked.last_ms, now_ms())
+
+
+def _doublings(parked: Parked) -> int:
+    return min(parked.tries, _EXPECTED_TRIES) if parked.reason in _EXPECTED else parked.tries
 
 
 def next_parking_try_ms(parked: Parked) -> int:
     """When a parked table is tried again, if the topics of its files allow it; 0: never."""
-    return next_try_ms(parked.tries, parked.last_ms) if parked.reason in PARKINGS else 0
+    return next_try_ms(_doublings(parked), parked.last_ms) if parked.reason in PARKINGS else 0
 
 
 def retry_in_words(tries: int, next_ms: int) -> str:

@@ -16,7 +16,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 def order_rule(
     table: TableReference, topics: Collection[str], settings: Mapping[str, TopicSettings], now: OrderRule
 ) -> OrderRule:
-    """The rule of a table that these topics feed: ordered if one of them is.
+    """The rule of a table that these topics feed: ordered if one of them is, with the gates of all.
 
     A topic that is not selected any more says nothing: while one is missing, an ordered table stays as it is. Error
     rows of many topics share a table, which has no order.
@@ -29,7 +29,9 @@ def order_rule(
         return now
     if not ordered:
         return OrderRule(extra=now.extra)
-    return OrderRule(ordered[0].order, extra=now.extra)
+    gates = dict.fromkeys(gate for each in ordered for gate in each.gate)
+    marker = next((each.hold_until for each in ordered if each.hold_until), "")
+    return OrderRule(ordered[0].order, tuple(gates), marker, extra=now.extra)
 
 
 def with_rule(state: TableState, rule: OrderRule) -> TableState:

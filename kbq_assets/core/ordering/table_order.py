@@ -14,8 +14,6 @@ from typing import Final
 from kbq_assets.core.protocol.codec import Stored
 from kbq_assets.core.protocol.commits import StagedFile
 
-#: A gate that a person opens.
-PERSON: Final = "person"
 #: Decisions that a state keeps; older ones move to an object of their own.
 AUDIT_KEPT: Final = 40
 #: Decisions of such an object.

@@ -23,7 +23,9 @@ FAILED: Final = frozenset(
     }
 )
 #: Parkings that `kbq order release` ends.
-HELD: Final = frozenset({ParkReason.HELD})
+HELD: Final = frozenset({ParkReason.HELD, ParkReason.WAITS_FOR_MARKER})
+#: Parkings of a batch that is applied and not validated.
+GATED: Final = frozenset({ParkReason.GATE_RED, ParkReason.GATE_WAITS})
 
 
 def fail_batch(
@@ -105,6 +107,44 @@ def release(state: TableState, entry: AuditEntry) -> TableState:
     if state.parked is not None and state.parked.reason in HELD:
         released = table_state.unpark(released)
     return _audited(released, entry)
+
+
+def marked(state: TableState, now_ms: int) -> TableState:
+    """The marker that the table waits for is there."""
+    marker = state.order.rule.hold_until
+    order = dataclasses.replace(state.order, released=marker)
+    entry = AuditEntry(now_ms, "release", order.next, f"the marker {marker} is there")
+    return _audited(dataclasses.replace(state, order=order), entry)
+
+
+def judge(state: TableState, gate: str, is_green: bool, message: str, now_ms: int) -> TableState:
+    """What a gate says about the last batch. A red one parks the table, until it is asked again."""
+    order = state.order.with_result(gate, is_green, message, now_ms)
+    judged = dataclasses.replace(state, order=order)
+    if is_green:
+        return judged
+    red = f"batch {order.settled} is applied and not validated: {gate}: {message}"
+    return table_state.park(judged, ParkReason.GATE_RED, red, now_ms)
+
+
+def await_person(state: TableState, now_ms: int) -> TableState:
+    """Park a table whose last batch a person validates."""
+    waits = f"batch {state.order.settled} is applied and not validated: it waits for a person"
+    return table_state.park(state, ParkReason.GATE_WAITS, waits, now_ms)
+
+
+def go_on(state: TableState, entry: AuditEntry) -> TableState:
+    """Pass every gate of the last batch, by a person's decision. Raises Refused if none is open."""
+    order = state.order
+    if not (gates := order.open_gates()):
+        raise Refused("no gate is open", next_step="kbq order status")
+    entry = dataclasses.replace(entry, action="continue", batch=order.settled)
+    for gate in gates:
+        order = order.with_result(gate, True, f"passed by {entry.by or 'a person'}", entry.at_ms)
+    passed = dataclasses.replace(state, order=order)
+    if state.parked is not None and state.parked.reason in GATED:
+        passed = table_state.unpark(passed)
+    return _audited(passed, entry)
 
 
 def _audited(state: TableState, entry: AuditEntry) -> TableState:

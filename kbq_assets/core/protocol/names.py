@@ -194,6 +194,11 @@ def audit_path(table: TableReference, first: int) -> str:
     return f"{AUDIT}{table}/{first}.json"
 
 
+def marker_path(name: str) -> str:
+    """Path of a marker that ordered tables wait for (`hold_until`). Whoever has loaded the history creates it."""
+    return f"markers/{name}"
+
+
 def backlog_prefix(table: TableReference) -> str:
     """Prefix of a table's backlog chunks (PROTOCOL E7)."""
     return f"{BACKLOG}{table}/"

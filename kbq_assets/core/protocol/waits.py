@@ -54,9 +54,14 @@ class ParkReason(StrEnum):
     HELD = "held"
     STATEMENT_FAILED = "statement_failed"
     LEDGER_DIFFERS = "ledger_differs"
+    WAITS_FOR_MARKER = "waits_for_marker"
+    GATE_RED = "gate_red"
+    GATE_WAITS = "gate_waits"
     OPERATOR = "operator"
 
 
+#: Parkings that only a decision by `kbq order` ends.
+DECISIONS: Final = frozenset({ParkReason.BATCH_FAILED, ParkReason.HELD, ParkReason.GATE_WAITS})
 #: Stops at a batch that no reader can deliver: its records cannot become error rows.
 UNREADABLE: Final = frozenset({StopReason.DAMAGED_BATCH, StopReason.OVERSIZED_BATCH})
 #: Stops that no record is to blame for: nothing can become error rows.
@@ -94,7 +99,9 @@ def park_commands(table: TableReference, reason: str) -> tuple[str, ...]:
         return resume, adopt
     if reason == ParkReason.BATCH_FAILED:
         return f"kbq order retry {table}", f"kbq order skip {table} --batch B --reason TEXT"
-    if reason == ParkReason.HELD:
+    if reason in (ParkReason.GATE_WAITS, ParkReason.GATE_RED):
+        return (f"kbq order continue {table}",)
+    if reason in (ParkReason.HELD, ParkReason.WAITS_FOR_MARKER):
         return (f"kbq order release {table}",)
     if reason in (ParkReason.MISSING_FILES, ParkReason.DAMAGED_FILES):
         return resume, "kbq restage FILE"

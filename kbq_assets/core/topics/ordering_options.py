@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.declaration import option
-from kbq_assets.core.topics.option_types import choice
+from kbq_assets.core.topics.option_types import TEXT, OptionType, choice
 
 #: No order beyond that of each schema.
 NONE: Final = "none"
 OFFSET: Final = "offset"
+#: Gates: a person's `kbq order continue`, and a query whose rows are bad.
+PERSON: Final = "person"
+SQL: Final = "sql"
+_MARKER: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+def _gates(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(text.split(",")) if text else ()
+    if len(set(found)) != len(found) or not {PERSON, SQL} >= set(found):
+        raise ConfigurationError(f"{name}={text}", next_step=f"{name}={SQL}, {PERSON}, or both")
+    return found
+
+
+def _marker(name: str, text: str) -> str:
+    if text and not _MARKER.fullmatch(text):
+        raise ConfigurationError(f"{name}={text}", next_step="letters, digits, '_', '.' and '-', at most 100")
+    return text
 
 
 @dataclass(frozen=True)
@@ -24,3 +43,35 @@ class OrderingOptions:
         "batch that fails stops its table; `none`: in offset order per schema id",
         place="loading.order",
     )
+    gate: tuple[str, ...] = option(
+        "",
+        OptionType("strings", _gates),
+        "with an order: what must be green [before the next batch](ordered.md#gates), `sql,person`: `sql`: "
+        "`gate_sql` returns no row; `person`: somebody runs `kbq order continue`",
+        shown_default="none",
+        place="loading.gate",
+    )
+    gate_sql: str = option(
+        "",
+        TEXT,
+        "the query of `gate=sql`, in a catalog entry: each row that it returns is bad; `{{ table }}` is the table",
+        place="loading.gate_sql",
+    )
+    hold_until: str = option(
+        "",
+        OptionType("string", _marker),
+        "with an order: no batch starts before the object `markers/<name>` is in the staging area, "
+        "[or somebody releases the table](ordered.md#hold-a-table)",
+        place="loading.hold_until",
+    )
+
+    def __post_init__(self) -> None:
+        if self.order == NONE and (self.gate or self.hold_until):
+            name = "gate" if self.gate else "hold_until"
+            raise ConfigurationError(
+                f"{name}: a table without an order has no batches", next_step="order=offset"
+            )
+        if (SQL in self.gate) != bool(self.gate_sql):
+            raise ConfigurationError(
+                "gate=sql and gate_sql need each other", next_step="set both, or neither"
+            )

@@ -43,10 +43,10 @@ def start_job(run: TableRun, view: LoadView, current: Versioned[TableState]) -> 
     """Enter the next batch into the state as the job in flight. The next step submits it."""
     warehouse, files = run.ports.warehouse, view.files(run.table)
     batch = next_batch(run.table, current.value, files, warehouse.limits, view.given_up, view.blocks)
-    if batch is None:
-        return _end_without_batch(run, view, current, files)
     if (turn := before_batch(run, current, batch)) is not None:
         return turn
+    if batch is None:
+        return _end_without_batch(run, view, current, files)
     if (wait := run.quota_wait(current.value.jobs.submitted, batch.files, len(view.states))) is not None:
         return wait
     if batch.retried:

@@ -100,7 +100,7 @@ def _next_batch(
             parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))
         ):
             return None
-        if current.order.why_held:
+        if current.parked is None and current.order.why_held:
             return None
         batch = next_batch(table, current, view.files(table), limits, view.given_up, view.blocks)
         if batch and batches.job_wait(current.jobs.submitted, batch.files, limits, now_ms, len(view.states)):

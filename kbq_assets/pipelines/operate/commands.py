@@ -31,6 +31,7 @@ from kbq_assets.core.protocol.offsets import (
 )
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.protocol.waits import (
+    DECISIONS,
     NO_BAD_RECORD,
     UNREADABLE,
     ParkReason,
@@ -283,7 +284,7 @@ def propose_resume_table(
     if current.parked is None:
         raise Refused(f"table {table} is not parked", next_step="kbq status lists what is")
 
-    if current.parked.reason in (ParkReason.BATCH_FAILED, ParkReason.HELD):
+    if current.parked.reason in DECISIONS:
         next_step = " or ".join(park_commands(table, current.parked.reason))
         raise Refused(f"table {table} waits for a decision: {current.parked.error}", next_step=next_step)
 

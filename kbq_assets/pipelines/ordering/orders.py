@@ -69,8 +69,12 @@ def _state(current: TableState) -> tuple[str, str]:
         return "failed", parked.error if parked else f"batch {order.failed.number} is tried again"
     if current.in_flight is not None:
         return "in flight", ""
+    if parked is not None and parked.reason in transitions.GATED:
+        return "gate", f"{parked.reason}: {parked.error}"
     if parked is not None and parked.reason not in transitions.HELD:
         return "parked", f"{parked.reason}: {parked.error}"
+    if order.unvalidated:
+        return "gate", f"batch {order.unvalidated} is applied and not validated"
     if order.why_held:
         return "held", order.why_held
     return "ready", ""
@@ -149,6 +153,12 @@ class Orders:
         """Let batches start again."""
         line = _read(self.deployment.load_store, table).order.why_held
         return self._decide(table, "release", line, transitions.release, AuditEntry(0, "", 0, reason, by))
+
+    def go_on(self, table: TableReference, reason: str, by: str) -> Proposal:
+        """Pass the gates of the last batch."""
+        order = _read(self.deployment.load_store, table).order
+        line = f"batch {order.settled} counts as validated: {', '.join(order.open_gates())}"
+        return self._decide(table, "continue", line, transitions.go_on, AuditEntry(0, "", 0, reason, by))
 
     def _decide(
         self,

@@ -1,28 +1,84 @@
-"""What a table does before its next batch: take over its topics' order, and wait while it is held (PROTOCOL O2, O5)."""
+"""What a table does before its next batch: take over its topics' order, wait while it is held, and ask its gates
+(PROTOCOL O2, O5, O7)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from kbq_assets.core.errors import JobFailed, NotFound
 from kbq_assets.core.loading.batches import LoadBatch
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.rules import order_rule, with_rule
-from kbq_assets.core.ordering.table_order import OrderRule
+from kbq_assets.core.protocol.names import marker_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.topics.ordering_options import SQL
+from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn, topics_of
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.protocol.state import Versioned
 
+#: Bad rows that a gate's message shows.
+_SHOWN = 3
 
-def before_batch(run: TableRun, current: Versioned[TableState], batch: LoadBatch) -> Turn | None:
-    """The step that comes before a batch; None if the batch may start."""
-    rule = _asked_for(run, current.value, batch)
-    if rule != current.value.order.rule:
+
+def before_batch(run: TableRun, current: Versioned[TableState], batch: LoadBatch | None) -> Turn | None:
+    """The step that comes before a batch, or before the table is done; None if there is none."""
+    order = current.value.order
+    if batch is None and not order.unvalidated:
+        return None
+    settings, topics = _settings(run, current.value, batch)
+    rule = order_rule(run.table, topics, settings, order.rule)
+    if rule != order.rule:
         run.swap(current, with_rule(current.value, rule))
         return CONTINUE
-    if why := current.value.order.why_held:
-        return run.park(current, ParkReason.HELD, why)
+    if order.unvalidated:
+        return _ask_gate(run, current, settings)
+    if order.hold is None and order.why_held and _is_marked(run, rule.hold_until):
+        run.swap(current, transitions.marked(current.value, run.ports.store.now_ms()))
+        return CONTINUE
+    if why := order.why_held:
+        reason = ParkReason.HELD if order.hold else ParkReason.WAITS_FOR_MARKER
+        return run.park(current, reason, why)
     return None
 
 
-def _asked_for(run: TableRun, state: TableState, batch: LoadBatch) -> OrderRule:
-    topics = topics_of(batch.files) | {key.partition("/")[0] for key in state.rows}
-    return order_rule(run.table, topics, run.options.topics(topics), state.order.rule)
+def _settings(
+    run: TableRun, state: TableState, batch: LoadBatch | None
+) -> tuple[Mapping[str, TopicSettings], frozenset[str]]:
+    own = {key.partition("/")[0] for key in state.rows}
+    topics = topics_of(batch.files if batch else ()) | own
+    return run.options.topics(topics), topics
+
+
+def _is_marked(run: TableRun, marker: str) -> bool:
+    try:
+        run.ports.store.get(marker_path(marker))
+    except NotFound:
+        return False
+    return True
+
+
+def _ask_gate(run: TableRun, current: Versioned[TableState], settings: Mapping[str, TopicSettings]) -> Turn:
+    """Ask the next gate of the last batch. Queries come first: they need nobody."""
+    state, now_ms = current.value, run.ports.store.now_ms()
+    if SQL not in state.order.open_gates():
+        run.swap(current, transitions.await_person(state, now_ms))
+        return CONTINUE
+    texts = sorted({each.ordering.gate_sql for each in settings.values()} - {""})
+    found = [row for text in texts for row in _bad_rows(run, text)]
+    message = "; ".join(found[:_SHOWN]) + (" and more" if len(found) > _SHOWN else "")
+    run.swap(current, transitions.judge(state, SQL, not found, message, now_ms))
+    return CONTINUE
+
+
+def _bad_rows(run: TableRun, text: str) -> list[str]:
+    """What a query calls bad. One that cannot run is bad itself."""
+    statements = run.ports.warehouse.statements
+    if statements is None:
+        return ["the warehouse runs no queries"]
+    sql = text.replace("{{ table }}", statements.sql_name(run.table))
+    try:
+        return statements.rows_of(sql, _SHOWN + 1)
+    except JobFailed as error:
+        return [error.message]

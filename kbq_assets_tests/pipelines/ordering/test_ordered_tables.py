@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.errors import Refused
+from kbq_assets.core.errors import ConfigurationError, JobFailed, Refused
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry
-from kbq_assets.core.protocol.names import audit_path, table_state_path
+from kbq_assets.core.protocol.names import audit_path, marker_path, table_state_path
 from kbq_assets.pipelines.loading import job_start
 from kbq_assets.pipelines.loading.load import LoadReport, plan
 from kbq_assets.pipelines.loading.view import read_view
@@ -277,6 +277,163 @@ def test_a_hold_lets_the_job_in_flight_end() -> None:
     bench.warehouse.step()
     _load(bench)
     assert (sorted(bench.offsets(A)), _status(bench).state) == ([0, 1], "held")
+
+
+def _gated(gate: str, **more: str) -> Bench:
+    bench = _bench(2)
+    bench.settings = ORDERED.with_options(
+        gate=gate, gate_sql="SELECT {{ table }}" if "sql" in gate else "", **more
+    )
+    bench.produce(1, 2)
+    bench.extract()
+    return bench
+
+
+def _more(bench: Bench) -> None:
+    bench.produce(2, 1)
+    bench.extract()
+    _load(bench)
+
+
+def _parked(bench: Bench) -> str:
+    parked = _state(bench).parked
+    return parked.reason if parked else ""
+
+
+def test_a_red_gate_holds_its_table_while_others_load_and_a_green_one_goes_on() -> None:
+    bench = _gated("sql")
+    bench.warehouse.statements.bad_rows = lambda sql: [sql] * 9
+    _load(bench)
+    assert (_jobs(bench), _parked(bench), _status(bench).state) == ([[0, 1]], "gate_red", "gate")
+    assert (_state(bench).order.settled, _state(bench).order.validated) == (1, 0)
+    assert 'SELECT "d"."A"; ' in _status(bench).why
+    bench.produce(3)
+    bench.store.time_ms += 61_000
+    _more(bench)
+    assert (_jobs(bench), bench.offsets(B)) == ([[0, 1]], [2])
+    bench.warehouse.statements.bad_rows = lambda sql: []
+    bench.store.time_ms += 121_000
+    assert len(plan(bench.store)) == 1
+    _load(bench)
+    order = _state(bench).order
+    assert (_jobs(bench), _parked(bench)) == ([[0, 1], [3, 4]], "")
+    assert (order.settled, order.validated, order.audit) == (2, 2, ())
+
+
+def test_a_red_gate_is_asked_again_within_minutes_however_often_it_was_red() -> None:
+    bench = _gated("sql")
+    asked = []
+    bench.warehouse.statements.bad_rows = lambda sql: asked.append(sql) or ["bad"]  # type: ignore[func-returns-value]
+    for _ in range(12):
+        bench.store.time_ms += 241_000
+        _load(bench)
+    assert len(asked) == 12
+
+
+def test_a_query_that_fails_is_a_red_gate() -> None:
+    bench = _gated("sql")
+
+    def fail(sql: str) -> list[str]:
+        raise JobFailed("no such column")
+
+    bench.warehouse.statements.bad_rows = fail
+    _load(bench)
+    assert (_parked(bench), "no such column" in _status(bench).why) == ("gate_red", True)
+
+
+def test_a_person_validates_each_batch() -> None:
+    bench = _gated("person")
+    _load(bench)
+    assert (_parked(bench), plan(bench.store)) == ("gate_waits", [])
+    bench.store.time_ms += 10**9
+    _more(bench)
+    assert _jobs(bench) == [[0, 1]]
+    decide(bench.store, A, lambda now: transitions.go_on(now, ENTRY))
+    _load(bench)
+    assert (_jobs(bench), _parked(bench), _state(bench).order.validated) == (
+        [[0, 1], [2, 3]],
+        "gate_waits",
+        1,
+    )
+    assert [(e.action, e.batch) for e in _state(bench).order.audit] == [("continue", 1)]
+
+
+def test_queries_are_asked_before_a_person_and_a_person_may_overrule_them() -> None:
+    bench = _gated("person,sql")
+    bench.warehouse.statements.bad_rows = lambda sql: ["bad"]
+    _load(bench)
+    assert _parked(bench) == "gate_red"
+    decide(bench.store, A, lambda now: transitions.go_on(now, ENTRY))
+    _more(bench)
+    assert (_jobs(bench), _state(bench).order.validated) == ([[0, 1], [2, 3]], 1)
+    bench.warehouse.statements.bad_rows = lambda sql: []
+    bench.store.time_ms += 61_000
+    _load(bench)
+    assert (_parked(bench), _state(bench).order.validated) == ("gate_waits", 1)
+
+
+def test_a_skipped_batch_passes_the_gates_like_an_applied_one() -> None:
+    bench = _gated("person")
+    _refuse(bench, f"{A}.")
+    _load(bench)
+    bench.warehouse.job_errors = None
+    decide(bench.store, A, lambda now: transitions.skip(now, 1, ENTRY))
+    _more(bench)
+    assert (_parked(bench), _jobs(bench)) == ("gate_waits", [])
+
+
+def test_a_gate_that_is_removed_stops_nothing() -> None:
+    bench = _gated("sql")
+    bench.warehouse.statements.bad_rows = lambda sql: ["bad"]
+    _load(bench)
+    bench.settings = ORDERED
+    bench.store.time_ms += 61_000
+    _more(bench)
+    assert (_jobs(bench), _parked(bench)) == ([[0, 1], [2, 3]], "")
+
+
+def test_nothing_continues_that_waits_for_no_gate() -> None:
+    with pytest.raises(Refused, match="no gate is open"):
+        transitions.go_on(TableState("u"), ENTRY)
+
+
+def test_fifty_batches_wait_for_the_marker_and_then_run_in_order() -> None:
+    bench = _bench(2, partitions=5)
+    bench.settings = ORDERED.with_options(hold_until="history")
+    for number in range(10):
+        for partition in (number, number + 2, number + 1, number + 4, number + 3):
+            bench.produce(1 + number % 2, 2 - number % 2, partition=partition % 5)
+        bench.extract()
+        _load(bench)
+    assert (_parked(bench), bench.offsets(A), _status(bench).windows) == ("waits_for_marker", [], 50)
+    bench.store.create(marker_path("history"), b"")
+    bench.store.time_ms += 241_000
+    _load(bench)
+    assert (_parked(bench), len(bench.offsets(A))) == ("", 100)
+    assert [(e.action, e.reason) for e in _state(bench).order.audit] == [
+        ("release", "the marker history is there")
+    ]
+    for partition in range(5):
+        seen = [row.offset for row in bench.warehouse.rows(A) if row.partition == partition]
+        assert sorted(seen) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate": "person"}, "without an order"),
+        ({"hold_until": "x"}, "without an order"),
+        ({"order": "offset", "gate": "sql"}, "need each other"),
+        ({"order": "offset", "gate_sql": "SELECT 1"}, "need each other"),
+        ({"order": "offset", "gate": "person,person"}, "gate="),
+        ({"order": "offset", "gate": "check"}, "gate="),
+        ({"order": "offset", "hold_until": "a/b"}, "hold_until="),
+        ({"order": "hour"}, "order="),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        SETTINGS.with_options(**options)
 
 
 def test_nothing_is_released_that_is_not_held() -> None:
