@@ -78,11 +78,17 @@ def _once(root: Path, name: str, install: Callable[[Path], None]) -> Path:
 
 def _build_gcs(partial: Path, tell: Tell) -> None:
     tell(f"building fake-gcs-server {GCS_VERSION} (two minutes, the first time only)")
-    toolchain = partial / "toolchain"
+    built_by_go(partial, GCS_MODULE, GCS_VERSION)
+
+
+def built_by_go(folder: Path, module: str, version: str) -> Path:
+    """A program that Go builds from its module into a folder. Raises NotInstallable."""
+    toolchain = folder / "toolchain"
     go = find_go() or fetch_go(toolchain)
-    environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOTOOLCHAIN": "auto"}
-    run([str(go), "install", f"{GCS_MODULE}@{GCS_VERSION}"], environment)
+    environment = {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0", "GOTOOLCHAIN": "auto"}
+    run([str(go), "install", f"{module}@{version}"], environment)
     shutil.rmtree(toolchain, ignore_errors=True)
+    return folder / module.rpartition("/")[2]
 
 
 def _install_bigquery(root: Path, partial: Path, tell: Tell) -> None:

@@ -1,0 +1,115 @@
+"""The Helm chart runs KBQ's own commands with KBQ's own settings, and holds no secret."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from kbq_assets.commands import command_line
+from kbq_assets.core.config.settings import VARIABLES, parse_settings
+from kbq_assets.extras.metrics.service import app
+from kbq_assets_tests.google import helm
+from kbq_assets_tests.google.install import built_by_go
+
+OBJECTS: dict[tuple[str, str], dict[str, Any]] = {
+    (each["kind"], each["metadata"]["name"]): each
+    for each in yaml.safe_load_all(helm.RENDERED.read_text(encoding="utf-8"))
+    if each
+}
+PODS = {
+    name: each["spec"]["template"]["spec"]
+    for (kind, name), each in OBJECTS.items()
+    if kind in ("StatefulSet", "Deployment")
+}
+
+
+def _environment(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in pod["containers"][0]["env"]}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    else:
+        yield str(value)
+
+
+def test_what_is_tested_here_was_rendered_from_the_chart_as_it_is() -> None:
+    assert helm.RENDERED.read_text(encoding="utf-8").startswith(helm.digest()), (
+        "after a change of deploy/helm: python -m kbq_assets_tests.google.helm HELM"
+    )
+
+
+@pytest.mark.slow
+def test_helm_accepts_the_chart_and_renders_what_is_tested_here(tmp_path: Path) -> None:
+    program = shutil.which("helm") or str(built_by_go(tmp_path, "helm.sh/helm/v3/cmd/helm", "v3.16.4"))
+    assert helm.rendered(program) == helm.RENDERED.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_every_setting_is_one_of_kbq_s_and_they_fit_together(name: str) -> None:
+    found = _environment(PODS[name])
+    ours = {key: each.get("value", "") for key, each in found.items() if key.startswith("KBQ_")}
+    assert [key for key in ours if key not in VARIABLES and not key.startswith("KBQ_KAFKA_")] == []
+    assert parse_settings(ours).dagster.postgres_url == "env:DAGSTER_POSTGRES_URL"
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_secrets_come_by_reference_alone(name: str) -> None:
+    found = _environment(PODS[name])
+    for key in ("DAGSTER_POSTGRES_URL", "KAFKA_PASSWORD"):
+        assert set(found[key]["valueFrom"]["secretKeyRef"]) == {"name", "key"}
+    assert found["KBQ_KAFKA_SASL_PASSWORD"]["value"] == "env:KAFKA_PASSWORD"
+    assert "Secret" not in {kind for kind, _ in OBJECTS}
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_a_container_runs_a_command_that_there_is(name: str) -> None:
+    [container] = PODS[name]["containers"]
+    command, *options = container["args"]
+    shown = CliRunner().invoke(command_line(), [command, "--help"]).output
+    assert all(option in shown for option in options if option.startswith("--"))
+    assert all(isinstance(each, str) for each in container["args"])
+
+
+def test_probes_ask_what_answers_without_a_dependency() -> None:
+    [metrics] = PODS["kbq-metrics"]["containers"]
+    path = metrics["livenessProbe"]["httpGet"]["path"]
+    assert f'"{path}"' in Path(app.__file__).read_text(encoding="utf-8")
+    [ui] = PODS["kbq-ui"]["containers"]
+    for probe in ("startupProbe", "readinessProbe"):
+        assert "http://127.0.0.1:3000/server_info" in ui[probe]["exec"]["command"][-1]
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_a_pod_has_what_it_names_and_is_not_root(name: str) -> None:
+    pod, [container] = PODS[name], PODS[name]["containers"]
+    claims = OBJECTS.get(("StatefulSet", name), {"spec": {}})["spec"].get("volumeClaimTemplates", [])
+    volumes = {each["name"] for each in pod["volumes"]} | {each["metadata"]["name"] for each in claims}
+    assert {each["name"] for each in container["volumeMounts"]} <= volumes
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    account = OBJECTS["ServiceAccount", pod["serviceAccountName"]]
+    assert "iam.gke.io/gcp-service-account" in account["metadata"]["annotations"]
+
+
+def test_services_select_their_pods_and_one_daemon_runs() -> None:
+    for (kind, name), each in OBJECTS.items():
+        if kind == "Service":
+            labels = next(
+                other["spec"]["template"]["metadata"]["labels"]
+                for (kind_, name_), other in OBJECTS.items()
+                if name_ == name and kind_ != "Service"
+            )
+            assert each["spec"]["selector"].items() <= labels.items()
+    assert OBJECTS["StatefulSet", "kbq-ui"]["spec"]["replicas"] == 1
+    assert all("{{" not in text for text in _texts(list(OBJECTS.values())))
