@@ -23,6 +23,8 @@ SCHEDULES_PROPERTY: Final = "simulated schedules"
 HOURS_PROPERTY: Final = "simulated hours"
 #: Schedules with a variation: restarts, schema variants, replays, checks. Each counts how often its subject occurred.
 VARIED_SCHEDULES: Final = _size(40, 100)
+#: Schedules in which statements change the tables.
+STATEMENT_SCHEDULES: Final = _size(24, 1_000)
 #: Simulated starts of two loaders at once. Without rule L2 a row is doubled within the first ten.
 LOADER_STARTS: Final = _size(200, 1_000)
 #: Runs of the simulated platform that Hypothesis steers. It finds most of its ways in the first hundred.

@@ -44,6 +44,8 @@ class FakeStatements:
         self.bad_rows: Callable[[str], list[str]] = lambda sql: []
         #: the batches of the statements that took effect, per target
         self.applied: dict[TableReference, list[int]] = {}
+        #: ids of their jobs, whatever their status
+        self.committed: set[str] = set()
 
     def sql_name(self, table: TableReference) -> str:
         return f'"{table.dataset}"."{table.table}"'
@@ -95,6 +97,7 @@ class FakeStatements:
         self._warehouse.append_rows(job.target, stored[scratch[0]])
         self.ledgers[job.target] = LedgerRow(job.batch, False, job.digest)
         self.applied.setdefault(job.target, []).append(job.batch)
+        self.committed.add(job.job_id)
         return error
 
 

@@ -92,6 +92,15 @@ SEALING = dataclasses.replace(
 TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), patience=0)
 
 
+#: Tables that statements change. In the fake warehouse a statement appends its batch: one that runs twice shows.
+STATEMENTS = Recipe(settings=Recipe().settings.with_options(load="upsert", key="x"))
+#: Many loads, whose jobs fail often.
+APPLYING = dataclasses.replace(
+    ROUGH, steps=700, event_rate=0.15, load=6.0, run_job=9.0, fault_rate=0.02, job_error_rate=0.3,
+    reset_rate=0.05, spoil_a_file=0.05, reject=0.1, recreate=0.0,
+)  # fmt: skip
+
+
 class ScheduleFailed(AssertionError):
     """A promise is broken; the seed reproduces it."""
 

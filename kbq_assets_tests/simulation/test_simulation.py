@@ -35,6 +35,7 @@ from kbq_assets_tests.simulation.mutants import (
     Mutant,
 )
 from kbq_assets_tests.simulation.schedule import (
+    APPLYING,
     FUTURE,
     MENDING,
     REPLAY,
@@ -42,6 +43,7 @@ from kbq_assets_tests.simulation.schedule import (
     RESTARTING,
     ROUGH,
     SEALING,
+    STATEMENTS,
     TWO_WAREHOUSES,
     ScheduleFailed,
     commit,
@@ -49,6 +51,7 @@ from kbq_assets_tests.simulation.schedule import (
     run_two_loaders,
     simulated_hours,
 )
+from kbq_assets_tests.simulation.statement_mutants import STATEMENT_MUTANTS
 from kbq_assets_tests.simulation.world import Recipe, World
 from kbq_assets_tests.sizes import (
     FULL,
@@ -56,11 +59,13 @@ from kbq_assets_tests.sizes import (
     LOADER_STARTS,
     SCHEDULES,
     SCHEDULES_PROPERTY,
+    STATEMENT_SCHEDULES,
     VARIED_SCHEDULES,
 )
 
 #: Few enough schedules each that no test takes ten CPU seconds.
 CHUNKS = max(20, SCHEDULES // 80)
+STATEMENT_CHUNKS = max(2, STATEMENT_SCHEDULES // 40)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -89,6 +94,22 @@ def test_a_failing_schedule_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatc
     ) as failure:
         run_schedule(3)
     assert re.search(r"at commit \w{7,}", str(failure.value))
+
+
+@pytest.mark.parametrize("chunk", range(STATEMENT_CHUNKS))
+def test_statements_apply_every_batch_once(chunk: int) -> None:
+    applied = 0
+    for seed in range(chunk, STATEMENT_SCHEDULES, STATEMENT_CHUNKS):
+        world = run_schedule(seed, APPLYING, STATEMENTS)
+        applied += sum(map(len, world.warehouse.statements.applied.values()))
+    assert applied > STATEMENT_SCHEDULES // STATEMENT_CHUNKS
+
+
+@pytest.mark.parametrize("mutant", STATEMENT_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_the_simulator_notices_when_a_rule_of_statements_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises((ScheduleFailed, KbqError, KeyError, Crash)):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, APPLYING, STATEMENTS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name.replace(" ", "-"))

@@ -20,6 +20,7 @@ from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.completeness import HOUR_MS
 from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import TableOptions
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import COMMITS, TABLES, TOPIC_REGISTRY, TableReference, table_state_path
@@ -45,6 +46,7 @@ from kbq_assets.pipelines.operate.restage import RestagePorts, propose_restage
 from kbq_assets.pipelines.protocol import manifests, state
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.ports.statements import StatementJob
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets.wire.chunk import encode_long
 from kbq_assets.worker.unit import WorkerPorts, extract_unit
@@ -54,6 +56,7 @@ from kbq_assets_tests.fakes.faults import Call, Outcome
 from kbq_assets_tests.fakes.kafka import FakeKafka
 from kbq_assets_tests.fakes.memory_store import FaultyMemoryStore
 from kbq_assets_tests.fakes.registry import FakeRegistry
+from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
 from kbq_assets_tests.simulation import mishaps
@@ -204,6 +207,7 @@ class World:
         self.clock = YieldingClock(self.scheduler.pause, lambda: self.store.time_ms)
         for warehouse in self.warehouses.values():
             warehouse.job_errors = self._job_error
+            warehouse.statements.errors = self._statement_error
         self.job_error_rate = 0.0
         self.rejecting: TableReference | None = None
         self.kafka.create_topic(TOPIC, self.recipe.partitions)
@@ -419,6 +423,13 @@ class World:
             return self.random.choice([TRANSIENT, TRANSIENT, PERMANENT])
         return None
 
+    def _statement_error(self, job: StatementJob) -> tuple[JobError, Failure] | None:
+        if job.target == self.rejecting:
+            return PERMANENT, Failure.BEFORE
+        if self.random.random() < self.job_error_rate:
+            return self.random.choice([TRANSIENT, TRANSIENT, PERMANENT]), self.random.choice(list(Failure))
+        return None
+
     @property
     def partitions(self) -> int:
         """How many partitions the topic has now."""
@@ -471,7 +482,18 @@ class World:
         store = WarehouseStore((staging or self.store).view(name), warehouse)
         ports = LoadPorts(store, self.warehouses[warehouse].view(name), self.clock, self._attempt)
         wait_seconds = self.random.choice([0.0, 1000.0])
-        load(ports, LoadOptions(wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics))
+        options = LoadOptions(
+            self._table_options, wait_seconds=wait_seconds, poll_seconds=100.0, topics=self._topics
+        )
+        load(ports, options)
+
+    def _table_options(self, table: TableReference, topics: frozenset[str]) -> TableOptions:
+        appends = table == ERRORS or self.recipe.settings.statement.rule.appends
+        return (
+            TableOptions()
+            if appends
+            else TableOptions(rules=frozenset([self.recipe.settings.statement.rule]))
+        )
 
     def _topics(self, topics: Collection[str]) -> dict[str, TopicSettings]:
         return dict.fromkeys(topics, self.recipe.settings)

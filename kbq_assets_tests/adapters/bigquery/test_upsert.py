@@ -1,0 +1,137 @@
+"""BigQuery runs the text of an upsert: local-bigquery judges its syntax, names and types, and what becomes of the rows.
+
+It cannot run a MERGE in a transaction, so the text runs without one here. Transactions are those of the contract.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.names import deleted_table, scratch_table
+from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
+from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.statements.upsert import TWO_PARTITIONS, Upsert, deleted_columns, upsert_sql
+from kbq_assets.ports.statements import Statements
+from kbq_assets.ports.warehouse import JobError
+from kbq_assets_tests.adapters.bigquery.test_warehouse import PROJECT, OpenWarehouse, PlacedWarehouse
+from kbq_assets_tests.contracts.warehouse import Stage, avro_file, load_job, schema_of
+from kbq_assets_tests.google.servers import BigQueryServer, GcsServer
+
+pytestmark = pytest.mark.google
+
+TARGET = TableReference("current", "orders")
+SCHEMA = schema_of(
+    ("value", ["null", "string"]),
+    ("_kafka_key", ["null", "bytes"]),
+    ("_kafka_timestamp", {"type": "long", "logicalType": "timestamp-millis"}),
+)
+_NUMBERS = itertools.count(1)
+
+
+class Table:
+    """A target on BigQuery, and what applies batches to it."""
+
+    def __init__(self, warehouse: PlacedWarehouse, stage: Stage, rule: StatementRule) -> None:
+        assert warehouse.statements is not None
+        self.warehouse, self.stage, self.rule = warehouse, stage, rule
+        self.statements: Statements = warehouse.statements
+        marked = (Column(DELETED, "BOOL"),) if rule.deletes == MARK else ()
+        self.columns = (*columns_of(SCHEMA), *marked)
+        warehouse.create_table(TARGET, self.columns, TableOptions())
+        warehouse.create_table(
+            deleted_table(TARGET), deleted_columns([Column("_kafka_key", "BYTES")]), TableOptions()
+        )
+
+    def apply(
+        self, *records: tuple[bytes, str | None, int], partition: int = 0, converts: bool = False
+    ) -> str:
+        """One batch of keys, values and offsets: of tombstones, or of others. Returns the error."""
+        number = next(_NUMBERS)
+        scratch = scratch_table(TARGET, f"kbq-u-{number}")
+        self.statements.create_scratch(scratch, self.columns)
+        rows = [_row(key, value, offset, partition) for key, value, offset in records]
+        uri = self.stage(f"{number}.avro", avro_file(rows, SCHEMA))
+        load = replace(load_job(f"l{number}", uri, schema=SCHEMA), table=scratch)
+        self.warehouse.insert_job(load)
+        assert self.done(load.job_id) is None
+        name = self.statements.sql_name
+        upsert = Upsert(
+            self.statements.dialect, self.rule, name(TARGET), name(deleted_table(TARGET)), self.columns,
+            tombstones={value for _, value, _ in records} == {None}, converts=converts,
+        )  # fmt: skip
+        sql = upsert_sql(upsert).replace(SCRATCH, name(scratch))
+        client = self.warehouse._session.client
+        try:
+            client.query_and_wait(sql)
+        except GoogleAPICallError as error:
+            return str(error)
+        return ""
+
+    def done(self, job_id: str) -> JobError | None:
+        found = None
+        while found is None or found.state != "DONE":
+            found = self.warehouse.get_job(job_id, self.warehouse.project, self.warehouse.location)
+        return found.error
+
+    def rows(self, columns: str = "_kafka_key, value") -> list[tuple[Any, ...]]:
+        sql = f"SELECT {columns} FROM {self.statements.sql_name(TARGET)} ORDER BY _kafka_key"
+        return [tuple(row) for row in self.warehouse._session.client.query_and_wait(sql)]
+
+
+def _row(key: bytes, value: str | None, offset: int, partition: int) -> dict[str, Any]:
+    own = {"_kafka_topic": "t", "_kafka_partition": partition, "_kafka_offset": offset, "_kbq_epoch": 1}
+    return {"value": value, "_kafka_key": key, "_kafka_timestamp": offset, "event_date": 19_000, **own}
+
+
+@pytest.fixture
+def stage(gcs_server: GcsServer) -> Stage:
+    bucket = gcs_server.client().bucket(gcs_server.new_bucket())
+
+    def write(name: str, data: bytes) -> str:
+        bucket.blob(name).upload_from_string(data)
+        return f"gs://{bucket.name}/{name}"
+
+    return write
+
+
+@pytest.fixture
+def warehouse(bigquery_server: BigQueryServer) -> Iterator[PlacedWarehouse]:
+    client = bigquery.Client(
+        PROJECT, AnonymousCredentials(), client_options={"api_endpoint": bigquery_server.endpoint}
+    )
+    yield OpenWarehouse(bigquery_server.endpoint, PROJECT, f"u{next(_NUMBERS)}-")()
+    for dataset in client.list_datasets():
+        client.delete_dataset(dataset.reference, delete_contents=True)
+
+
+def test_the_newest_record_wins_and_a_deleted_key_stays_deleted(
+    warehouse: PlacedWarehouse, stage: Stage
+) -> None:
+    table = Table(warehouse, stage, StatementRule("upsert", ("_kafka_key",)))
+    assert table.apply((b"a", "1", 1), (b"a", "3", 3), (b"b", "2", 2)) == ""
+    assert table.apply((b"b", None, 5), (b"c", None, 6)) == ""
+    assert table.apply((b"a", "old", 2), (b"b", "old", 4), (b"c", "old", 1), (b"d", "7", 7)) == ""
+    assert table.rows() == [(b"a", "3"), (b"d", "7")]
+    assert TWO_PARTITIONS in table.apply((b"a", "8", 1), partition=1)
+    assert table.rows() == [(b"a", "3"), (b"d", "7")]
+
+
+def test_marked_deletions_timestamps_and_an_appended_table(warehouse: PlacedWarehouse, stage: Stage) -> None:
+    rule = StatementRule("upsert", ("_kafka_key",), MARK, TIMESTAMP)
+    table = Table(warehouse, stage, rule)
+    uri = stage("appended.avro", avro_file([_row(b"a", f"{n}", n, 0) for n in (1, 2)], SCHEMA))
+    warehouse.insert_job(replace(load_job("appended", uri, schema=SCHEMA), table=TARGET))
+    assert table.done("appended") is None
+    assert table.apply((b"b", "3", 3), converts=True) == ""
+    assert table.apply((b"b", None, 4), partition=1) == ""
+    assert table.rows(f"_kafka_key, value, {DELETED}") == [(b"a", "2", False), (b"b", "3", True)]

@@ -1,0 +1,106 @@
+"""The real code with one rule of statements removed (PROTOCOL, Statements). The simulator must notice each."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements import table_statements
+from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
+from kbq_assets.pipelines.loading.table_run import TableRun
+from kbq_assets.pipelines.statements import apply
+from kbq_assets.ports.statements import LedgerRow, StatementJob
+from kbq_assets.ports.warehouse import JobError
+from kbq_assets_tests.fakes.statements import FakeStatements
+from kbq_assets_tests.simulation.mutants import Mutant
+
+_settle, _run, _retry = apply.settle, FakeStatements.run, table_state.retry
+_begin = table_state.begin_statement
+
+
+def _without_ledger(statements: FakeStatements, job: StatementJob) -> JobError | None:
+    """A statement that does not raise the ledger: the loader does it later."""
+    before = statements.ledgers.get(job.target)
+    error = _run(statements, job)
+    if before is not None:
+        statements.ledgers[job.target] = before
+    return error
+
+
+def _raise_afterwards(run: TableRun, current: Any, entry: Any) -> Turn:
+    job = run.ports.warehouse.get_job(entry.job_id, entry.project, entry.location, run.table)
+    statements: Any = run.ports.warehouse.statements
+    ledger = statements.read_ledger(run.table)
+    if (
+        job is not None
+        and job.state == "DONE"
+        and job.error is None
+        and ledger.batch < entry.statement.number
+    ):
+        statements._statements.ledgers[run.table] = LedgerRow(entry.statement.number, False, job.statement)
+    return _settle(run, current, entry)
+
+
+def _by_status(run: TableRun, current: Any, entry: Any) -> Turn:
+    """Believes the job: an error means that nothing took effect."""
+    job = run.ports.warehouse.get_job(entry.job_id, entry.project, entry.location, run.table)
+    if job is None or job.state != "DONE" or job.error is None:
+        return _settle(run, current, entry)
+    number = entry.statement.number + 1
+    again = dataclasses.replace(
+        current.value,
+        in_flight=dataclasses.replace(entry, statement=dataclasses.replace(entry.statement, number=number)),
+    )
+    statements: Any = run.ports.warehouse.statements
+    ledger = statements.read_ledger(run.table)
+    run.swap(current, table_state.retry(again if ledger.batch == entry.statement.number else current.value))
+    return CONTINUE
+
+
+def _same_id(state: TableState) -> TableState:
+    found = _retry(state)
+    assert state.in_flight is not None and found.in_flight is not None
+    if state.in_flight.statement is None:
+        return found
+    return dataclasses.replace(
+        found, in_flight=dataclasses.replace(found.in_flight, job_id=state.in_flight.job_id)
+    )
+
+
+def _one_scratch(target: TableReference, job_id: str) -> TableReference:
+    return TableReference(target.dataset, f"_kbq_batch_{target.table}")
+
+
+def _marks_first(state: TableState, rows: int) -> TableState:
+    """Moves the marks when the load job is done, before the statement took effect."""
+    found = _begin(state, rows)
+    entry = found.in_flight
+    marked = table_state.record_success(state, rows)
+    return dataclasses.replace(marked, sequence=found.sequence, in_flight=entry)
+
+
+STATEMENT_MUTANTS: Final = [
+    Mutant(
+        "ledger raised outside the transaction",
+        "S1: table and ledger change together",
+        ((FakeStatements, "run", _without_ledger), (apply, "settle", _raise_afterwards)),
+        seed=1,
+    ),
+    Mutant("the job's status decides", "S2: the ledger decides", ((apply, "settle", _by_status),)),
+    Mutant(
+        "a statement runs again under its id", "S6: a new id", ((table_state, "retry", _same_id),), seed=1
+    ),
+    Mutant(
+        "one scratch table for all batches",
+        "S3: named after its load job",
+        ((table_statements, "scratch_table", _one_scratch),),
+    ),
+    Mutant(
+        "marks move with the load job",
+        "S4: marks move with the statement",
+        ((table_state, "begin_statement", _marks_first),),
+    ),
+]
