@@ -26,7 +26,7 @@ from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.personal import SEALED
-from kbq_assets.pipelines.errors_replay.replay import Repair, Selection
+from kbq_assets.pipelines.errors_replay.replay import Repair, Selection, replay_errors, waiting
 from kbq_assets.pipelines.observation.documents import document
 from kbq_assets.pipelines.operate.bad_records import Quarantined
 from kbq_assets.pipelines.operate.operator import Operator
@@ -141,12 +141,12 @@ def replay(
     """
     repair = _function(function) if function else None
     if not as_json:
-        for errors_table, range_, rows in operator.waiting_errors(topic):
+        for errors_table, range_, rows in waiting(operator.deployment.warehouse, topic):
             tp = TopicPartition(range_.topic, range_.partition)
             click.echo(f"{errors_table}: {tp} epoch {range_.epoch}: {number(rows)} error rows")
     if not yes:
         click.confirm("replay them?", abort=True)
-    report = operator.replay_errors(Selection(topic, reason, repair))
+    report = replay_errors(operator.replay_ports, Selection(topic, reason, repair))
     if as_json:
         rows_by_table = {str(table): rows for table, rows in sorted(report.rows.items())}
         echo_json({"rows": rows_by_table, "left": dict(report.left), "examples": report.examples})

@@ -26,6 +26,7 @@ from kbq_assets.core.protocol.waits import ParkReason, StopReason
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.warehouse import JobError, LoadJob
 from kbq_assets_tests.cli.conftest import Shell
+from kbq_assets_tests.fakes.faults import Outcome
 from kbq_assets_tests.fakes.kafka import FakePartition
 from kbq_assets_tests.fakes.platform import POISON, SCHEMAS, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 from kbq_assets_tests.fakes.statements import Failure
@@ -664,9 +665,32 @@ def unreadable(world: FakePlatform, run: Shell) -> None:
     world.source_topics.unlink()
 
 
+def catalog(text: str) -> Callable[[FakePlatform, Shell], None]:
+    """A catalog in the place of the list, whose entry for the topic reads so."""
+
+    def reach(world: FakePlatform, run: Shell) -> None:
+        three_loaded(world, run)
+        world.source_topics.unlink()
+        folder = world.source_topics / "shop" / "sales" / "orders" / "prod"
+        folder.mkdir(parents=True)
+        (world.source_topics / "catalog.yaml").write_text("names: {dataset: '{company}'}")
+        (folder / "topic.yaml").write_text(text)
+
+    return reach
+
+
+def good_entry(world: FakePlatform) -> None:
+    [entry] = world.source_topics.rglob("topic.yaml")
+    entry.write_text(
+        f"consumers: [archiver]\nownership: {{team: sales}}\nkafka: {{name: {TOPIC}, partitions: 2}}\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("reach", "named", "correct"),
     [
+        (catalog("kafka: ["), "topic.yaml:2: not YAML", good_entry),
+        (catalog("consumer: [archiver]"), "unknown key 'consumer'", good_entry),
         (blocked, "error_share_is_low", source(f"{FEW_ERRORS} max_error_share=1")),
         (misspelt, "unknown option 'tabel'", source("table=orders")),
         (unreadable, "the source list", source("table=orders")),
@@ -684,6 +708,21 @@ def test_what_a_person_wrote_is_named_and_correcting_it_leads_back_to_green(
         assert named in shown
         assert "next: " in shown.split(named, 1)[1]
     correct(world)
+    assert_green(run)
+
+
+def test_a_staging_area_out_of_reach_is_named_and_nothing_else_waits_for_it(
+    world: FakePlatform, run: Shell
+) -> None:
+    with_work(world, run)
+    store = world.store
+    store.faults = lambda call: Outcome.UNAVAILABLE
+    world.store = store.view("kbq")  # type: ignore[assignment]
+    for command in ("extract", "load", "clean", "status", "check", "reconcile"):
+        shown = run(command)
+        assert shown.exit_code == 75
+        assert "next: try again" in shown.output
+    world.store = store
     assert_green(run)
 
 

@@ -13,14 +13,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.errors_replay.replay import (
-    Parse,
-    ReplayPorts,
-    ReplayReport,
-    Selection,
-    replay_errors,
-    waiting,
-)
+from kbq_assets.pipelines.errors_replay.replay import Parse, ReplayPorts
 from kbq_assets.pipelines.observation.run_log import RunLog
 from kbq_assets.pipelines.operate import adopt, bad_records, bootstrap, commands, quarantine
 from kbq_assets.pipelines.operate import clean as cleaning
@@ -28,7 +21,7 @@ from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.operate.restage import ReadAgain, RestagePorts, propose_restage
 from kbq_assets.pipelines.operate.warehouses import propose_removal
 from kbq_assets.ports.registry import SchemaRegistry
-from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow, KafkaRange
+from kbq_assets.ports.warehouse import ErrorQuery, ErrorRow
 
 
 @dataclass(frozen=True)
@@ -122,17 +115,13 @@ class Operator:
         """The bad record at a position, once per epoch that had it. Raises NotFound."""
         return bad_records.find_error_rows(self.deployment.warehouse, tp, offset)
 
-    def waiting_errors(self, topic: str | None = None) -> list[tuple[TableReference, KafkaRange, int]]:
-        """Error rows that were not replayed, by table, partition and epoch."""
-        return waiting(self.deployment.warehouse, topic)
-
-    def replay_errors(self, chosen: Selection) -> ReplayReport:
-        """Parse bad records again, and let their rows land."""
+    @cached_property
+    def replay_ports(self) -> ReplayPorts:
+        """What a replay of error rows needs."""
         own = self.deployment
-        ports = ReplayPorts(
+        return ReplayPorts(
             own.load_store, own.warehouse, self.parse, own.sources.select, own.sources.table_options()
         )
-        return replay_errors(ports, chosen)
 
     def quarantined(self, topic: str | None = None) -> list[bad_records.Quarantined]:
         """Files that no load job accepts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 import tracemalloc
 from collections.abc import Sequence
 
@@ -220,6 +221,7 @@ class TestDamage:
         bomb = batch([RawRecord(bytes(64 << 20), 5, 1)], codec=codec)
         assert len(bomb) < 4_000_000
         data = as_bytes(batch([RawRecord(b"v", 0, 1)]), bomb)
+        delivered(batch(MESSAGES[:2]))  # kernels are loaded, and not counted
         tracemalloc.start()
         found = []
         with pytest.raises(DamagedBatch, match="would unpack to") as caught:
@@ -265,6 +267,30 @@ class TestDamage:
         )
         with pytest.raises(Damaged, match="more than 100000 blocks"):
             codecs.room(PACK[codec][0], as_bytes(head + part * 200_000), 2**28)
+
+    @pytest.mark.parametrize(
+        ("codec", "packed"),
+        [
+            ("gzip", bytes(PACK["gzip"][1](b"x")) * 99_000),
+            (
+                "lz4",
+                struct.pack("<IBBB", 0x184D2204, 0x60, 0x40, 0) + b"\x01\x00\x00\x80x" * 99_000 + bytes(4),
+            ),
+            ("snappy", b"\x82SNAPPY\x00" + bytes(8) + (struct.pack(">i", 3) + b"\x01\x00x") * 99_000),
+            ("zstd", bytes(PACK["zstd"][1](b"x")) * 99_000),
+        ],
+        ids=lambda part: part if isinstance(part, str) else "",
+    )
+    def test_the_most_blocks_that_a_batch_may_have_unpack_within_seconds(
+        self, codec: str, packed: bytes
+    ) -> None:
+        """Bytes and blocks are bounded, so the time is: a fifth of a second at most, measured; 5 leave room."""
+        data, began = as_bytes(packed), time.process_time()
+        size = codecs.room(PACK[codec][0], data, 2**28)
+        out = np.empty(size, np.uint8)
+        assert (size, codecs.unpack(PACK[codec][0], data, out)) == (99_000, 99_000)
+        assert bytes(out[:9]) == b"x" * 9
+        assert time.process_time() - began < 5
 
     def test_headers_that_do_not_parse_stop_nothing(self) -> None:
         names = [
