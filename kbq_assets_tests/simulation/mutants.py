@@ -34,7 +34,7 @@ from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.files.error_rows import ErrorRows
 from kbq_assets.wire.files.staged_file import FileEncoder
-from kbq_assets.wire.records.event_time import HourCounter
+from kbq_assets.wire.records.hours import HourCounter
 from kbq_assets.worker import unit
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
 from kbq_assets_tests.simulation.world import World

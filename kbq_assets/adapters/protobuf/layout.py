@@ -11,15 +11,15 @@ from kbq_assets.adapters.protobuf.rows import Column, columns_of
 from kbq_assets.adapters.protobuf.schema import DECIMAL, DURATION, JSON_TYPES, TIMESTAMP, WRAPPERS, is_map
 from kbq_assets.adapters.protobuf.well_known import BadValue
 from kbq_assets.wire.chunk import encode_bytes
-from kbq_assets.wire.protobuf.layout import Kind, Layout, LayoutBuilder
+from kbq_assets.wire.protobuf.layout import FieldKind, LayoutBuilder, MessageLayout
 
 _F: Final[Any] = FieldDescriptor
-_KINDS: Final = {getattr(_F, f"TYPE_{kind.name}"): kind for kind in Kind if kind < Kind.MESSAGE}
+_KINDS: Final = {getattr(_F, f"TYPE_{kind.name}"): kind for kind in FieldKind if kind < FieldKind.MESSAGE}
 #: Deeper types, or those with more oneofs, are left to Python objects.
 _MOST_LEVELS, _MOST_ONEOFS = 30, 60
 
 
-def layout_of(type_: Descriptor) -> Layout | None:
+def layout_of(type_: Descriptor) -> MessageLayout | None:
     """The layout of a type that has an Avro schema; None if it is too deep for the kernel."""
     builder = LayoutBuilder()
     return builder.built() if _message(builder, type_, 1) >= 0 else None
@@ -54,15 +54,15 @@ def _field(
     builder: LayoutBuilder, found: FieldDescriptor | None, absent: tuple[int, int], level: int
 ) -> tuple[int, ...] | None:
     if found is None:  # the marker of a type without fields: never there, always written
-        return (0, Kind.LEFT, 0, 0, 0, *absent, -1)
+        return (0, FieldKind.LEFT, 0, 0, 0, *absent, -1)
     kind, inner = _kind(found), 0
-    if kind is Kind.MESSAGE:
+    if kind is FieldKind.MESSAGE:
         inner = _message(builder, found.message_type, level + 1)
         if inner < 0:
             return None
-    elif kind is Kind.WRAPPER:
+    elif kind is FieldKind.WRAPPER:
         inner = _KINDS[found.message_type.fields_by_name["value"].type]
-    elif kind is Kind.ENUM:
+    elif kind is FieldKind.ENUM:
         names = {number: value.name for number, value in found.enum_type.values_by_number.items()}
         inner = builder.enum({number: encode_bytes(name.encode()) for number, name in names.items()})
     is_nullable = not found.is_repeated and (found.has_presence or found.is_required)
@@ -70,14 +70,14 @@ def _field(
     return (found.number, kind, inner, int(found.is_repeated), int(is_nullable), *absent, oneof)
 
 
-def _kind(field: FieldDescriptor) -> Kind:
+def _kind(field: FieldDescriptor) -> FieldKind:
     if is_map(field) or field.type == _F.TYPE_GROUP:
-        return Kind.LEFT
+        return FieldKind.LEFT
     if field.message_type is None:
         return _KINDS[field.type]
     name = field.message_type.full_name
     if name == TIMESTAMP:
-        return Kind.TIMESTAMP
+        return FieldKind.TIMESTAMP
     if name in WRAPPERS:
-        return Kind.WRAPPER
-    return Kind.LEFT if name in (DURATION, DECIMAL) or name in JSON_TYPES else Kind.MESSAGE
+        return FieldKind.WRAPPER
+    return FieldKind.LEFT if name in (DURATION, DECIMAL) or name in JSON_TYPES else FieldKind.MESSAGE

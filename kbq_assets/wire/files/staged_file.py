@@ -12,7 +12,8 @@ from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
 from kbq_assets.wire.files.assemble import Suffix
 from kbq_assets.wire.files.blocks import SharedBlocks, room_of
 from kbq_assets.wire.files.container import ContainerWriter, FileFormat, Sink
-from kbq_assets.wire.records.event_time import EventTimes, HourCounter, event_times
+from kbq_assets.wire.records.event_time import EventTimes, event_times
+from kbq_assets.wire.records.hours import HourCounter
 from kbq_assets.wire.records.schema import BodyKind
 from kbq_assets.wire.records.verdicts import Captures
 

@@ -28,7 +28,7 @@ _WORD: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class DocumentLayout:
     """The arrays of one schema. ``captures`` are ranks of fields that may hold the business time: the lowest rank
     counts first, and among equal ranks the first in the document. ``unit`` is of `FORMATS`."""
 
@@ -108,7 +108,7 @@ class _Building:
         return start, size - 1
 
 
-def layout_of(inferred: InferredSchema, business: BusinessTime | None) -> Layout:
+def layout_of(inferred: InferredSchema, business: BusinessTime | None) -> DocumentLayout:
     """The arrays of a version of an inferred schema."""
     building = _Building()
     if business is not None:
@@ -116,7 +116,7 @@ def layout_of(inferred: InferredSchema, business: BusinessTime | None) -> Layout
         named = [tuple(path.split(".")) for path in business.candidates]
         building.paths = {path: named.index(path) for path in named}
     building.type(inferred.root, (), 1)
-    return Layout(
+    return DocumentLayout(
         np.array(building.types, np.int64).ravel(),
         np.array(building.fields or [[0] * FIELD], np.int64).ravel(),
         np.array(building.tables, np.int32),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kbq_assets.wire.jit import inlined, int64, load_byte, outlined
+from kbq_assets.wire.json.tokens import code_unit, skip_space
 from kbq_assets.wire.records.reasons import Reason
 
 _BAD_JSON, _TOO_DEEP, _TOO_WIDE = int(Reason.INVALID_JSON), int(Reason.TOO_DEEP), int(Reason.OUT_OF_RANGE)
@@ -28,10 +29,8 @@ _ZERO, _NINE, _MINUS, _PLUS, _POINT = ord("0"), ord("9"), ord("-"), ord("+"), or
 _LOWER_E, _UPPER_E, _U, _T, _F, _N = ord("e"), ord("E"), ord("u"), ord("t"), ord("f"), ord("n")
 
 _PLAIN = np.array([byte >= 0x20 and byte not in (_QUOTE, _BACKSLASH) for byte in range(256)])
-_SPACE = np.array([byte in b" \t\r\n" for byte in range(256)])
 _ESCAPE = np.array([byte in b'"\\/bfnrt' for byte in range(256)])
 _TRUE, _FALSE, _NULL = (np.frombuffer(bytearray(word), np.uint8) for word in (b"true", b"false", b"null"))
-_HEX = np.array([int(chr(b), 16) if chr(b) in "0123456789abcdefABCDEF" else -1 for b in range(256)], np.int64)
 
 #: Digits before the point, and of an exponent, that are surely within a double's range.
 _SURE_DIGITS, _SURE_EXPONENT = 200, 2
@@ -50,7 +49,7 @@ def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
     expected = _VALUE
     wide = -1
     while True:
-        position = _skip_space(buffer, position, end)
+        position = skip_space(buffer, position, end)
         if position >= end:
             if expected != _DONE:
                 return _BAD_JSON, position
@@ -62,7 +61,8 @@ def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
                 position += 1
                 expected = _COMMA_OR_CLOSE
             else:
-                position = _skip_space(buffer, _string(buffer, position, end), end)
+                position = _string(buffer, position, end)
+                position = skip_space(buffer, position, end) if position >= 0 else position
                 if position < 0 or position >= end or load_byte(buffer, position) != _COLON:
                     return _BAD_JSON, end if position < 0 else position
                 position += 1
@@ -100,13 +100,6 @@ def scan_json(buffer: Any, start: int, end: int, stack: Any) -> tuple[int, int]:
             expected = _COMMA_OR_CLOSE
         if expected == _COMMA_OR_CLOSE and depth == 0:
             expected = _DONE
-
-
-@inlined
-def _skip_space(buffer: Any, position: int, end: int) -> int:
-    while 0 <= position < end and _SPACE[load_byte(buffer, position)]:
-        position += 1
-    return position
 
 
 @inlined
@@ -165,29 +158,11 @@ def _escape(buffer: Any, position: int, end: int) -> int:
     byte = load_byte(buffer, position + 1)
     if byte != _U:
         return position + 2 if _ESCAPE[byte] else -1
-    code = _code_unit(buffer, position, end)
+    code = code_unit(buffer, position, end)
     if code < 0xD800 or code > 0xDFFF:
         return position + 6 if code >= 0 else -1
-    low = _code_unit(buffer, position + 6, end)
+    low = code_unit(buffer, position + 6, end)
     return position + 12 if code <= 0xDBFF and 0xDC00 <= low <= 0xDFFF else -1
-
-
-@inlined
-def _code_unit(buffer: Any, position: int, end: int) -> int:
-    """The value of ``\\\\uXXXX`` at ``position``, or -1."""
-    if (
-        end - position < 6
-        or load_byte(buffer, position) != _BACKSLASH
-        or load_byte(buffer, position + 1) != _U
-    ):
-        return -1
-    code = 0
-    for index in range(position + 2, position + 6):
-        digit = _HEX[load_byte(buffer, index)]
-        if digit < 0:
-            return -1
-        code = code * 16 + digit
-    return code
 
 
 @inlined

@@ -6,7 +6,7 @@ Struct, a field that comes twice in parts. So that library defines what a messag
 """
 
 # An interpreter is one chain of kinds, and numba is best at plain comparisons.
-# ruff: noqa: PLR0911, PLR0912, PLR0915, PLR1714
+# ruff: noqa: PLR0912, PLR0915
 
 from __future__ import annotations
 
@@ -17,32 +17,30 @@ import numpy as np
 from kbq_assets.wire.chunk import PADDING, Bytes, Chunk, Longs
 from kbq_assets.wire.jit import (
     copy_bytes,
-    inlined,
     int64,
     kernel,
-    load_byte,
-    load_word,
     outlined,
     store_byte,
-    store_word,
 )
-from kbq_assets.wire.protobuf.layout import ENUM, ENUM_VALUE, FIELD, MESSAGE, Kind, Layout
+from kbq_assets.wire.protobuf.layout import FIELD, MESSAGE, FieldKind, MessageLayout
+from kbq_assets.wire.protobuf.scalars import (
+    SPAN,
+    SPARE,
+    varint,
+    wire_type,
+    write_scalar,
+    write_timestamp,
+    write_wrapped,
+)
 from kbq_assets.wire.records.encoded import EncodedRecords
-from kbq_assets.wire.records.scan import is_utf8, write_long
+from kbq_assets.wire.records.scan import write_long
 
 #: Bytes for the parts of one message; a larger one is left.
 _ROOM: Final = 1 << 20
-#: Spare bytes at the end of every area: a length, and the word that a store may reach beyond.
-_SPARE: Final = 32
 _LEFT, _DONE, _FULL = 0, 1, 2
 
-_INT64, _INT32, _UINT32, _SINT64 = int(Kind.INT64), int(Kind.INT32), int(Kind.UINT32), int(Kind.SINT64)
-_SINT32, _UINT64, _BOOL, _ENUM = int(Kind.SINT32), int(Kind.UINT64), int(Kind.BOOL), int(Kind.ENUM)
-_FIXED64, _SFIXED64, _DOUBLE = int(Kind.FIXED64), int(Kind.SFIXED64), int(Kind.DOUBLE)
-_FIXED32, _SFIXED32, _FLOAT = int(Kind.FIXED32), int(Kind.SFIXED32), int(Kind.FLOAT)
-_STRING, _BYTES, _MESSAGE = int(Kind.STRING), int(Kind.BYTES), int(Kind.MESSAGE)
-_TIMESTAMP, _WRAPPER = int(Kind.TIMESTAMP), int(Kind.WRAPPER)
-_VARINT, _EIGHT, _SPAN, _FOUR = 0, 1, 2, 5
+_STRING, _MESSAGE = int(FieldKind.STRING), int(FieldKind.MESSAGE)
+_TIMESTAMP, _WRAPPER = int(FieldKind.TIMESTAMP), int(FieldKind.WRAPPER)
 
 # A frame: a message that is open.
 _TYPE, _SLOTS, _PARTS, _STOP, _GUESS, _PARENT, _FRAME = range(7)
@@ -50,16 +48,13 @@ _TYPE, _SLOTS, _PARTS, _STOP, _GUESS, _PARENT, _FRAME = range(7)
 _START, _END, _ITEMS, _SLOT = range(4)
 _UNSET = -1
 
-_FIRST_SECOND, _END_SECOND = -62_135_596_800, 253_402_300_800
 _LOW_32 = 0xFFFFFFFF
-_SIGN_32 = 0x80000000
-_EXPONENT_32, _FRACTION_32 = 0x7F800000, 0x007FFFFF
 
 
 class MessageEncoder:
     """Encodes messages of one type, framed by ``schema_id``. Not for threads: it has areas of its own."""
 
-    def __init__(self, layout: Layout, schema_id: int) -> None:
+    def __init__(self, layout: MessageLayout, schema_id: int) -> None:
         slots = (len(layout.fields) // FIELD + 1) * _SLOT
         self._layout = (layout.messages, layout.fields, layout.order, layout.texts)
         self._enums = (layout.enums, layout.values, layout.texts)
@@ -67,7 +62,7 @@ class MessageEncoder:
             bytearray(b"\0" + schema_id.to_bytes(4, "big") + bytes(PADDING)), np.uint8
         )
         self._work = (np.empty((layout.levels + 1) * _FRAME, np.int64), np.empty(slots, np.int64))
-        self._areas = tuple(np.empty(_ROOM + _SPARE, np.uint8) for _ in range(2))
+        self._areas = tuple(np.empty(_ROOM + SPARE, np.uint8) for _ in range(2))
 
     def encode(self, chunk: Chunk, rows: Longs) -> EncodedRecords:
         """The messages of ``rows`` that the kernel takes; the others are left."""
@@ -94,41 +89,6 @@ class MessageEncoder:
         return EncodedRecords(joined, starts, ends, verdicts == _DONE)
 
 
-@inlined
-def _varint(buffer: Any, position: int, end: int) -> tuple[int, int]:
-    """The 64 bits of a varint, and the position after it, or -1."""
-    value = shift = 0
-    while position < end:
-        byte = load_byte(buffer, position)
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value, position) if shift < 63 or byte <= 1 else (0, -1)
-        shift += 7
-        if shift > 63:
-            break
-    return 0, -1
-
-
-@inlined
-def _signed_32(value: int) -> int:
-    signed: int = ((value & _LOW_32) ^ _SIGN_32) - _SIGN_32
-    return signed
-
-
-@inlined
-def _write_unsigned(target: Any, to: int, value: int) -> int:
-    """An unsigned number of 64 bits as Avro's decimal: its bytes, the highest first, with a sign bit."""
-    size, rest = 1, np.uint64(value) >> np.uint64(7)
-    while rest != np.uint64(0):
-        size, rest = size + 1, rest >> np.uint64(8)
-    to = write_long(target, to, size)
-    for index in range(size):
-        shift = 8 * (size - 1 - index)
-        store_byte(target, to + index, (value >> shift) & 0xFF if shift < 64 else 0)
-    return to + size
-
-
 @outlined
 def _find(fields: Any, first: int, count: int, number: int, guess: int) -> Any:
     """The field with a number in a message type, or -1; ``guess`` and the one after it are tried first."""
@@ -147,140 +107,11 @@ def _find(fields: Any, first: int, count: int, number: int, guess: int) -> Any:
     return -1
 
 
-@inlined
-def _write_enum(enums: Any, enum: int, number: int, target: Any, to: int) -> int:
-    """Write the name of an enum's number; -1 if it has none."""
-    table, values, texts = enums
-    low = table[enum * ENUM]
-    end = low + table[enum * ENUM + 1]
-    high = end
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle * ENUM_VALUE] < number:
-            low = middle + 1
-        else:
-            high = middle
-    if low >= end or values[low * ENUM_VALUE] != number:
-        return -1
-    start, size = values[low * ENUM_VALUE + 1], values[low * ENUM_VALUE + 2] - values[low * ENUM_VALUE + 1]
-    if to + size >= len(target) - _SPARE:
-        return -1
-    copy_bytes(target, to, texts, start, size)
-    after: int = to + size
-    return after
-
-
-@outlined
-def _write_scalar(
-    enums: Any, kind: int, inner: int, buffer: Any, position: int, end: int, target: Any, to: int
-) -> tuple[int, int]:
-    """Write the value at a position; the positions after it here and there. -1 for what is left."""
-    if to >= len(target) - _SPARE:
-        return -1, to
-    if kind <= _ENUM:
-        value, position = _varint(buffer, position, end)
-        if position < 0:
-            return -1, to
-        if kind == _INT32:
-            value = _signed_32(value)
-        elif kind == _UINT32:
-            value &= _LOW_32
-        elif kind == _SINT64:
-            value = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-        elif kind == _SINT32:
-            value &= _LOW_32
-            value = (value >> 1) ^ -(value & 1)
-        elif kind == _UINT64:
-            return position, _write_unsigned(target, to, value)
-        elif kind == _BOOL:
-            store_byte(target, to, value != 0)
-            return position, to + 1
-        elif kind == _ENUM:
-            to = _write_enum(enums, inner, _signed_32(value), target, to)
-            return (position, to) if to >= 0 else (-1, to)
-        return position, write_long(target, to, value)
-    if kind <= _DOUBLE:
-        if end - position < 8:
-            return -1, to
-        word = load_word(buffer, position)
-        if kind == _DOUBLE:
-            store_word(target, to, word)
-            return position + 8, to + 8
-        value = int64(word)
-        if kind == _FIXED64:
-            return position + 8, _write_unsigned(target, to, value)
-        return position + 8, write_long(target, to, value)
-    if kind <= _FLOAT:
-        if end - position < 4:
-            return -1, to
-        value = int64(load_word(buffer, position)) & _LOW_32
-        if kind == _FLOAT:
-            if value & _EXPONENT_32 == _EXPONENT_32 and value & _FRACTION_32 != 0:
-                return -1, to  # a library may change the bits of what is no number
-            store_word(target, to, np.uint64(value))
-            return position + 4, to + 4
-        return position + 4, write_long(target, to, value if kind == _FIXED32 else _signed_32(value))
-    size, position = _varint(buffer, position, end)
-    if position < 0 or size < 0 or size > end - position or to + size >= len(target) - _SPARE:
-        return -1, to
-    if kind == _STRING and not is_utf8(buffer, position, position + size):
-        return -1, to
-    to = write_long(target, to, size)
-    copy_bytes(target, to, buffer, position, size)
-    return position + size, to + size
-
-
-@inlined
-def _wire_type(kind: int) -> int:
-    if kind <= _ENUM:
-        return _VARINT
-    if kind <= _DOUBLE:
-        return _EIGHT
-    return _FOUR if kind <= _FLOAT else _SPAN
-
-
-@outlined
-def _write_timestamp(buffer: Any, position: int, end: int, target: Any, to: int) -> tuple[int, int]:
-    """Write the microseconds of a Timestamp between two positions."""
-    seconds = nanos = before = int64(0)
-    while position < end:
-        field = load_byte(buffer, position)
-        value, position = _varint(buffer, position + 1, end)
-        if position < 0 or field <= before or (field != 8 and field != 16):
-            return -1, to
-        before = field
-        if field == 8:
-            seconds = value
-        else:
-            nanos = _signed_32(value)
-    if seconds <= _FIRST_SECOND + 4 or seconds >= _END_SECOND - 4 or to >= len(target) - _SPARE:
-        return -1, to
-    return position, write_long(target, to, seconds * 1_000_000 + nanos // 1_000)
-
-
-@outlined
-def _write_wrapped(
-    enums: Any, kind: int, buffer: Any, position: int, end: int, target: Any, to: int
-) -> tuple[int, int]:
-    """Write the one value of a wrapper between two positions; an empty one holds a zero or an empty text."""
-    if to >= len(target) - _SPARE:
-        return -1, to
-    if position == end:
-        store_word(target, to, np.uint64(0))
-        if kind == _UINT64:
-            return position, _write_unsigned(target, to, 0)
-        return position, to + (8 if kind == _DOUBLE else 4 if kind == _FLOAT else 1)
-    if load_byte(buffer, position) != 8 | _wire_type(kind):
-        return -1, to
-    position, to = _write_scalar(enums, kind, 0, buffer, position + 1, end, target, to)
-    return (position, to) if position == end else (-1, to)
-
-
 @outlined
 def _write_columns(layout: Any, type_: int, slots: Any, base: int, parts: Any, target: Any, to: int) -> int:
     """Write the columns of a message; the position after them, -1 if they do not fit, -2 if the message is left."""
     messages, fields, order, texts = layout
-    most = len(target) - _SPARE
+    most = len(target) - SPARE
     first = messages[type_ * MESSAGE]
     oneofs = int64(0)
     for index in range(first, first + messages[type_ * MESSAGE + 1]):
@@ -325,7 +156,7 @@ def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, area
     frames, slots = work
     parts, scratch = areas
     out, out_base, starts, ends, verdicts, used = result
-    most_part = len(parts) - _SPARE
+    most_part = len(parts) - SPARE
     out_top = 0
     for row in range(first_row, len(rows)):
         position, end = row_starts[rows[row]], row_ends[rows[row]]
@@ -339,7 +170,7 @@ def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, area
             type_, base, stop = frames[frame + _TYPE], frames[frame + _SLOTS], frames[frame + _STOP]
             if position == stop:
                 if depth == 0:
-                    if out_top + 2 * _SPARE >= len(out):
+                    if out_top + 2 * SPARE >= len(out):
                         verdict = _FULL
                         break
                     copy_bytes(out, out_top, framing, 0, 5)
@@ -359,7 +190,7 @@ def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, area
                 slots[slot + _END] = part
                 depth -= 1
                 continue
-            tag, position = _varint(buffer, position, stop)
+            tag, position = varint(buffer, position, stop)
             if position < 0 or tag < 8 or tag > _LOW_32:
                 break
             first, count = messages[type_ * MESSAGE], messages[type_ * MESSAGE + 1]
@@ -378,16 +209,16 @@ def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, area
                 break
             else:
                 slots[slot + _START] = part
-            if kind < _MESSAGE and wire == _wire_type(kind):
-                position, part = _write_scalar(enums, kind, inner, buffer, position, stop, parts, part)
+            if kind < _MESSAGE and wire == wire_type(kind):
+                position, part = write_scalar(enums, kind, inner, buffer, position, stop, parts, part)
                 if position < 0:
                     break
                 slots[slot + _END] = part
                 slots[slot + _ITEMS] += 1
                 continue
-            if wire != _SPAN:
+            if wire != SPAN:
                 break
-            size, position = _varint(buffer, position, stop)
+            size, position = varint(buffer, position, stop)
             if position < 0 or size < 0 or size > stop - position:
                 break
             if kind < _STRING:
@@ -395,7 +226,7 @@ def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, area
                     break
                 until = position + size
                 while position < until and position >= 0:
-                    position, part = _write_scalar(enums, kind, inner, buffer, position, until, parts, part)
+                    position, part = write_scalar(enums, kind, inner, buffer, position, until, parts, part)
                     slots[slot + _ITEMS] += 1
                 if position < 0:
                     break
@@ -413,9 +244,9 @@ def _encode(layout: Any, enums: Any, records: Any, framing: Any, work: Any, area
                     slots[base + (count + index) * _SLOT + _END] = _UNSET
                 continue
             if kind == _TIMESTAMP:
-                position, part = _write_timestamp(buffer, position, position + size, parts, part)
+                position, part = write_timestamp(buffer, position, position + size, parts, part)
             elif kind == _WRAPPER:
-                position, part = _write_wrapped(enums, inner, buffer, position, position + size, parts, part)
+                position, part = write_wrapped(enums, inner, buffer, position, position + size, parts, part)
             else:
                 break
             if position < 0:

@@ -11,7 +11,7 @@ import numpy as np
 from kbq_assets.wire.chunk import PADDING, Bytes, Longs
 
 
-class Kind(IntEnum):
+class FieldKind(IntEnum):
     """What a field's values are, and how Avro stores them."""
 
     INT64 = 0
@@ -46,7 +46,7 @@ ENUM, ENUM_VALUE = 2, 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class MessageLayout:
     """The arrays of a message type: fields ascend by number within a type, values by number within an enum. ``order``
     has the fields of a type in the order of its columns."""
 
@@ -98,9 +98,9 @@ class LayoutBuilder:
         self.values += [(number, *self.text(name)) for number, name in sorted(names.items())]
         return len(self.enums) - 1
 
-    def built(self) -> Layout:
+    def built(self) -> MessageLayout:
         """The arrays."""
-        return Layout(
+        return MessageLayout(
             np.array(self.messages, np.int64).ravel(),
             np.array(self.fields or [(0,) * FIELD], np.int64).ravel(),
             np.array(self.order or [0], np.int64),

@@ -1,4 +1,4 @@
-"""Business times of records in microseconds since 1970: kernels over captured bytes, and a file's rows per hour.
+"""Business times of records in microseconds since 1970: kernels over captured bytes.
 
 core/topics/business_time.py defines the meaning of values. Tests compare the two modules: change both together.
 """
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kbq_assets.core.protocol.commits import MOST_DATES, MOST_HOURS
 from kbq_assets.core.topics.business_time import ALL_TIMES, TimeBounds
 from kbq_assets.wire.chunk import END_OF_TIME, Chunk, Longs
 from kbq_assets.wire.jit import inlined, int64, kernel, load_byte
@@ -21,12 +20,6 @@ from kbq_assets.wire.records.verdicts import Captures
 
 HOUR_MICROS = 3_600_000_000
 DAY_MICROS = 24 * HOUR_MICROS
-_HOURS_A_DAY = 24
-_HOUR_MILLIS = 3_600_000
-#: If a chunk's times span at most this many hours, an array counts its rows.
-_DENSE_HOURS = 4_096
-#: Hours with a row count while a file is written: the ones with most rows; up to twice as many at times.
-_COUNTED_HOURS = 4 * MOST_HOURS
 
 # Numba turns module constants into literals; enum members it would look up as objects.
 _DATE, _MILLIS, _MICROS = int(CaptureKind.DATE), int(CaptureKind.MILLIS), int(CaptureKind.MICROS)
@@ -76,91 +69,10 @@ def event_times(
     return EventTimes(times, int(fallbacks), int(newest))
 
 
-class HourCounter:
-    """Rows of one file per hour, its days, and its newest time. Its memory is bounded for any times."""
-
-    def __init__(self) -> None:
-        self._days: set[int] = set()
-        self._is_scattered = False
-        self._hours: dict[int, int] = {}
-        self._newest = NO_TIME
-
-    def add(self, times: Longs, newest: int | None = None) -> None:
-        """Count rows by their times. ``newest`` is the highest time that counts as new; None counts all. Most chunks
-        lie in one hour, and need no work per row."""
-        if not len(times):
-            return
-        highest = int(times.max())
-        self._newest = max(self._newest, highest if newest is None else newest)
-        first, last = int(times.min()) // HOUR_MICROS, highest // HOUR_MICROS
-        if first == last:
-            self._count(first, len(times))
-        elif last - first < _DENSE_HOURS:
-            counts = np.zeros(last - first + 1, np.int64)
-            _count_hours(times, first, counts)
-            there = np.flatnonzero(counts)
-            for index, rows in zip(there.tolist(), counts[there].tolist(), strict=True):
-                self._count(first + index, rows)
-        else:
-            found, rows_of = np.unique(times // HOUR_MICROS, return_counts=True)
-            for start in range(0, len(found), _COUNTED_HOURS):
-                part = slice(start, start + _COUNTED_HOURS)
-                for hour, rows in zip(found[part].tolist(), rows_of[part].tolist(), strict=True):
-                    self._count(hour, rows)
-                self._forget()
-        self._forget()
-
-    def add_kafka(self, timestamps: Longs) -> None:
-        """Count rows by Kafka's timestamps."""
-        if not len(timestamps):
-            return
-        oldest, newest = int(timestamps.min()), int(timestamps.max())
-        hour = oldest // _HOUR_MILLIS
-        if hour == newest // _HOUR_MILLIS and oldest >= 0 and newest < END_OF_TIME:
-            self._newest = max(self._newest, newest * 1000)
-            self._count(hour, len(timestamps))
-            self._forget()
-        else:
-            self.add(kafka_times(timestamps))
-
-    @property
-    def days(self) -> frozenset[int]:
-        """The days since 1970 with rows; empty if there are more than `MOST_DATES`."""
-        return frozenset() if self._is_scattered else frozenset(self._days)
-
-    @property
-    def hours(self) -> dict[int, int]:
-        """Rows per hour since 1970, of the `MOST_HOURS` hours with most rows, ascending."""
-        return dict(sorted(_largest(self._hours, MOST_HOURS).items()))
-
-    @property
-    def newest_ms(self) -> int:
-        """The newest time in milliseconds, 0 if there is none."""
-        return 0 if self._newest == NO_TIME else self._newest // 1000
-
-    def _count(self, hour: int, rows: int) -> None:
-        self._hours[hour] = self._hours.get(hour, 0) + rows
-        self._days.add(hour // _HOURS_A_DAY)
-
-    def _forget(self) -> None:
-        """Stop listing days, and counting hours with few rows: the times span centuries."""
-        if self._is_scattered or len(self._days) > MOST_DATES:
-            self._is_scattered = True
-            self._days.clear()
-        if len(self._hours) > 2 * _COUNTED_HOURS:
-            self._hours = _largest(self._hours, _COUNTED_HOURS)
-
-
 def kafka_times(timestamps: Longs) -> Longs:
     """Kafka's timestamps as times; 0 for missing ones."""
     known = (timestamps >= 0) & (timestamps < END_OF_TIME)
     return np.where(known, timestamps * 1000, 0).astype(np.int64)
-
-
-def _largest(hours: dict[int, int], most: int) -> dict[int, int]:
-    if len(hours) <= most:
-        return hours
-    return dict(sorted(hours.items(), key=lambda item: (item[1], item[0]))[-most:])
 
 
 @inlined
@@ -407,9 +319,3 @@ def _event_times(
             newest = time
         times[k] = time
     return fallbacks, newest
-
-
-@kernel
-def _count_hours(times: Any, first: int, counts: Any) -> None:
-    for k in range(len(times)):
-        counts[times[k] // HOUR_MICROS - first] += 1

@@ -1,1 +1,0 @@
-"""Tests of kbq_assets.wire.protobuf."""
