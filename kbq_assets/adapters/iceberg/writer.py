@@ -1,4 +1,4 @@
-"""Staged Avro to Parquet files: one file per partition and 128 MB of Arrow."""
+"""Staged Avro to Parquet files: one per partition, with a row group per batch of rows, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ from kbq_assets.wire.arrow.staged import OpenUri, StagedTables
 from kbq_assets.wire.arrow.types import arrow_type
 
 #: Bytes of Arrow that are sorted and written at once: they take about three times as much memory.
-FLUSH_BYTES: Final = 128 << 20
+FLUSH_BYTES: Final = 32 << 20
+#: Files open at once: rows of more partitions than this go to several files per partition.
+OPEN_FILES: Final = 64
+TARGET_BYTES: Final = "write.target-file-size-bytes"
+_DEFAULT_TARGET: Final = 512 << 20
 _HOUR_MICROS: Final = 3_600_000_000
 _EPOCH_HOURS_A_DAY: Final = 24
 
@@ -41,12 +45,17 @@ class ParquetWriter:
     flush_bytes: int = FLUSH_BYTES
     rows: int = 0
     files: list[DataFile] = field(default_factory=list)
+    _open: dict[str, _OpenFile] = field(default_factory=dict)
+    _paths: list[str] = field(default_factory=list)
 
     def write(self) -> None:
         """Write all files. Raises LoadError, OSError."""
         for batch in self._batches():
-            for part, path in self._parts(batch):
-                self.files.append(self._write_file(part, path))
+            for part, folder in self._parts(batch):
+                self._append(part, folder)
+            pa.default_memory_pool().release_unused()
+        for folder in list(self._open):
+            self._close(folder)
 
     def check(self) -> None:
         """Read all files, and write none. Raises LoadError, OSError."""
@@ -61,9 +70,13 @@ class ParquetWriter:
 
     def discard(self) -> None:
         """Delete the files of a job that was not committed, as far as possible: what remains costs space alone."""
-        for file in self.files:
+        for each in self._open.values():
             with contextlib.suppress(OSError):
-                self.table.io.delete(file.file_path)
+                each.close()
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                self.table.io.delete(path)
+        self._open.clear()
         self.files.clear()
 
     def _batches(self) -> Iterator[pa.Table]:
@@ -102,11 +115,11 @@ class ParquetWriter:
     def _parts(self, batch: pa.Table) -> Iterator[tuple[pa.Table, str]]:
         """The rows of each partition, sorted, with the partition's folder."""
         keys = self._keys(batch)
-        order = [(f"k{i}", "ascending") for i in range(len(keys))]
-        order += [(name, "ascending") for name in self._sort_columns()]
-        if order:
+        columns = self._sort_columns()
+        order = [(name, "ascending") for name in (*(f"k{i}" for i in range(len(keys))), *columns)]
+        if columns or len(_starts(keys, batch.num_rows)) > 1:
             named = {f"k{i}": values for i, values in enumerate(keys)}
-            sorting = pa.table({**named, **{name: batch[name] for name, _ in order[len(keys) :]}})
+            sorting = pa.table({**named, **{name: batch[name] for name in columns}})
             places = pc.sort_indices(sorting, sort_keys=order)
             batch = batch.take(places)
             keys = [values.take(places) for values in keys]
@@ -138,16 +151,40 @@ class ParquetWriter:
             text = f"{value % _EPOCH_HOURS_A_DAY:02}" if is_hour else "null" if value is None else str(value)
             yield f"{each.name}={quote(text, safe='')}"
 
-    def _write_file(self, part: pa.Table, folder: str) -> DataFile:
-        name = f"{self.job.job_id}-{self.token}-{len(self.files):05}.parquet"
-        path = "/".join((self.table.location().rstrip("/"), folder, name))
-        schema = _writable(schema_to_pyarrow(self.table.schema()), part.schema)
-        with (
-            self.table.io.new_output(path).create() as stream,
-            pq.ParquetWriter(stream, schema, compression="zstd") as writer,
-        ):
-            writer.write_table(part.cast(schema))
-        return parquet_file_to_data_file(self.table.io, self.table.metadata, path)
+    def _append(self, part: pa.Table, folder: str) -> None:
+        """Write rows to the open file of a partition; the file that was longest without rows makes room."""
+        if folder not in self._open:
+            if len(self._open) >= OPEN_FILES:
+                self._close(next(iter(self._open)))
+            name = f"{self.job.job_id}-{self.token}-{len(self._paths):05}.parquet"
+            path = "/".join((self.table.location().rstrip("/"), folder, name))
+            schema = _writable(schema_to_pyarrow(self.table.schema()), part.schema)
+            self._paths.append(path)
+            self._open[folder] = _OpenFile(path, schema, self.table.io.new_output(path).create())
+        file = self._open[folder] = self._open.pop(folder)
+        file.writer.write_table(part.cast(file.schema))
+        if file.stream.tell() >= int(self.table.properties.get(TARGET_BYTES, _DEFAULT_TARGET)):
+            self._close(folder)
+
+    def _close(self, folder: str) -> None:
+        file = self._open.pop(folder)
+        file.close()
+        self.files.append(parquet_file_to_data_file(self.table.io, self.table.metadata, file.path))
+
+
+class _OpenFile:
+    """A Parquet file that still gets rows."""
+
+    def __init__(self, path: str, schema: pa.Schema, stream: Any) -> None:
+        self.path = path
+        self.schema = schema
+        self.stream = stream
+        self.writer = pq.ParquetWriter(stream, schema, compression="zstd")
+
+    def close(self) -> None:
+        """Write the footer, and make the file whole."""
+        self.writer.close()
+        self.stream.close()
 
 
 def _starts(keys: Sequence[pa.Array], rows: int) -> list[int]:

@@ -11,14 +11,17 @@ import pytest
 from pyiceberg.table import Table
 
 from kbq_assets.adapters.iceberg import IcebergWarehouse
+from kbq_assets.adapters.iceberg import writer as writer_module
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED
 from kbq_assets.adapters.iceberg.schema import RETRIES
+from kbq_assets.adapters.iceberg.writer import TARGET_BYTES, ParquetWriter
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.ports.warehouse import JobStatus, KafkaRange, LoadJob, Warehouse
+from kbq_assets.wire.arrow.errors import LoadError
 from kbq_assets.wire.arrow.staged import OpenUri, open_file_uri
 from kbq_assets_tests.contracts.warehouse import (
     SCHEMA,
@@ -283,3 +286,41 @@ def test_a_failing_catalog_is_unavailable_and_shows_no_password(folder: Path) ->
 def test_a_job_of_another_place_is_refused(lake: IcebergWarehouse) -> None:
     with pytest.raises(ConfigurationError, match="EU"):
         lake.get_job("j1", "local", "EU", TABLE)
+
+
+@pytest.mark.parametrize(
+    ("flush_bytes", "target", "files"), [(1, "1000000", 1), (1, "1", 6), (1 << 20, "1", 1)]
+)
+def test_a_job_writes_one_file_per_partition_up_to_its_size(
+    lake: IcebergWarehouse, stage: Stage, flush_bytes: int, target: str, files: int
+) -> None:
+    """However many batches its rows come in."""
+    with stored(lake).transaction() as change:
+        change.set_properties({TARGET_BYTES: target})
+    uris = tuple(stage(f"{n}.avro", avro_file(records(range(n * 10, n * 10 + 10)))) for n in range(6))
+    writer = ParquetWriter(stored(lake), load_job("j-1", *uris), "token", open_file_uri, flush_bytes)
+    writer.write()
+    assert (len(writer.files), writer.rows) == (files, 60)
+    assert sum(file.record_count for file in writer.files) == 60
+
+
+def test_more_partitions_than_open_files_go_to_several_files(
+    folder: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "OPEN_FILES", 2)
+    lake = opened(folder)
+    lake.insert_job(timed_job(lake, stage, *(hour * HOUR for hour in (0, 1, 2, 3, 0))))
+    assert lake.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 5}
+    assert len(files_in(folder)) == 4
+
+
+def test_files_of_a_job_that_fails_halfway_are_deleted(
+    lake: IcebergWarehouse, stage: Stage, folder: Path
+) -> None:
+    good, bad = stage("a.avro", avro_file(records(range(9)))), stage("b.avro", b"not Avro")
+    writer = ParquetWriter(stored(lake), load_job("j-1", good, bad), "token", open_file_uri, flush_bytes=1)
+    with pytest.raises(LoadError):
+        writer.write()
+    assert len(files_in(folder)) == 1
+    writer.discard()
+    assert files_in(folder) == []
