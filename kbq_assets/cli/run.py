@@ -29,6 +29,7 @@ from kbq_assets.pipelines.observation.documents import document, stop_json
 from kbq_assets.pipelines.operate.operator import Operator
 
 if TYPE_CHECKING:
+    from kbq_assets.core.protocol.counts import Counts
     from kbq_assets.pipelines.extraction.ports import ExtractionReport, PartitionReport, Progress
 
 
@@ -100,7 +101,7 @@ def extraction_report_json(report: ExtractionReport) -> dict[str, object]:
     """What an extraction did, as a document."""
     totals = report.totals
     return {
-        **document(totals, "records staged errors skipped gaps event_time_fallbacks"),
+        **document(totals, "records staged errors skipped gaps event_time_fallbacks dropped_values"),
         "seconds": round(report.seconds, 3),
         "unfinished": report.unfinished,
         "waiting": len(report.plan.waiting),
@@ -147,6 +148,13 @@ def _load_code(report: LoadReport) -> ExitCode:
     return ExitCode.TRY_AGAIN if all(t.transient for t in troubled) else ExitCode.FAILED
 
 
+def _oddities(totals: Counts) -> Iterator[str]:
+    if totals.event_time_fallbacks:
+        yield f"{number(totals.event_time_fallbacks)} rows without a business time (Kafka time used)"
+    if totals.dropped_values:
+        yield f"{number(totals.dropped_values)} values that no decision of pii names were dropped"
+
+
 def _print_extraction(report: ExtractionReport, out: Console) -> None:
     if report.partitions:
         shown = table("extracted", "#from", "#until", "#records", "#errors", "#skipped", "#windows", "#files")
@@ -159,8 +167,8 @@ def _print_extraction(report: ExtractionReport, out: Console) -> None:
         f"extracted {number(totals.records)} records in {report.seconds:.1f} s: {number(totals.staged)} rows,"
         f" {number(totals.errors)} error rows, {number(totals.skipped)} skipped"
     )
-    if totals.event_time_fallbacks:
-        out.print(f"{number(totals.event_time_fallbacks)} rows without a business time (Kafka time used)")
+    for line in _oddities(totals):
+        out.print(line)
     if report.unfinished:
         out.print(f"time limit reached; {report.unfinished} ranges left for the next run")
     if report.plan.waiting:

@@ -10,6 +10,7 @@ from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import SchemaRegistry, WriterSchemas
+from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.framing import SchemaNames
 from kbq_assets.worker.json.columns import JsonColumns
 from kbq_assets.worker.named_fields import NamedFields
@@ -45,6 +46,7 @@ def open_routes(
     choice: Choice | None,
     *,
     has_order: bool,
+    lost: LostValues | None = None,
 ) -> tuple[ValueTranslator | None, Routes]:
     """The translator of a topic's values, if it needs one, and its routes. ``has_order``: the topic has one
     partition."""
@@ -53,7 +55,7 @@ def open_routes(
     names = None if has_prefix else SchemaNames(topic, settings, ports.registry)
     registry = names or ports.registry
     translator = _translator(
-        topic, settings, ports, registry, choice.fields if choice else (), has_order=has_order
+        topic, settings, ports, registry, choice.fields if choice else (), has_order=has_order, lost=lost
     )
     if settings.privacy.decisions and settings.records.format in ("avro", "debezium", "protobuf"):
         translator = PersonalData(settings, registry, ports.pseudonyms(), translator)
@@ -82,10 +84,11 @@ def _translator(
     chosen_by: Sequence[str],
     *,
     has_order: bool,
+    lost: LostValues | None,
 ) -> ValueTranslator | None:
     """The translator of a topic's values to Avro; None if they are staged as they are."""
     if settings.records.is_json:
-        return _of_documents(topic, settings, ports, registry, chosen_by)
+        return _of_documents(topic, settings, ports, registry, chosen_by, lost)
     if settings.records.format == "debezium":
         # Imported here, as other topics have no use for it.
         from kbq_assets.worker.debezium.changes import Changes
@@ -105,10 +108,13 @@ def _of_documents(
     ports: TranslatorPorts,
     registry: SchemaRegistry,
     chosen_by: Sequence[str],
+    lost: LostValues | None,
 ) -> ValueTranslator | None:
     records = settings.records
     privacy = (
-        JsonPrivacy(settings, ports.pseudonyms(), records.declared) if settings.privacy.decisions else None
+        JsonPrivacy(settings, ports.pseudonyms(), records.declared, lost)
+        if settings.privacy.decisions
+        else None
     )
     made: ValueTranslator | None = None
     if records.format != "json":

@@ -31,6 +31,7 @@ from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.registry import WriterSchemas
+from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.worker.backup import BackupTarget, BackupWindowWriter, KeptSchemas
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.outputs import Output, go_on
@@ -233,7 +234,10 @@ def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool,
     read.variants = _variants(settings, ports)
     topic = unit.range.topic_partition.topic
     choice = Choice(topic, settings, ports.find_route) if settings.destination.by_record else None
-    translator, routes = open_routes(topic, settings, ports, read.variants, choice, has_order=read.has_order)
+    lost = LostValues()
+    translator, routes = open_routes(
+        topic, settings, ports, read.variants, choice, has_order=read.has_order, lost=lost
+    )
     is_accepting = unit.accept_errors_until > unit.range.from_offset
     # Otherwise records of schemas with undecided fields stop their window.
     copies = None
@@ -242,7 +246,7 @@ def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool,
     records = settings.records
     to_errors = "error_table" in (records.errors, records.tombstones) or unit.accept_errors_until > 0
     to_errors |= choice is not None  # records without a table
-    staging = Staging(unit, attempt, routes, ports.store, translator, copies, ports.written_schemas)
+    staging = Staging(unit, attempt, routes, ports.store, translator, copies, ports.written_schemas, lost)
     output.open_window = partial(WindowWriter, staging)
     keys = settings.keys.are_stored or to_errors or records.tombstones == "row"
     needs_headers = choice is not None and choice.needs_headers

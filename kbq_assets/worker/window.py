@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -34,6 +34,7 @@ from kbq_assets.wire.files.encode import (
     WindowEncoder,
 )
 from kbq_assets.wire.files.error_rows import ERROR_FINGERPRINT, ErrorRows, error_schema_json
+from kbq_assets.wire.privacy.json import LostValues
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.verdicts import RecordLimits
 from kbq_assets.worker.privacy.avro import ErrorCopies
@@ -78,6 +79,7 @@ class Staging:
     translator: ValueTranslator | None = None
     error_copies: ErrorCopies | None = None
     written_schemas: set[str] | None = None
+    lost: LostValues = field(default_factory=LostValues)
 
     def context(self, format_: FileFormat) -> WindowContext:
         """How the records of a window are read and written."""
@@ -107,6 +109,7 @@ class WindowWriter:
         self._written_schemas = staging.written_schemas
         self._translator = staging.translator
         self._error_copies = staging.error_copies
+        self._lost = staging.lost.counter()
         self._tally = _Tally()
         self._writers: dict[NewFile, ObjectWriter] = {}
         self._finished: list[EncodedFile] = []
@@ -248,6 +251,7 @@ class WindowWriter:
             skipped=tally.skipped,
             errors=tally.errors,
             event_time_fallbacks=sum(file.event_time_fallbacks for file in self._finished),
+            dropped_values=self._lost(),
             rows=rows,
         )
 

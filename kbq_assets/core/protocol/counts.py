@@ -28,6 +28,8 @@ class Counts(Stored):
     errors: int = 0
     #: rows without the business time that their topic has
     event_time_fallbacks: int = 0
+    #: values that personal data's rules removed from documents without naming them
+    dropped_values: int = 0
     #: per table
     rows: Mapping[str, int] = field(default_factory=dict)
 

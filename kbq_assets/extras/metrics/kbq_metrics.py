@@ -75,6 +75,11 @@ def _counts(view: LoadView) -> Iterator[Family]:
             "Rows without a business time of their own",
             "event_time_fallbacks",
         ),
+        (
+            "kbq_dropped_values_total",
+            "Values that no decision names, dropped from documents",
+            "dropped_values",
+        ),
         ("kbq_lost_positions_total", "Positions given up to retention", "lost"),
     ):
         values = {topic: float(getattr(counts, attribute)) for topic, counts in totals.items()}

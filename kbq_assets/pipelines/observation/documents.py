@@ -44,7 +44,7 @@ def status_json(found: Status) -> dict[str, object]:
 
 
 def _partition_json(p: PartitionStatus) -> dict[str, object]:
-    counted = document(p.totals, "records gaps lost errors skipped event_time_fallbacks rows")
+    counted = document(p.totals, "records gaps lost errors skipped event_time_fallbacks dropped_values rows")
     return document(p, "topic_partition epoch position lag pending_windows pending_rows", **counted)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -58,10 +58,30 @@ class _KnownField:
         return _KnownField(like=[each.fields[key] for each in alike.values()]) if alike else None
 
 
+@dataclass
+class LostValues:
+    """How many values left documents although no decision says `drop` or `null` about them: those of unknown fields
+    under `pii_others=drop`, and those whose type a decision cannot be applied to."""
+
+    count: int = 0
+
+    def counter(self) -> Callable[[], int]:
+        """The values that were lost since this call."""
+        before = self.count
+        return lambda: self.count - before
+
+
 class JsonRedactor:
     """Rewrites the documents of one topic. ``others``: stop, drop or keep unknown fields."""
 
-    def __init__(self, decisions: Iterable[Decision], pseudonyms: Pseudonyms | None, others: str) -> None:
+    def __init__(
+        self,
+        decisions: Iterable[Decision],
+        pseudonyms: Pseudonyms | None,
+        others: str,
+        lost: LostValues | None = None,
+    ) -> None:
+        self._lost = lost or LostValues()
         self._others = others
         self._pseudonyms = pseudonyms
         self._root = _KnownField(decided=True)
@@ -84,7 +104,12 @@ class JsonRedactor:
         """A document without its personal data. Raises UndecidedField if the policy is to stop."""
         if not isinstance(document, dict | list) and self._others == "stop":
             raise UndecidedField("the whole document")
-        return self._value(document, self._root, "")
+        before = self._lost.count
+        try:
+            return self._value(document, self._root, "")
+        except Exception:
+            self._lost.count = before  # the whole record is refused
+            raise
 
     def _value(self, value: object, place: _KnownField, path: str) -> Any:
         if place.decision is not None:
@@ -93,7 +118,10 @@ class JsonRedactor:
             return self._object(value, place, path)
         if isinstance(value, list):
             return [self._value(each, place, path) for each in value]
-        return None if place.decided else value
+        if place.decided and value is not None:
+            self._lost.count += 1
+            return None
+        return value
 
     def _object(self, value: Mapping[str, Any], place: _KnownField, path: str) -> dict[str, Any]:
         made = {}
@@ -104,6 +132,8 @@ class JsonRedactor:
                     raise UndecidedField(_shown(path, key))
                 if self._others == "keep":
                     made[key] = each
+                else:
+                    self._lost.count += 1
             elif known.decision is None or known.decision.action != "drop":
                 made[key] = self._value(each, known, f"{path}.{key}".lstrip("."))
         return made
@@ -115,6 +145,12 @@ class JsonRedactor:
             return None
         if isinstance(value, list):
             return [self._decided(each, decision) for each in value]
+        made = self._made(value, decision)
+        self._lost.count += made is None
+        return made
+
+    def _made(self, value: object, decision: Decision) -> Any:
+        """What a decision makes of one value; None if it cannot be applied to the value's type."""
         if decision.action == "truncate":
             is_text = isinstance(value, str) and not isinstance(value, Number)
             return value[: int(decision.argument)] if is_text else None  # type: ignore[index]  # it is text

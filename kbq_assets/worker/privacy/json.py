@@ -17,7 +17,7 @@ from kbq_assets.ports.registry import RegisteredSchema
 from kbq_assets.wire.chunk import Chunk, Spans, encode_bytes
 from kbq_assets.wire.files.encode import RejectedSchema
 from kbq_assets.wire.json.rows import RepeatedKey
-from kbq_assets.wire.privacy.json import JsonRedactor, UndecidedField, exact_text, parse_exact
+from kbq_assets.wire.privacy.json import JsonRedactor, LostValues, UndecidedField, exact_text, parse_exact
 from kbq_assets.wire.records.reasons import Reason
 from kbq_assets.wire.records.validate import validate_json
 from kbq_assets.wire.records.verdicts import RecordLimits
@@ -37,11 +37,17 @@ class JsonPrivacy:
     Raises ConfigurationError if a decision needs keys and there are none.
     """
 
-    def __init__(self, settings: TopicSettings, pseudonyms: Pseudonyms | None, schema: Any = None) -> None:
+    def __init__(
+        self,
+        settings: TopicSettings,
+        pseudonyms: Pseudonyms | None,
+        schema: Any = None,
+        lost: LostValues | None = None,
+    ) -> None:
         self.decisions = settings.privacy.decisions
         refuse_missing_keys(self.decisions, pseudonyms)
         self._pseudonyms = pseudonyms
-        self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.privacy.others)
+        self._redactor = JsonRedactor(self.decisions, pseudonyms, settings.privacy.others, lost)
         self.messages = Messages()
         self.keeps_others = settings.privacy.others == "keep"
         # The catalog has checked its own tags.

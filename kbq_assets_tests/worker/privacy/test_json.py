@@ -40,6 +40,8 @@ def produce(bench: Bench, *documents: object, prefix: bytes = b"") -> None:
         bench.kafka.produce(TP, value and prefix + value, key=key, timestamp=1000, headers=headers)
 
 
+#: five fields of DOCUMENT that PII does not name, and five values to which its decisions cannot be applied
+DROPPED = 10
 BAD = (
     b'{"email": "' + CANARY.encode(),
     b'{"email": "x", "email": "' + CANARY.encode() + b'"}',
@@ -55,6 +57,7 @@ def test_the_canary_is_found_nowhere(format: str) -> None:
     bench.extract()
     reasons = [row["reason"] for row in rows(bench, "kbq_errors")]
     assert reasons == ["INVALID_JSON", "REPEATED_KEY", "OUT_OF_RANGE"]
+    assert bench.commit().totals.dropped_values == DROPPED
     assert CANARY.encode() not in everything(bench)
     assert {row["_kafka_key"] for row in rows(bench)} == {KEYS.of("_key", CANARY.encode()).encode()}
     bench.load()
