@@ -14,6 +14,7 @@ from kbq_assets.core.backup.areas import PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.config.locations import Folder
 from kbq_assets.core.config.settings import Settings
+from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.topics.personal import Pseudonyms, parse_keys
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.ports.kafka import RecordSource
@@ -44,17 +45,24 @@ def open_backup_store(
     location = backup.personal_location if area == PERSONAL else backup.location
     elsewhere = replace(settings, staging_url=location) if location else settings
     credentials = google.extract_credentials if role is Role.EXTRACT else google.load_credentials
-    return _open_store(elsewhere, credentials, client)
+    if backup.storage_class and isinstance(elsewhere.staging, Folder):
+        raise ConfigurationError(
+            f"KBQ_BACKUP_STORAGE_CLASS={backup.storage_class}: files of the folder {elsewhere.staging.path} have none",
+            next_step="a bucket in KBQ_BACKUP_LOCATION, or no storage class",
+        )
+    return _open_store(elsewhere, credentials, client, backup.storage_class)
 
 
-def _open_store(settings: Settings, credentials: str, client: StorageClient | None) -> ObjectStore:
+def _open_store(
+    settings: Settings, credentials: str, client: StorageClient | None, storage_class: str = ""
+) -> ObjectStore:
     place = settings.staging
     if isinstance(place, Folder):
         return LocalObjectStore(place.path)
     from kbq_assets.adapters.gcs import open_gcs_store
     from kbq_assets.adapters.google.auth import GoogleAccess
 
-    access = GoogleAccess(credentials, settings.google.gcs_endpoint, settings.google.kms_key)
+    access = GoogleAccess(credentials, settings.google.gcs_endpoint, settings.google.kms_key, storage_class)
     return open_gcs_store(settings.staging_url, access, client)
 
 

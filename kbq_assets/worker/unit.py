@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbq_assets.adapters.backup import BackupLog, BackupSource
 from kbq_assets.core.backup.names import state_path
 from kbq_assets.core.errors import (
     ConfigurationError,
@@ -220,9 +221,17 @@ def _open(
             output.fail(error)
     if not go_on(outputs):
         return iter(())
-    return ports.source.read(
+    return _source(unit, ports).read(
         unit.read_range, leader_epoch=unit.leader_epoch, keys=keys, headers=headers, wait_seconds=wait_seconds
     )
+
+
+def _source(unit: Unit, ports: WorkerPorts) -> RecordSource:
+    """Kafka, or the backup for what Kafka has no longer (PROTOCOL B9)."""
+    if unit.copies is None:
+        return ports.source
+    log = BackupLog(unit.copies.files, unit.copies.leader_epoch)
+    return BackupSource(ports.backup(unit.settings).store, {unit.range.topic_partition: log})
 
 
 def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool, bool]:

@@ -48,6 +48,9 @@ _WRITTEN: Final = "generation,size,crc32c"
 _NO_OBJECT: Final = ".time"
 
 
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
 def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None) -> GcsObjectStore:
     """The store at ``gs://bucket/prefix``, by a client of ``access`` or by the one given. Nothing is sent yet.
 
@@ -57,14 +60,17 @@ def open_gcs_store(url: str, access: GoogleAccess, client: Client | None = None)
     if client is None:
         options = {"api_endpoint": access.endpoint} if access.endpoint else None
         client = Client(project=None, credentials=google_credentials(access), client_options=options)
-    return GcsObjectStore(client, place.name, place.prefix, kms_key=access.kms_key)
+    return GcsObjectStore(
+        client, place.name, place.prefix, kms_key=access.kms_key, storage_class=access.storage_class
+    )
 
 
 class GcsObjectStore:
     """Objects below ``prefix`` of a bucket. Threads may share it; each process opens its own.
 
     ``pauses``: see `Calls`; a lost swap takes the first, by ``pause``. ``chunk_bytes``: the buffer of a writer; a
-    multiple of 256 KiB. ``kms_key`` encrypts what it writes; "": the bucket's own setting.
+    multiple of 256 KiB. ``kms_key`` encrypts what it writes, streamed objects get ``storage_class``; "": the bucket's
+    own settings.
     """
 
     def __init__(
@@ -77,12 +83,14 @@ class GcsObjectStore:
         chunk_bytes: int = CHUNK_BYTES,
         pause: Callable[[float], None] = wait,
         kms_key: str = "",
+        storage_class: str = "",
     ) -> None:
         self._calls = Calls(client, pauses)
         self._folder = BucketFolder(bucket, f"{prefix}/" if prefix else "")
         self._chunk_bytes = chunk_bytes
         self._pause = pause
         self._kms_key = kms_key
+        self._class = {"storageClass": storage_class} if storage_class else {}
         self._encryption = {"kmsKeyName": kms_key} if kms_key else {}
         self._writers: WeakSet[UploadWriter] = WeakSet()
 
@@ -175,7 +183,7 @@ class GcsObjectStore:
         """Stream a new object; its path must not exist when the writer closes."""
         intent = self._intent("write", path, "storage.objects.create", changes=True)
         url = self._calls.bucket_url(self._folder.bucket, "/upload")
-        target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption)
+        target = UploadTarget(path, self._folder.name(path), intent, url, self._encryption, self._class)
         writer = UploadWriter(self._calls, target, self._put_file, self._chunk_size)
         self._writers.add(writer)
         return writer
@@ -220,13 +228,15 @@ class GcsObjectStore:
         return Intent(operation, self.uri(path), permission, changes)
 
     def _put_file(self, path: str, data: bytes) -> StoredFile:
-        answer = self._put_new("write", path, data)
+        answer = self._put_new("write", path, data, self._class)
         return StoredFile(path, int(answer["size"]), answer["crc32c"])
 
-    def _put_new(self, operation: str, path: str, data: bytes) -> Mapping[str, Any]:
+    def _put_new(
+        self, operation: str, path: str, data: bytes, more: Mapping[str, str] = _NOTHING
+    ) -> Mapping[str, Any]:
         """Write an object that nobody else writes with other bytes: if the outcome is unknown, its checksum decides."""
         try:
-            return self._put(operation, path, data, 0)
+            return self._put(operation, path, data, 0, more)
         except UnknownOutcome as unknown:
             intent = self._intent("check", path, "storage.objects.get")
             call = Call(intent, "GET", self._url(path), {"fields": _WRITTEN})
@@ -238,11 +248,13 @@ class GcsObjectStore:
                 raise
             return found
 
-    def _put(self, operation: str, path: str, data: bytes, generation: int) -> dict[str, Any]:
+    def _put(
+        self, operation: str, path: str, data: bytes, generation: int, more: Mapping[str, str] = _NOTHING
+    ) -> dict[str, Any]:
         """Write an object in one request with its checksum: Cloud Storage refuses damaged bytes."""
         permission = "storage.objects.create" + (" and storage.objects.delete" if generation else "")
         intent = self._intent(operation, path, permission, changes=True)
-        metadata = {"name": self._folder.name(path), "crc32c": crc32c_text(google_crc32c.value(data))}
+        metadata = {"name": self._folder.name(path), "crc32c": crc32c_text(google_crc32c.value(data)), **more}
         boundary = secrets.token_hex(16)
         call = Call(
             intent,

@@ -36,13 +36,14 @@ _KEPT: Final = re.compile(r"bytes=0-(\d+)")
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """An object to write: its path, its name in the bucket, the bucket's upload URL, and its parameters."""
+    """An object to write: its path, its name in the bucket, the bucket's upload URL, its parameters and metadata."""
 
     path: str
     name: str
     intent: Intent
     url: str
     parameters: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def chunk_size(most: int, writers: int) -> int:
@@ -152,7 +153,9 @@ class _UploadSession:
             f"{target.url}/o",
             {"uploadType": "resumable", "ifGenerationMatch": 0, **target.parameters},
             {"Content-Type": "application/json; charset=UTF-8"},
-            json.dumps({"name": target.name, "contentType": "application/octet-stream"}).encode(),
+            json.dumps(
+                {"name": target.name, "contentType": "application/octet-stream", **target.metadata}
+            ).encode(),
         )
         return self._calls.send(call, location)
 

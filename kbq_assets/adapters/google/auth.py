@@ -30,12 +30,13 @@ _LIFETIME_SECONDS: Final = 3600
 
 @dataclass(frozen=True)
 class GoogleAccess:
-    """Identity and endpoint. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" for Google's;
-    ``kms_key`` encrypts what it writes, "" leaves that to the place."""
+    """Identity and endpoint. ``credentials`` is a reference; ``endpoint`` is another API's URL, "" for Google's.
+    ``kms_key`` encrypts what it writes, and streamed files get ``storage_class``; "" leaves that to the place."""
 
     credentials: str = ""
     endpoint: str = ""
     kms_key: str = ""
+    storage_class: str = ""
 
 
 def google_credentials(access: GoogleAccess) -> Credentials:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.protocol.commits import Stop, Window
+from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -31,6 +31,16 @@ class WindowLimits:
             records=settings.extraction.window_records or self.records,
             seconds=settings.extraction.window_seconds or self.seconds,
         )
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Files of a backup that adjoin, up to a position (PROTOCOL B9). ``leader_epoch`` is that of the backup's last
+    record."""
+
+    files: tuple[StagedFile, ...]
+    leader_epoch: int
+    until: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,8 @@ class Unit:
     tables: bool = True
     #: the epoch of the backup, if a unit for tables copies its range too (PROTOCOL B1); 0: it does not
     backup_epoch: int = 0
+    #: where it is read from, if not from Kafka
+    copies: Copies | None = None
 
     @property
     def lane(self) -> tuple[TopicPartition, bool]:
@@ -80,7 +92,7 @@ class Unit:
         """The range to fetch. It begins where the leader epoch is known, as positions without a record may belong to a
         later epoch."""
         range_ = self.range
-        if self.leader_epoch < 0 or not 0 < self.epoch_until < range_.from_offset:
+        if self.copies is not None or self.leader_epoch < 0 or not 0 < self.epoch_until < range_.from_offset:
             return range_
         return OffsetRange(range_.topic_partition, self.epoch_until, range_.until_offset)
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kbq_assets.core.backup.areas import has_tables
 from kbq_assets.core.backup.sharing import with_backups
 from kbq_assets.core.extraction.backlog import Waiting
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot
@@ -14,6 +13,7 @@ from kbq_assets.core.extraction.restarts import may_restart
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.backup.below import read_below
 from kbq_assets.pipelines.backup.plan import OpenArea, plan_backups
 from kbq_assets.pipelines.extraction.ports import ExtractionLimits, no_backups
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
@@ -42,7 +42,9 @@ def plan(
             read_snapshot(store, reader, sources, only=only, output=output), store, reader, now_ms, limits
         )
 
-    tables = plan_output(store, has_tables)
+    found = read_snapshot(store, reader, sources, only=only)
+    tables = _plan_output(found, store, reader, now_ms, limits)
+    tables = read_below(tables, found, open_backup, limits.window)
     return with_backups(tables, plan_backups(sources, reader, open_backup, plan_output, only))
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import requests
 
 from kbq_assets.adapters.gcs import open_gcs_store
 from kbq_assets.adapters.google.auth import GoogleAccess
@@ -82,6 +83,17 @@ def test_a_key_encrypts_every_object(cloud: Cloud) -> None:
     written = [r for r in cloud.sent() if r.method in ("objects.insert", "objects.rewrite")]
     keys = [r.query.get("kmsKeyName") or r.query.get("destinationKmsKeyName") for r in written]
     assert keys == [key] * 4
+
+
+def test_streamed_files_get_the_storage_class_and_state_does_not(cloud: Cloud) -> None:
+    access = GoogleAccess("anonymous", cloud.proxy.endpoint, storage_class="NEARLINE")
+    store = open_gcs_store(f"gs://{cloud.bucket}/kbq", access)
+    store.swap("a", b"2", store.create("a", b"1"))
+    stream(store, "b", b"x")
+    stream(store, "c", b"x" * (16 * UNIT + 1))
+    objects = f"{cloud.proxy.endpoint}/storage/v1/b/{cloud.bucket}/o"
+    classes = [requests.get(f"{objects}/kbq%2F{name}", timeout=60).json()["storageClass"] for name in "abc"]
+    assert classes == ["STANDARD", "NEARLINE", "NEARLINE"]
 
 
 def test_a_listing_asks_for_what_it_needs_only(cloud: Cloud) -> None:

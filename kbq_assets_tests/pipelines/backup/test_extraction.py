@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
 from kbq_assets.adapters.backup import BackupLog, BackupSource
+from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.backup.write import BackupWriter
 from kbq_assets_tests.contracts.source import as_messages
 from kbq_assets_tests.fakes.faults import Call, Outcome
@@ -31,8 +34,8 @@ def copied(world: Bench, tp: TopicPartition = TP) -> list[tuple[object, ...]]:
     """Every record of the backup, as Kafka has it."""
     found = files(world, tp.partition)
     source = BackupSource(world.backups, {tp: BackupLog(tuple(found))})
-    state = world.backup_commit().partitions[tp.partition]
-    batches = source.read(OffsetRange(tp, state.start, state.next), keys=True, headers=True)
+    read = world.backup_commit().partitions[tp.partition]
+    batches = source.read(OffsetRange(tp, read.start, read.next), keys=True, headers=True)
     return [m[:] for batch in batches for m in as_messages(batch.chunk)]
 
 
@@ -236,3 +239,74 @@ def test_records_lost_to_retention_are_a_gap_of_the_backup_by_itself() -> None:
     state = world.backup_commit().partitions[0]
     assert [(gap.first, gap.until) for gap in state.accepted_gaps] == [(2, 4)]
     assert [(f.window, f.until) for f in files(world)] == [(0, 2), (4, 5)]
+
+
+class TestBelowTheLogStart:
+    """PROTOCOL B9."""
+
+    @staticmethod
+    def overtaken(world: Bench, start: int = 5) -> None:
+        """Tables stop at offset 2, the backup goes on to 6, and Kafka forgets what lies below ``start``."""
+        world.produce(1, 1)
+        world.extract()
+        world.registry.down = True
+        world.produce(1, 3, 1, 1)
+        world.extract()
+        world.extract()
+        world.registry.down = False
+        world.kafka.delete_before(TP, start)
+
+    @pytest.mark.parametrize("policy", ["stop", "record"])
+    def test_tables_are_read_from_the_backup_and_nothing_is_lost(self, policy: str) -> None:
+        world = bench(on_retention_loss=policy)
+        self.overtaken(world)
+        world.produce(1)
+        report = world.extract()
+        assert (report.stops, report.failures) == ((), {})
+        world.extract()
+        world.load()
+        state = world.commit().partitions[0]
+        assert (state.next, state.totals.records, state.totals.lost) == (7, 7, 0)
+        assert world.offsets(A) == [0, 1, 2, 4, 5, 6]
+        assert copied(world) == produced(world)
+
+    def test_what_the_backup_does_not_have_stops_as_before(self) -> None:
+        world = bench()
+        self.overtaken(world)
+        world.kafka.delete_before(TP, 6)
+        world.produce(1, 1)
+        world.kafka.delete_before(TP, 8)
+        world.extract()
+        [stop] = world.extract().stops
+        assert (stop.reason, world.commit().partitions[0].next) == ("retention_loss", 6)
+        assert [s.reason for s in world.extract().backup.stops] == ["retention_loss"]
+
+    def test_a_backup_of_another_log_is_no_help(self) -> None:
+        world = bench()
+        self.overtaken(world)
+        area, path = world.backup_area, f"commits/{TOPIC}.json"
+        state.change(area, Commit, path, lambda now: replace(now, topic_id="id-other"))
+        assert [stop.reason for stop in world.extract().stops] == ["retention_loss"]
+
+    def test_a_backup_of_an_older_epoch_is_no_help(self) -> None:
+        world = bench()
+        self.overtaken(world)
+        area, path = world.backup_area, f"commits/{TOPIC}.json"
+        state.change(area, Commit, path, lambda now: backup.reset(now, {0: 6}, {0: 0}, "fake", now.topic_id))
+        assert [stop.reason for stop in world.extract().stops] == ["retention_loss"]
+
+    def test_a_damaged_copy_stops_at_its_first_position(self) -> None:
+        world = bench()
+        self.overtaken(world)
+        world.backups.objects.pop(files(world)[1].path)
+        [stop] = world.extract().stops
+        assert (stop.reason, world.commit().partitions[0].next) == ("damaged_batch", 2)
+        assert "is gone" in stop.message
+
+    def test_tables_of_a_topic_without_a_backup_stop(self) -> None:
+        world = Bench()
+        world.produce(1, 1, 1)
+        world.extract()
+        world.produce(1, 1)
+        world.kafka.delete_before(TP, 4)
+        assert [stop.reason for stop in world.extract().stops] == ["retention_loss"]

@@ -1,0 +1,64 @@
+"""Table positions below Kafka's log start, read from the backup instead of being lost (PROTOCOL B9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kbq_assets.core.backup.commits import windows_of
+from kbq_assets.core.extraction.planning import ExtractionPlan, is_other_topic
+from kbq_assets.core.extraction.units import Copies, Unit, WindowLimits
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
+from kbq_assets.core.protocol.waits import StopReason
+from kbq_assets.core.topics.topic_settings import TopicSettings
+
+
+def below_log_start(planned: ExtractionPlan) -> list[TopicPartition]:
+    """The partitions that retention overtook, whether they stop or give their positions up."""
+    stops = [s.topic_partition for s in planned.stops if s.reason == StopReason.RETENTION_LOSS]
+    return sorted({*stops, *(gap.topic_partition for gap in planned.gaps)})
+
+
+def copies_of(backup: Commit, partition: int, first: int) -> Copies:
+    """The copies from a position on, as far as they adjoin; of the backup's present epoch alone, since an older one may
+    be of another log."""
+    files, position = [], first
+    for window in windows_of(backup, partition, backup.epoch):
+        if window.until > first and window.first <= position:
+            files += window.files
+            position = window.until
+    return Copies(tuple(files), backup.partitions[partition].leader_epoch, position)
+
+
+def is_same_log(backup: Commit, tables: Commit) -> bool:
+    """Whether a backup and the tables read one topic of one cluster."""
+    return backup.cluster_id == tables.cluster_id and not is_other_topic(backup.topic_id, tables.topic_id)
+
+
+def unit_of(
+    commit: Commit, partition: int, settings: TopicSettings, copies: Copies, limits: WindowLimits
+) -> Unit:
+    """The unit that reads a partition of the tables from its position to the end of the copies."""
+    state = commit.partitions[partition]
+    return Unit(
+        OffsetRange(commit.topic_partition(partition), state.next, copies.until),
+        commit.epoch,
+        settings,
+        state.leader_epoch,
+        state.epoch_until or state.next,
+        state.accept_errors_until,
+        limits.of_topic(settings),
+        alone=state.deaths > 0,
+        copies=copies,
+    )
+
+
+def with_copies(planned: ExtractionPlan, units: Iterable[Unit]) -> ExtractionPlan:
+    """The plan in which these units take the place of their partitions' stops and gaps, and of reading what Kafka still
+    has: the next run continues there."""
+    own: Mapping[TopicPartition, Unit] = {unit.range.topic_partition: unit for unit in units}
+    stops = (s for s in planned.stops if s.topic_partition not in own)
+    gaps = (g for g in planned.gaps if g.topic_partition not in own)
+    kept = (u for u in planned.units if u.range.topic_partition not in own)
+    return replace(planned, stops=tuple(stops), gaps=tuple(gaps), units=(*own.values(), *kept))
