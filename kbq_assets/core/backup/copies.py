@@ -8,7 +8,7 @@ from dataclasses import replace
 from kbq_assets.core.backup.commits import windows_of
 from kbq_assets.core.extraction.planning import ExtractionPlan, is_other_topic
 from kbq_assets.core.extraction.units import Copies, Unit, WindowLimits
-from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -23,7 +23,8 @@ def below_log_start(planned: ExtractionPlan) -> list[TopicPartition]:
 def copies_of(backup: Commit, partition: int, first: int) -> Copies:
     """The copies from a position on, as far as they adjoin; of the backup's present epoch alone, since an older one may
     be of another log."""
-    files, position = [], first
+    position = first
+    files: list[StagedFile] = []
     for window in windows_of(backup, partition, backup.epoch):
         if window.until > first and window.first <= position:
             files += window.files
