@@ -1,7 +1,7 @@
 """Processor time of an extraction task with a backup, as a multiple of the same task without one, on one core.
 
-``python -m benchmarks.backup [--rounds 5]``. Kafka's batches come from memory, so unpacking them counts and the network does
-not: in a run the ratio is lower. Values are those of the extraction benchmarks; files go to a folder.
+``python -m benchmarks.backup [--rounds 5] [--codec snappy]``. Kafka's batches come from memory, so unpacking them counts
+and the network does not: in a run the ratio is lower. Values are those of the extraction benchmarks; files go to a folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.kafka import RecordBatch
 from kbq_assets.wire.chunk import RawRecord
+from kbq_assets.wire.files.codec import Codec
 from kbq_assets.wire.warm import warm_up
 from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts, extract_unit
@@ -79,21 +80,21 @@ def seconds(unit: Unit, ports: WorkerPorts) -> float:
     return time.process_time() - started
 
 
-def measure(kind: RecordKind, codec: str, rounds: int) -> dict[str, Any]:
+def measure(kind: RecordKind, codec: str, rounds: int, backup_codec: Codec) -> dict[str, Any]:
     """The best of some rounds with and without a backup."""
     source = Batches(avro_values(kind, 2_000), codec)
     settings = TopicSettings.of(dataset="d", table="clicks", backup="true")
     unit = Unit(OffsetRange(TP, 0, RECORDS), 1, settings)
     best = {0: math.inf, 1: math.inf}
     for _ in range(rounds):
-        for backup_epoch in best:
+        for backup_epoch in (0, 1):
             with tempfile.TemporaryDirectory() as folder:
                 store = LocalObjectStore(Path(folder))
                 commit = Commit(TP.topic, 0, "c", "t", 1, {0: starting_at(0, -1)})
                 state.create_commit(store, commit)
                 ports = WorkerPorts(
                     store, source, FakeRegistry({1: json.dumps(kind.schema)}), SystemClock(),
-                    backup=lambda topic, store=store: BackupPlace(store),
+                    backup=lambda topic, store=store: BackupPlace(store, backup_codec),
                 )  # fmt: skip
                 took = seconds(replace(unit, backup_epoch=backup_epoch), ports)
                 best[backup_epoch] = min(best[backup_epoch], took)
@@ -109,11 +110,12 @@ def measure(kind: RecordKind, codec: str, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--codec", default="zstandard", choices=get_args(Codec), help="of the backup")
     options = parser.parse_args()
     warm_up()
     for kind in KINDS:
         for codec in ("none", "lz4"):
-            found = measure(kind, codec, options.rounds)
+            found = measure(kind, codec, options.rounds, options.codec)
             print(
                 f"{found['records']:>8} {codec:>5}: {found['without']:.2f} s without, {found['with']:.2f} s with a"
                 f" backup: {found['ratio']:.2f}"
