@@ -1,7 +1,7 @@
 """Processor time of an extraction task with a backup, as a multiple of the same task without one, on one core.
 
-``python -m benchmarks.backup [--rounds 5] [--codec snappy]``. Kafka's batches come from memory, so unpacking them counts
-and the network does not: in a run the ratio is lower. Values are those of the extraction benchmarks; files go to a folder.
+``python -m benchmarks.backup [--rounds 5]``. Kafka's batches come from memory: unpacking them counts, the
+network does not, so in a run the ratio is lower. Values are those of the extraction benchmarks. Files go to a folder.
 """
 
 from __future__ import annotations
