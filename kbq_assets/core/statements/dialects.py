@@ -17,6 +17,10 @@ class Dialect:
     divide: str
     #: the length of an array
     length: str
+    #: whether a list has a value
+    contains: str
+    #: a record of one value, ``v``
+    boxed: str
 
     def quoted(self, name: str) -> str:
         """An identifier."""
@@ -33,6 +37,20 @@ class Dialect:
 
 
 BIGQUERY: Final = Dialect(
-    "bigquery", "`", "CAST(ERROR({message}) AS BOOL)", "DIV({value}, {by})", "ARRAY_LENGTH"
+    "bigquery",
+    "`",
+    "CAST(ERROR({message}) AS BOOL)",
+    "DIV({value}, {by})",
+    "ARRAY_LENGTH",
+    "{value} IN UNNEST({list})",
+    "STRUCT({value} AS v)",
 )
-DUCKDB: Final = Dialect("duckdb", '"', "CAST(error({message}) AS BOOLEAN)", "({value} // {by})", "len")
+DUCKDB: Final = Dialect(
+    "duckdb",
+    '"',
+    "CAST(error({message}) AS BOOLEAN)",
+    "({value} // {by})",
+    "len",
+    "list_contains({list}, {value})",
+    "struct_pack(v := {value})",
+)

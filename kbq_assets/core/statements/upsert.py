@@ -16,9 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kbq_assets.core.debezium.columns import CHANGE_COLUMNS
 from kbq_assets.core.loading.table_notes import OWN_COLUMNS
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD
+from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.dialects import Dialect
 from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
@@ -36,7 +38,8 @@ _TYPES: Final = ("STRING", "INT64", "INT64", "INT64")
 @dataclass(frozen=True)
 class Upsert:
     """What an upsert's text depends on. Names are in SQL; ``columns`` are the table's. ``tombstones``: every row of the
-    batch is a deletion; ``flagged``: its column `DELETED` says which. ``converts``: the table's rows were appended."""
+    batch is a deletion; ``flag`` is the column that says which are. ``changes``: they are change events (changes.py).
+    ``converts``: the table's rows were appended."""
 
     dialect: Dialect
     rule: StatementRule
@@ -44,7 +47,8 @@ class Upsert:
     deleted: str
     columns: tuple[Column, ...]
     tombstones: bool = False
-    flagged: bool = False
+    flag: str = ""
+    changes: bool = False
     one_partition: bool = False
     converts: bool = False
 
@@ -66,9 +70,11 @@ def upsert_sql(upsert: Upsert) -> str:
     statements = [*_conversion(upsert)] if upsert.converts else []
     if not upsert.one_partition and upsert.rule.tie != TIMESTAMP:
         statements.append(_refusal(upsert))
+    if upsert.changes:
+        statements.append(changes.truncation(upsert.target, upsert.columns, upsert.rule))
     statements.append(_merge(upsert))
-    if upsert.remembers and (upsert.tombstones or upsert.flagged):
-        statements.append(_memory(upsert, _newest(upsert, SCRATCH, _is_deleted(upsert, "b"))))
+    if upsert.remembers and (upsert.tombstones or upsert.flag):
+        statements.append(_memory(upsert, _newest(upsert, _batch(upsert), _is_deleted(upsert, "b"))))
     if not upsert.tombstones:
         statements.append(_without_key(upsert))
     return ";\n".join(statements)
@@ -99,7 +105,19 @@ def _has_key(upsert: Upsert, alias: str) -> str:
 def _is_deleted(upsert: Upsert, alias: str) -> str:
     if upsert.tombstones:
         return "TRUE"
-    return f"COALESCE({alias}.{upsert.dialect.quoted(DELETED)}, FALSE)" if upsert.flagged else "FALSE"
+    return f"COALESCE({alias}.{upsert.dialect.quoted(upsert.flag)}, FALSE)" if upsert.flag else "FALSE"
+
+
+def _batch(upsert: Upsert) -> str:
+    """The rows of the batch that change any."""
+    return changes.AFTER_TRUNCATION if upsert.changes else SCRATCH
+
+
+def _kept(upsert: Upsert) -> changes.KeptColumns:
+    """The columns whose value may be that of the table."""
+    partition = ", ".join(_key(upsert, "b"))
+    roots = {path.partition(".")[0] for path in upsert.rule.key}
+    return changes.kept_columns(upsert.dialect, upsert.columns if upsert.changes else (), partition, roots)
 
 
 def _newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = _POSITION, time: str = _TIME) -> str:
@@ -148,7 +166,7 @@ def _newest(upsert: Upsert, source: str, condition: str = "TRUE") -> str:
         f" ORDER BY {', '.join(f'b.{name} DESC' for name in order)})"
     )
     where = f"{_has_key(upsert, 'b')} AND {condition}"
-    return f"SELECT b.* FROM {source} AS b WHERE {where} QUALIFY {ranked} = 1"
+    return f"SELECT b.*{_kept(upsert).selected} FROM {source} AS b WHERE {where} QUALIFY {ranked} = 1"
 
 
 def _refusal(upsert: Upsert) -> str:
@@ -168,7 +186,7 @@ def _refusal(upsert: Upsert) -> str:
 def _merge(upsert: Upsert) -> str:
     quoted = upsert.dialect.quoted
     newer, deleted = _newer(upsert, "s", "t"), _is_deleted(upsert, "s")
-    source = _newest(upsert, SCRATCH)
+    source = _newest(upsert, _batch(upsert))
     if upsert.remembers:
         known = _newer(upsert, "n", "d", _REMEMBERED, _REMEMBERED_TIME)
         source = (
@@ -183,12 +201,13 @@ def _merge(upsert: Upsert) -> str:
     if deleted != "FALSE" and upsert.remembers:
         lines.append(f"WHEN MATCHED AND {newer} AND {deleted} THEN DELETE")
     elif deleted != "FALSE":
-        own = [n for n in names if n.lower() in OWN_COLUMNS and n not in upsert.rule.key]
+        own = [n for n in names if n.lower() in (*OWN_COLUMNS, *CHANGE_COLUMNS) and n not in upsert.rule.key]
         marked = [*(f"{quoted(name)} = s.{quoted(name)}" for name in own), f"{quoted(DELETED)} = TRUE"]
         lines.append(f"WHEN MATCHED AND {newer} AND {deleted} THEN UPDATE SET {', '.join(marked)}")
     if deleted != "TRUE":
-        changes = ", ".join(f"{quoted(name)} = {_value(upsert, name)}" for name in names)
-        lines.append(f"WHEN MATCHED AND {newer} THEN UPDATE SET {changes}")
+        kept = _kept(upsert)
+        updates = ", ".join(f"{quoted(n)} = {kept.updated(n) or _value(upsert, n)}" for n in names)
+        lines.append(f"WHEN MATCHED AND {newer} THEN UPDATE SET {updates}")
     if deleted != "TRUE" or not upsert.remembers:
         condition = f" AND NOT {deleted}" if upsert.remembers and deleted != "FALSE" else ""
         values = ", ".join(_value(upsert, name) for name in names)
@@ -223,10 +242,8 @@ def _without_key(upsert: Upsert) -> str:
     names = [column.name for column in upsert.columns]
     listed = ", ".join(map(upsert.dialect.quoted, names))
     values = ", ".join(_value(upsert, name, "b") for name in names)
-    where = f"NOT ({_has_key(upsert, 'b')})" + (
-        f" AND NOT {_is_deleted(upsert, 'b')}" if upsert.flagged else ""
-    )
-    return f"INSERT INTO {upsert.target} ({listed}) SELECT {values} FROM {SCRATCH} AS b WHERE {where}"
+    where = f"NOT ({_has_key(upsert, 'b')})" + (f" AND NOT {_is_deleted(upsert, 'b')}" if upsert.flag else "")
+    return f"INSERT INTO {upsert.target} ({listed}) SELECT {values} FROM {_batch(upsert)} AS b WHERE {where}"
 
 
 def _conversion(upsert: Upsert) -> Iterable[str]:

@@ -79,3 +79,21 @@ class StatementOptions:
                 f"load={self.kind} reads the whole table, and require_partition_filter=true refuses that",
                 next_step="require_partition_filter=false",
             )
+
+    def check_changes(self, order: str, tombstones: str) -> None:
+        """Raises ConfigurationError for options with which change events cannot be applied to their table."""
+        if order == "none":
+            raise ConfigurationError(
+                f"load={self.kind} applies change events in their order: an older one may have values that a newer "
+                "one lacks",
+                next_step="order=offset",
+            )
+        if {path.partition(".")[0] for path in self.key} - {_KAFKA_KEY, _DECODED_KEY}:
+            raise ConfigurationError(
+                f"key={','.join(self.key)}: the Kafka key tells which row was deleted, even if the event does not",
+                next_step="key=_key.<field> with key_format, or key=_kafka_key with keys=true",
+            )
+        if tombstones == "row":
+            raise ConfigurationError(
+                "tombstones=row: the event before a tombstone deletes the row", next_step="tombstones=skip"
+            )

@@ -44,16 +44,14 @@ class TopicSettings:
         self._check_personal()
         self._check_framing()
         self.statement.check(self.keys, records.tombstones, self.destination.require_partition_filter)
-        if not self.statement.rule.appends and self.ordering.order != NONE:
+        is_of_changes = records.format == "debezium"
+        if not self.statement.rule.appends and self.ordering.order != NONE and not is_of_changes:
             raise ConfigurationError(
                 f"load={self.statement.kind} needs no order: positions decide, whatever comes first",
                 next_step="order=none",
             )
-        if not self.statement.rule.appends and records.format == "debezium":
-            raise ConfigurationError(
-                f"load={self.statement.kind}: change events cannot be applied to their table yet",
-                next_step="load=append",
-            )
+        if not self.statement.rule.appends and is_of_changes:
+            self.statement.check_changes(self.ordering.order, records.tombstones)
         self.check_inputs(self.destination.template.inputs)
         if records.format.startswith("json_") and self.destination.route == "record_name":
             raise ConfigurationError("route=record_name: JSON records have no names", next_step="route=topic")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from kbq_assets.core.debezium import columns
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.loading.table_notes import has_own_columns_alone
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableChange, TableOptions, columns_of
 from kbq_assets.core.protocol.commits import StagedFile
+from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.names import deleted_table
 from kbq_assets.core.statements.rules import DELETED, MARK, StatementRule, rule_of
@@ -57,7 +59,7 @@ def statement_for(
         run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
     # The first batch finds out where the ledger is (S7); each later one knows.
     number = (known.applied or statements.open_ledger(run.table).batch) + 1
-    return BatchStatement(number, rule, _text(run, statements, known.rule, rule, fitted))
+    return BatchStatement(number, rule, _text(run, statements, known.rule, rule, fitted, bool(state.marks)))
 
 
 def _text(
@@ -66,6 +68,7 @@ def _text(
     known: StatementRule,
     rule: StatementRule,
     fitted: Fit,
+    has_rows: bool,
 ) -> str:
     staged = [columns_of(schema) for schema in fitted.schemas]
     tombstones = {has_own_columns_alone(columns) for columns in staged}
@@ -74,6 +77,13 @@ def _text(
             f"{run.table}: a batch has tombstones and other records, which its statement cannot tell apart",
             next_step="order=none: an upsert needs no order",
         )
+    names = {column.name for columns in staged for column in columns}
+    of_changes = any(map(changes.are_changes, staged))
+    if of_changes and known.appends and has_rows:
+        raise ConfigurationError(
+            f"{run.table}: its rows are changes that were appended, which cannot become last states in place",
+            next_step="load=append, or another table for the topic, and kbq reset to read it again",
+        )
     upsert = Upsert(
         statements.dialect,
         rule,
@@ -81,7 +91,8 @@ def _text(
         statements.sql_name(deleted_table(run.table)),
         run.columns,
         tombstones=True in tombstones,
-        flagged=any(column.name == DELETED for columns in staged for column in columns),
+        flag=columns.DELETED if of_changes else DELETED if DELETED in names else "",
+        changes=of_changes,
         one_partition=len({file.name.topic_partition for file in fitted.batch.files}) == 1,
         converts=known.appends,
     )

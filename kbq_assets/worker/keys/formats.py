@@ -59,7 +59,8 @@ def key_format(topic: str, settings: TopicSettings, registry: WriterSchemas, is_
     if settings.keys.format == "json":
         limits = RecordLimits(max_bytes=records.max_record_bytes)
         return PlainKeys(_JSON, lambda chunk: _as_documents(chunk, limits))
-    own = settings.with_options(pii="", format=settings.keys.format, key_format="bytes", value_schema="")
+    # Keys are read as the values of a topic of their own: the options of this one's tables are none of theirs.
+    own = TopicSettings.of(format=settings.keys.format, framing=records.framing)
     names = None if records.framing == "prefix" else SchemaNames(topic, own, registry, of_keys=True)
     inner: ValueTranslator | None = None
     if settings.keys.format == "protobuf":

@@ -1,0 +1,94 @@
+"""What change events (Debezium) add to an upsert: truncated tables, and values that the database did not send.
+
+Both rely on batches in offset order, which such topics need (`order: offset`).
+
+    a truncation removes every row of an older position; what is older in its batch has no effect
+    a value that was not sent is that of the newest change in the batch that has it, else that of the table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.debezium.columns import CHANGE_COLUMNS, DELETED, OP, TRUNCATE, UNAVAILABLE
+from kbq_assets.core.loading.table_notes import OWN_COLUMNS
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.statements import rules
+from kbq_assets.core.statements.dialects import Dialect
+from kbq_assets.core.statements.rules import MARK, StatementRule
+from kbq_assets.core.statements.table_statements import SCRATCH
+
+_IS_TRUNCATION: Final = f"x.{OP} = '{TRUNCATE}'"
+_EPOCH: Final = f"(SELECT MAX(x._kbq_epoch) FROM {SCRATCH} AS x WHERE {_IS_TRUNCATION})"
+_OFFSET: Final = (
+    f"(SELECT MAX(x._kafka_offset) FROM {SCRATCH} AS x WHERE {_IS_TRUNCATION} AND x._kbq_epoch = {_EPOCH})"
+)
+#: The rows of a batch after its last truncation.
+AFTER_TRUNCATION: Final = (
+    f"(SELECT a.* FROM {SCRATCH} AS a WHERE NOT COALESCE(a._kbq_epoch < {_EPOCH}"
+    f" OR (a._kbq_epoch = {_EPOCH} AND a._kafka_offset <= {_OFFSET}), FALSE))"
+)
+#: Types of values that a database may keep apart from their row, and not send.
+_APART: Final = frozenset({"BYTES", "JSON", "STRING"})
+
+
+def are_changes(staged: Iterable[Column]) -> bool:
+    """Whether rows of these columns are change events."""
+    types = {column.name: column.type for column in staged}
+    return OP in types and types.get(DELETED) == "BOOL"
+
+
+def truncation(target: str, columns: Iterable[Column], rule: StatementRule) -> str:
+    """Removes, or marks, the rows from before the last truncation of a batch."""
+    older = f"t._kbq_epoch < {_EPOCH} OR (t._kbq_epoch = {_EPOCH} AND t._kafka_offset < {_OFFSET})"
+    if rule.deletes == MARK and any(column.name == rules.DELETED for column in columns):
+        return f"UPDATE {target} AS t SET {rules.DELETED} = TRUE WHERE {older}"
+    return f"DELETE FROM {target} AS t WHERE {older}"
+
+
+@dataclass(frozen=True)
+class KeptColumns:
+    """``selected`` follows `b.*` in the query of a batch's newest rows; ``flags`` are its columns that say that the
+    table's value stays, by name."""
+
+    selected: str = ""
+    flags: Mapping[str, tuple[str, str]] | None = None
+
+    def updated(self, name: str) -> str:
+        """The new value of a row that exists; "" for the batch's."""
+        flag, quoted = (self.flags or {}).get(name, ("", ""))
+        return f"CASE WHEN s.{flag} = 1 THEN t.{quoted} ELSE s.{quoted} END" if flag else ""
+
+
+def kept_columns(
+    dialect: Dialect, columns: Collection[Column], key: str, in_key: Collection[str]
+) -> KeptColumns:
+    """The columns of a table whose value a change may lack; ``key`` is the key of a row ``b`` of the batch."""
+    apart = [
+        column.name
+        for column in columns
+        if (column.type in _APART or column.mode == "REPEATED")
+        and column.name not in (*CHANGE_COLUMNS, *in_key)
+        and column.name.lower() not in OWN_COLUMNS
+    ]
+    if not apart or UNAVAILABLE not in {column.name for column in columns}:
+        return KeptColumns()
+    order = (
+        f"PARTITION BY {key} ORDER BY b._kbq_epoch DESC, b._kafka_offset DESC"
+        " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    )
+    values, flags, names = [], [], dict[str, tuple[str, str]]()
+    for number, name in enumerate(apart):
+        quoted = dialect.quoted(name)
+        text = name.replace("'", "''")  # names of columns have letters, digits and _
+        lacks = dialect.contains.format(value=f"'{text}'", list=f"b.{UNAVAILABLE}")
+        boxed = dialect.boxed.format(value=f"b.{quoted}")
+        found = f"FIRST_VALUE(CASE WHEN {lacks} THEN NULL ELSE {boxed} END IGNORE NULLS) OVER ({order})"
+        values.append(f"({found}).v AS {quoted}")
+        flags.append(
+            f"MIN(CASE WHEN {lacks} THEN 1 ELSE 0 END) OVER (PARTITION BY {key}) AS kbq_kept_{number}"
+        )
+        names[name] = (f"kbq_kept_{number}", quoted)
+    return KeptColumns(f" REPLACE ({', '.join(values)}), {', '.join(flags)}", names)
