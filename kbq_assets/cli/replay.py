@@ -85,7 +85,7 @@ def list_replays(replays: Replays, as_json: bool) -> None:
 def status(replays: Replays, replay_number: int, as_json: bool) -> None:
     """Show how far a replay is, and what stops it."""
     found = replays.find(replay_number)
-    progress = ReplayProgress() if found.phase == Phase.DROPPED else replays.progress(found)
+    progress = ReplayProgress() if found.phase in (Phase.DROPPED, Phase.ACCEPTED) else replays.progress(found)
     if as_json:
         echo_json({**_document(found), **_progress_document(progress)})
         return
@@ -110,6 +110,46 @@ def diff(replays: Replays, replay_number: int, sample: int, as_json: bool) -> No
     else:
         _print_diff(found)
     sys.exit(ExitCode.DONE if found.progress.is_done else ExitCode.FAILED)
+
+
+@replay.command()
+@_number
+@yes_option
+@pass_replays
+def promote(replays: Replays, replay_number: int, yes: bool) -> None:
+    """Replace the live rows of the range by those of the replay, in one transaction over all tables.
+
+    Loads of these tables wait meanwhile. If it dies, the same command continues.
+    """
+    confirm([replays.propose_promotion(replay_number)], yes=yes)
+    click.echo(f"next: kbq replay accept {replay_number}, or kbq replay rollback {replay_number}")
+
+
+@replay.command()
+@_number
+@yes_option
+@pass_replays
+def rollback(replays: Replays, replay_number: int, yes: bool) -> None:
+    """Bring the former rows of the range back; rows that were loaded since stay."""
+    confirm([replays.propose_rollback(replay_number)], yes=yes)
+
+
+@replay.command("continue")
+@_number
+@pass_replays
+def continue_replacement(replays: Replays, replay_number: int) -> None:
+    """End a promotion or a rollback that began and did not end."""
+    found = replays.continue_(replay_number)
+    click.echo(f"replay {found.number} is {found.phase}")
+
+
+@replay.command()
+@_number
+@yes_option
+@pass_replays
+def accept(replays: Replays, replay_number: int, yes: bool) -> None:
+    """Keep the promoted rows for good: delete the copies of the former ones, the shadows and the staged files."""
+    confirm([replays.propose_accept(replay_number)], yes=yes)
 
 
 @replay.command()

@@ -1,4 +1,4 @@
-"""What a replay requires of the warehouse, besides loading: counts and differences of ranges."""
+"""What a replay requires of the warehouse, besides loading: counts and differences of ranges, and their replacement."""
 
 from __future__ import annotations
 
@@ -47,8 +47,34 @@ class RowDifference:
     only: str = ""
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """How one table's range is replaced: its rows move to ``former`` if given, and those of ``source`` take their
+    place, none without a source. ``number`` becomes their `_kbq_replay`; 0 keeps what ``source`` has there."""
+
+    table: TableReference
+    source: TableReference | None
+    former: TableReference | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class ReplaceJob:
+    """One transaction over several tables, under an id that runs once (PROTOCOL R4)."""
+
+    job_id: str
+    rows: RowRange
+    replacements: tuple[Replacement, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What a status of this job names as its sources: a burned id has none."""
+        return tuple(f"replay:{each.table}" for each in self.replacements)
+
+
 class ReplayTables(Protocol):
-    """Guarantees: it counts and compares what is committed; it deletes no table but a replay's own."""
+    """Guarantees: a job id runs at most once, as in `Warehouse`, whose `get_job` finds these jobs too; its replacements
+    become visible at once, or not at all."""
 
     def days(
         self, tables: Collection[TableReference], rows: RowRange
@@ -60,6 +86,10 @@ class ReplayTables(Protocol):
     ) -> tuple[RowDifference, ...]:
         """The first offsets of the range that differ between two tables. `_kbq_replay` and columns that one table lacks
         do not count. Raises Unavailable."""
+
+    def replace(self, job: ReplaceJob) -> None:
+        """Replace ranges. All tables exist, with `_kbq_replay`. Raises JobAlreadyExists, UnknownOutcome, Unavailable,
+        and JobFailed if the warehouse refuses: then nothing changed."""
 
     def drop(self, tables: Collection[TableReference]) -> None:
         """Delete tables, if they exist. Raises Refused unless each is a replay's own, and Unavailable."""

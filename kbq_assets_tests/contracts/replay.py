@@ -6,15 +6,26 @@ from datetime import date
 
 import pytest
 
-from kbq_assets.core.errors import Refused
-from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.errors import JobAlreadyExists, Refused
+from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
-from kbq_assets.ports.replay import DayRows, PartitionDay, ReplayTables, RowDifference, RowRange
-from kbq_assets.ports.warehouse import Warehouse
+from kbq_assets.ports.replay import (
+    DayRows,
+    PartitionDay,
+    ReplaceJob,
+    Replacement,
+    ReplayTables,
+    RowDifference,
+    RowRange,
+)
+from kbq_assets.ports.warehouse import KafkaRange, Warehouse
 from kbq_assets_tests.contracts.warehouse import SCHEMA, Stage, avro_file, load_job, record
 
-LIVE, REPLAYED, GONE = (TableReference("shop", t) for t in ("orders", "_kbq_replay_1_orders", "nothing"))
+LIVE, REPLAYED, FORMER, GONE = (
+    TableReference("shop", name)
+    for name in ("orders", "_kbq_replay_1_orders", "_kbq_former_1_orders", "nothing")
+)
 DAY = date(2022, 1, 8)  # 19,000 days since 1970
 
 
@@ -65,6 +76,47 @@ class ReplayTablesContract:
         assert [d.only for d in replays.differences(LIVE, GONE, both, 10)] == ["live", "live"]
         assert [d.only for d in replays.differences(GONE, REPLAYED, both, 10)] == ["replay", "replay"]
         assert replays.differences(GONE, GONE, both, 10) == ()
+
+    def replacement(self, job_id: str, *ranges: tuple[int, int, int]) -> ReplaceJob:
+        return ReplaceJob(job_id, rows_in(*ranges), (Replacement(LIVE, REPLAYED, FORMER, 1),))
+
+    def places(self, warehouse: Warehouse, table: TableReference) -> list[int]:
+        """Offsets of partition 0 and epoch 1."""
+        return sorted(warehouse.positions(table, KafkaRange("t", 0, 1)))
+
+    def test_exactly_the_range_is_replaced_and_the_former_rows_are_kept(
+        self, warehouse: Warehouse, replays: ReplayTables
+    ) -> None:
+        warehouse.update_columns(LIVE, [Column("_kbq_replay", "INT64")])
+        replays.replace(self.replacement("kbq-r-1", (0, 2, 6)))
+        assert (self.places(warehouse, LIVE), self.places(warehouse, FORMER)) == (
+            [0, 1, 2, 3, 4],
+            [2, 3, 4, 5],
+        )
+        assert sum(warehouse.kafka_ranges(LIVE).values()) == 8
+        assert replays.differences(LIVE, REPLAYED, rows_in((0, 2, 6)), 9) == ()
+        status = warehouse.get_job("kbq-r-1", warehouse.project, warehouse.location)
+        assert status and (status.state, status.output_rows) == ("DONE", 3)
+        assert status.source_uris == ("replay:shop.orders",)
+        back = Replacement(LIVE, FORMER)
+        replays.replace(ReplaceJob("kbq-r-2", rows_in((0, 2, 6)), (back,)))
+        assert self.places(warehouse, LIVE) == [0, 1, 2, 3, 4, 5]
+        assert replays.differences(LIVE, FORMER, rows_in((0, 2, 6)), 9) == ()
+
+    def test_a_range_without_new_rows_is_deleted(self, warehouse: Warehouse, replays: ReplayTables) -> None:
+        replays.replace(ReplaceJob("kbq-r-1", rows_in((0, 1, 3), (1, 0, 9)), (Replacement(LIVE, None),)))
+        assert self.places(warehouse, LIVE) == [0, 3, 4, 5]
+        assert KafkaRange("t", 1, 1) not in warehouse.kafka_ranges(LIVE)
+
+    def test_a_replacement_runs_once_by_its_id(self, warehouse: Warehouse, replays: ReplayTables) -> None:
+        warehouse.update_columns(LIVE, [Column("_kbq_replay", "INT64")])
+        replays.replace(self.replacement("kbq-r-1", (0, 2, 4)))
+        with pytest.raises(JobAlreadyExists):
+            replays.replace(ReplaceJob("kbq-r-1", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
+        warehouse.burn_job("kbq-r-2", warehouse.project, warehouse.location)
+        with pytest.raises(JobAlreadyExists):
+            replays.replace(ReplaceJob("kbq-r-2", rows_in((0, 0, 9)), (Replacement(LIVE, None),)))
+        assert self.places(warehouse, LIVE) == [0, 1, 2, 3, 4, 5]
 
     def test_only_a_replays_own_tables_are_dropped(self, warehouse: Warehouse, replays: ReplayTables) -> None:
         with pytest.raises(Refused):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO
 
 from kbq_assets.adapters.object_paths import check_path
+from kbq_assets.core.errors import JobAlreadyExists
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
 from kbq_assets.ports.object_store import ObjectEntry, ObjectStore, ObjectWriter, StoredFile, StoredObject
-from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference, RowRange
+from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
+from kbq_assets.ports.warehouse import JobStatus
 from kbq_assets_tests.fakes.memory_store import delete_each
-from kbq_assets_tests.fakes.warehouse import FakeWarehouse, Row
+from kbq_assets_tests.fakes.warehouse import FakeJob, FakeTable, FakeWarehouse, Row, WarehouseView
 
 
 class StoreBelow:
@@ -85,8 +87,15 @@ class _Below:
 class FakeReplayTables:
     """`ReplayTables` over a FakeWarehouse. It compares whole rows where the warehouse keeps them."""
 
-    def __init__(self, warehouse: FakeWarehouse) -> None:
+    def __init__(self, warehouse: FakeWarehouse, view: WarehouseView | None = None) -> None:
         self._warehouse = warehouse
+        self._view = view
+
+    def _write(self, operation: str, target: str, call: Callable[[], None]) -> None:
+        if self._view is None:
+            call()
+        else:
+            self._view.write(operation, target, call)
 
     def days(
         self, tables: Collection[TableReference], rows: RowRange
@@ -116,6 +125,40 @@ class FakeReplayTables:
                 found.append(RowDifference(*place, columns))
         return tuple(sorted(found, key=lambda each: (each.partition, each.offset))[:limit])
 
+    def replace(self, job: ReplaceJob) -> None:
+        self._write("replace", job.job_id, lambda: self._replace(job))
+
+    def _replace(self, job: ReplaceJob) -> None:
+        key = (self._warehouse.project, self._warehouse.location, job.job_id)
+        if key in self._warehouse.jobs:
+            raise JobAlreadyExists(f"job {job.job_id} exists")
+        inserted = sum(self._replaced(each, job.rows) for each in job.replacements)
+        self._warehouse.jobs[key] = FakeJob(JobStatus(job.job_id, "DONE", job.sources, inserted), None)
+
+    def _replaced(self, each: Replacement, rows: RowRange) -> int:
+        stored, log = self._warehouse.stored, self._warehouse.log
+        table = stored[each.table]
+        old = [row for row in table.rows if _within(row, rows)]
+        old_records = [record for record in table.records if _within(_row(record), rows)]
+        source = stored.get(each.source) if each.source else None
+        new = [row for row in source.rows if _within(row, rows)] if source else []
+        new_records = [record for record in source.records if _within(_row(record), rows)] if source else []
+        dates = {row: source.dates[row] for row in new if row in source.dates} if source else {}
+        if each.former is not None:
+            stored[each.former] = FakeTable(
+                table.columns, table.options, rows=old, records=old_records, dates=dict(table.dates)
+            )
+        for row in old:
+            table.rows.remove(row)
+            log.remove((each.table, row))
+        table.records = [record for record in table.records if record not in old_records]
+        number = {REPLAY_COLUMN: each.number} if each.number else {}
+        table.records += [{**record, **number} for record in new_records]
+        table.rows += new
+        table.dates |= dates
+        log += [(each.table, row) for row in new]
+        return len(new)
+
     def drop(self, tables: Collection[TableReference]) -> None:
         for table in tables:
             self._warehouse.stored.pop(check_own(table), None)
@@ -132,6 +175,12 @@ class FakeReplayTables:
             if place in found:
                 found[place] = record
         return found
+
+
+def _row(record: Mapping[str, Any]) -> Row:
+    return Row(
+        *(record[name] for name in ("_kbq_epoch", "_kafka_topic", "_kafka_partition", "_kafka_offset"))
+    )
 
 
 def _within(row: Row, rows: RowRange) -> bool:

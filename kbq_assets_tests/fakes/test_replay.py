@@ -37,6 +37,8 @@ class TestFakeReplayTables(ReplayTablesContract):
 
 
 class TestStoreBelow(ObjectStoreContract):
+    rounds, many = 5, 200
+
     @pytest.fixture
     def store(self) -> ObjectStore:
         store = FaultyMemoryStore()

@@ -1,4 +1,4 @@
-"""A replay's part of the DuckDB file: ranges are counted and compared in SQL."""
+"""A replay's part of the DuckDB file: ranges are counted, compared and replaced in SQL."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import duckdb
 from kbq_assets.adapters.duckdb import jobs, schema
 from kbq_assets.adapters.duckdb.comparison import differing_columns
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase, storage_errors, transaction
+from kbq_assets.adapters.duckdb.types import quoted
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.replay.model import check_own
-from kbq_assets.ports.replay import DayRows, PartitionDay, RowDifference, RowRange
-from kbq_assets.ports.warehouse import EVERYTHING
+from kbq_assets.core.replay.model import REPLAY_COLUMN, check_own
+from kbq_assets.ports.replay import DayRows, PartitionDay, ReplaceJob, Replacement, RowDifference, RowRange
+from kbq_assets.ports.warehouse import EVERYTHING, JobStatus
 
 _DATE: Final = "event_date"
 
@@ -42,6 +43,13 @@ class DuckDbReplayTables:
         """The first offsets that differ."""
         with self._writing() as connection:
             return _differences(connection, live, replay, rows, limit)
+
+    def replace(self, job: ReplaceJob) -> None:
+        """Replace ranges, in one transaction with the job's row."""
+        with self._writing() as connection, transaction(connection, job.job_id):
+            jobs.record(connection, JobStatus(job.job_id, "DONE", job.sources))
+            inserted = sum(_replace(connection, each, job.rows) for each in job.replacements)
+            jobs.set_output_rows(connection, job.job_id, inserted)
 
     def drop(self, tables: Collection[TableReference]) -> None:
         """Delete a replay's own tables."""
@@ -113,6 +121,29 @@ def _differences(
         query, parameters = f"SELECT * FROM ({query}) WHERE alone <> '' OR len(columns) > 0", values * 2
     found = connection.execute(f"{query} ORDER BY 1, 2 LIMIT ?", [*parameters, limit]).fetchall()
     return tuple(RowDifference(row[0], row[1], () if row[3] else tuple(row[2]), row[3]) for row in found)
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, each: Replacement, rows: RowRange) -> int:
+    """Replace one table's range; return the number of new rows."""
+    where, values = _within(rows)
+    name = schema.name_of(connection, each.table)
+    if each.former is not None:
+        former = schema.name_of(connection, each.former)
+        connection.execute(f"CREATE OR REPLACE TABLE {former} AS SELECT * FROM {name} WHERE {where}", values)
+    connection.execute(f"DELETE FROM {name} WHERE {where}", values)
+    if each.source is None:
+        return 0
+    own = f", {each.number} AS {REPLAY_COLUMN}" if each.number else ""
+    columns = ", ".join(
+        quoted(column)
+        for column in _names(connection, each.source)
+        if not (each.number and column == REPLAY_COLUMN)
+    )
+    source = schema.name_of(connection, each.source)
+    inserted = connection.execute(
+        f"INSERT INTO {name} BY NAME SELECT {columns}{own} FROM {source} WHERE {where}", values
+    ).fetchone()
+    return int(inserted[0]) if inserted else 0
 
 
 def _names(connection: duckdb.DuckDBPyConnection, table: TableReference) -> list[str]:

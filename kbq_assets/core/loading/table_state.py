@@ -15,6 +15,7 @@ from typing import Final
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.quota import JobCounts
+from kbq_assets.core.loading.replacing import Replacing
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec
@@ -128,6 +129,8 @@ class Definition(codec.Stored):
     labelled: bool = False
     #: how statements change it
     statements: TableStatements = field(default_factory=TableStatements)
+    #: the replay that replaces rows of it
+    replacing: Replacing | None = None
 
 
 @dataclass(frozen=True)
@@ -158,9 +161,12 @@ class TableState(codec.Stored):
 
     @property
     def stored_format(self) -> int:
-        """Releases that know no order must not load an ordered table, and those without statements no table that has
-        one (S8)."""
-        return codec.ORDERED if self.order != TableOrder() or self.has_statements else codec.FORMAT
+        """Releases that know no order must not load an ordered table, those without statements no table that has one
+        (S8), and those without replays none whose rows are being replaced (R3)."""
+        is_special = (
+            self.order != TableOrder() or self.has_statements or self.definition.replacing is not None
+        )
+        return codec.ORDERED if is_special else codec.FORMAT
 
     @property
     def has_statements(self) -> bool:

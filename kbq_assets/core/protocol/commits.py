@@ -161,12 +161,15 @@ class PartitionCommit(Stored):
     delivered: Mapping[str, Counts] = field(default_factory=dict)
     #: the part of ``totals`` that the first was not given
     withheld: Counts = field(default_factory=Counts)
+    #: by how much replays changed the rows of the first, by the job that replaced them
+    replaced: Mapping[str, Counts] = field(default_factory=dict)
 
     def totals_for(self, warehouse: str) -> Counts:
-        """What a warehouse was given since ``start``."""
+        """What a warehouse was given since ``start``, after what replays replaced."""
         if warehouse != FIRST_WAREHOUSE:
             return self.delivered.get(warehouse, Counts())
-        return self.totals if self.withheld == Counts() else self.totals - self.withheld
+        given = self.totals if self.withheld == Counts() else self.totals - self.withheld
+        return sum(self.replaced.values(), given)
 
 
 @dataclass(frozen=True)

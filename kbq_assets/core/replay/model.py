@@ -35,6 +35,11 @@ class Phase(StrEnum):
 
     READING = "reading"
     READ = "read"
+    PROMOTING = "promoting"
+    PROMOTED = "promoted"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+    ACCEPTED = "accepted"
     DROPPED = "dropped"
 
 
@@ -60,6 +65,10 @@ class Replay(Stored):
     phase: str = str(Phase.READING)
     #: when it was started, by the store's time
     started_ms: int = 0
+    #: replacements so far, the job of the latest, and the tables whose rows it replaces (R3)
+    attempt: int = 0
+    job_id: str = ""
+    tables: tuple[str, ...] = ()
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:

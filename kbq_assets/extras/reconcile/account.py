@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import NotFound, StateError
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
 from kbq_assets.core.topics.options import ERROR_TABLE
@@ -145,7 +146,7 @@ class Account:
 
     def settle(self) -> PartitionAccount:
         """Compare everything. Raises Unavailable."""
-        position, totals = self.state.next, self.state.totals
+        position, totals = self.state.next, self._totals
         earliest = min(max(self.state.start, self.broker.earliest), position) if self.broker else position
         is_read, delivered = True, list[int]()
         try:
@@ -228,7 +229,7 @@ class Account:
         return compacted
 
     def _find_missing(self, missing: list[int], delivered: int, retired: int, earliest: int) -> None:
-        skipped = self.state.totals.skipped
+        skipped = self._totals.skipped
         excused = self.waiting.pending_rows + skipped + self.waiting.quarantined_rows
         # Records that the broker no longer has are only compared by number.
         missing_retired = self.state.totals.records - delivered - retired
@@ -282,6 +283,11 @@ class Account:
     def _where(self, offset: int) -> str:
         tables = [str(t) for t, rows in self.rows.tables.items() if offset in rows]
         return f"{offset} ({' and '.join(tables)})"
+
+    @property
+    def _totals(self) -> Counts:
+        """What was extracted, after what replays replaced."""
+        return sum(self.state.replaced.values(), self.state.totals)
 
     @property
     def _place(self) -> str:

@@ -24,6 +24,7 @@ from kbq_assets.pipelines.observation.accounting import (
     loaded_rows,
     out_of_balance,
     range_of,
+    replaced_rows,
 )
 from kbq_assets.ports.warehouse import KafkaRange, OffsetSummary
 
@@ -91,13 +92,17 @@ def count_table(
     """Compare a table's rows with its state, read before and after. ``whole``: all rows were counted. ``expired``: so
     many rows may be gone because they are older than the table keeps them (`may_have_expired`)."""
     before, after = map(loaded_rows, states)
+    changing = [replaced_rows(state) for state in states]
     flying: Counter[KafkaRange] = Counter()
     for file in states[1].in_flight.files if states[1].in_flight else ():
         flying[range_of(file)] += file.rows
     counts = []
     for range_ in sorted({*summary, *((*after, *flying) if whole else ())}, key=_order):
-        loaded = before.get(range_, 0)
-        in_flight = after.get(range_, 0) - loaded + flying[range_]
+        known = [rows.get(range_, 0) for rows in (before, after)]
+        # A replacement is in the table before the state says so.
+        possible = [*known, *(n + change.get(range_, 0) for n, change in zip(known, changing, strict=True))]
+        loaded = min(possible)
+        in_flight = max(possible) - loaded + flying[range_]
         counts.append(_count(table, range_, summary.get(range_), loaded, in_flight))
     missing = sum(max(0, count.loaded - count.rows) for count in counts)
     return [_judged(count, states[1], whole, 0 < missing <= expired) for count in counts]

@@ -184,7 +184,8 @@ def _check_given(commits: Iterable[Commit], warehouse: str) -> None:
     """Raise Refused if the warehouse was given a part of a topic's records only: which ones is not kept."""
     for commit in commits:
         for partition in commit.partitions.values():
-            given, all_ = partition.totals_for(warehouse), partition.totals
+            all_ = sum(partition.replaced.values(), partition.totals)
+            given = partition.totals_for(warehouse)
             if (given.staged, given.errors) != (all_.staged, all_.errors):
                 raise Refused(
                     f"the warehouse was given {given.staged + given.errors} of {all_.staged + all_.errors} rows of "

@@ -94,7 +94,7 @@ def _next_batch(
 ) -> LoadBatch | None:
     try:
         current = view.state_of(table)
-        if current.in_flight is not None:
+        if current.in_flight is not None or current.definition.replacing is not None:
             return None
         if current.parked is not None and not (
             parking_restarts(current.parked, lambda: now_ms) and restarts(topics_of(view.files(table)))

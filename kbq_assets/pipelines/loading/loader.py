@@ -28,9 +28,10 @@ _LOGGER: Final = logging.getLogger("kbq.staging")
 
 @dataclass(frozen=True)
 class Loader:
-    """Plans and runs loads."""
+    """Plans and runs loads. ``publishes_hours``: whether a load also writes the tables of complete hours."""
 
     deployment: Deployment
+    publishes_hours: bool = True
 
     def chosen(self, tables: Iterable[str]) -> frozenset[TableReference] | None:
         """Tables that a user named, None for none. Raises NotFound if one never had staged files."""
@@ -80,7 +81,8 @@ class Loader:
         report = loading.load(ports, options, only=only, on_table=on_table, cache=deployment.load_cache)
         RunLog(deployment.load_store, deployment.clock).end_loading(report)
         try:
-            publish_hours(ports, read_view(deployment.load_cache))
+            if self.publishes_hours:
+                publish_hours(ports, read_view(deployment.load_cache))
         except KbqError as error:  # rows are loaded: the report must reach the caller
             _LOGGER.warning("the next load publishes the hours: %s", error.message)
         return report

@@ -2,6 +2,7 @@
 
 Every step reads the state, so a crash, a lost reply or a second loader leaves nothing to remember:
 
+    replay in flight  leave it: its rows are being replaced (R3)
     parked            leave it, or try it again once its pause is over
     job in flight     get the job; then submit, wait, record, retry, isolate bad files, or give the id up (L3 to L5)
     statement         the same, but its ledger says whether it took effect (S2)
@@ -16,6 +17,7 @@ from __future__ import annotations
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.extraction.restarts import parking_restarts
 from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.table_state import JobInFlight, Parked, TableState
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import TableReference
@@ -75,6 +77,8 @@ class TableLoader:
         # A view's state was read before its commits, so one plan may use the two together (L1).
         is_new, self._view = view is not self._view, view
         current = self._state_in(view) if is_new else self._run.read_state()
+        if (replacing := current.value.definition.replacing) is not None:
+            return self._run.end("waiting", replacing_words(replacing))
         if current.value.parked is not None:
             return self._leave_or_restart(view, current, current.value.parked)
         if (entry := current.value.in_flight) is not None:

@@ -190,6 +190,9 @@ def _loads(table: TableReference, found: Versioned[TableState] | KbqError | None
     if found is not None and (tried := found.value.restarting) is not None:
         why = f"it is tried again after {tried.reason}: {tried.error}"
         return checks.failed(TABLES_LOAD, str(table), (why,), ("kbq status",))
+    if found is not None and (replacing := found.value.definition.replacing) is not None:
+        why = f"replay {replacing.replay} replaces rows of it, and it waits"
+        return checks.failed(TABLES_LOAD, str(table), (why,), (f"kbq replay continue {replacing.replay}",))
     if found is None or found.value.parked is None:
         return CheckResult(TABLES_LOAD, str(table), "it is loaded")
     parked = found.value.parked

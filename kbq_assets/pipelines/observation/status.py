@@ -10,6 +10,7 @@ from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
 from kbq_assets.core.loading.batches import blocked_files, pending_files
+from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
@@ -166,7 +167,16 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
     parked = current.parked
     next_ms = next_parking_try_ms(parked) if parked and restarts(topics_of(files)) else 0
     blocked = blocked_files(current, files, view.given_up, view.blocks)
-    kind = "parked" if parked else "in flight" if current.in_flight else "blocked" if blocked else "ready"
+    replacing = current.definition.replacing
+    kind = (
+        "parked"
+        if parked
+        else "in flight"
+        if current.in_flight or replacing
+        else "blocked"
+        if blocked
+        else "ready"
+    )
     return TableStatus(
         table,
         kind,
@@ -187,7 +197,9 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
 
 
 def _why(table: TableReference, current: TableState, next_ms: int) -> str:
-    """Why a table is parked and how to resume it, or what is being retried; "" if neither."""
+    """Why a table is parked and how to resume it, or what it waits for or retries; "" if neither."""
+    if (replacing := current.definition.replacing) is not None:
+        return replacing_words(replacing)
     if current.restarting is not None:
         return f"is tried again after {current.restarting.reason}: {current.restarting.error}"
     if current.parked is None:

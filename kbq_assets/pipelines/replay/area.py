@@ -88,7 +88,7 @@ class ReplayArea:
     @cached_property
     def loader(self) -> Loader:
         """Fills the shadows."""
-        return Loader(self.deployment)
+        return Loader(self.deployment, publishes_hours=False)
 
     def prepare(self) -> None:
         """Create the commits of the range, with what the live topic knows of its schemas. Repeatable."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.replay.model import Replay, ReplayProgress
 from kbq_assets.pipelines.deployment import Deployment
@@ -36,6 +37,27 @@ class ReplayDiff:
     def is_equal(self) -> bool:
         """Whether a promotion would change no value."""
         return not any(self.rows.values()) and all(day.live == day.replay for day in self.days)
+
+    @property
+    def table_lines(self) -> tuple[str, ...]:
+        """Rows of the range per table: how many leave, and how many come."""
+        lines = []
+        for table in sorted({day.table for day in self.days}):
+            of_table = [day for day in self.days if day.table == table]
+            former, new = sum(day.live.rows for day in of_table), sum(day.replay.rows for day in of_table)
+            days = len({day.at.day for day in of_table})
+            lines.append(f"{table}: {new:,} rows replace {former:,}, in {days} days of partitions")
+        return tuple(lines)
+
+
+def check_records(replay: Replay, found: ReplayDiff) -> None:
+    """Raise Refused if the range has lost records since it was extracted: a promotion would delete their rows."""
+    live = sum(day.live.rows for day in found.days)
+    if live > found.progress.records:
+        raise Refused(
+            f"the range has {live:,} rows, and Kafka now has {found.progress.records:,} records of it (compaction)",
+            next_step=f"kbq replay drop {replay.number}, and replay a range that is whole",
+        )
 
 
 def compare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
@@ -16,7 +17,8 @@ from kbq_assets.core.topics.wait_options import WaitOptions
 from kbq_assets.pipelines.catalog.source_list import SourceList
 from kbq_assets.ports.kafka import OffsetReader
 
-_NOTHING = Bounds(0, 0)
+_NOTHING: Final = Bounds(0, 0)
+_UNCHECKED: Final = CheckOptions(complete_after_seconds=0, blocking=frozenset())
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,7 @@ class ReplaySources(SourceList):
         """One entry. Raises Refused if the list no longer selects the topic."""
         found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
         extraction = dataclasses.replace(found.extraction, backup="false")
-        settled = dataclasses.replace(
-            found, extraction=extraction, waits=WaitOptions(), checks=CheckOptions()
-        )
+        settled = dataclasses.replace(found, extraction=extraction, waits=WaitOptions(), checks=_UNCHECKED)
         return (SourceEntry(self.topic, settled),)
 
 

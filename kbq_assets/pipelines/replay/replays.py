@@ -1,4 +1,4 @@
-"""Replays of one deployment: start, read, compare and drop them. Each method is one bounded step."""
+"""Replays of one deployment: start, read, compare, promote and drop them. Each method is one bounded step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from kbq_assets.pipelines.extraction.ports import Progress
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
-from kbq_assets.pipelines.replay.diff import ReplayDiff, compare
+from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
+from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer
 from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay
 from kbq_assets.ports.replay import ReplayTables
 
@@ -122,31 +123,87 @@ class Replays:
     def diff(self, number: int, sample: int = 10) -> ReplayDiff:
         """The range's rows in the live tables beside those of the replay. Raises Refused for a dropped one."""
         replay = self.find(number)
-        if replay.phase == Phase.DROPPED:
-            raise Refused(f"replay {number} was dropped", next_step="kbq replay list")
+        if replay.phase in (Phase.DROPPED, Phase.ACCEPTED):
+            raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
         area = self.area(replay)
         return compare(self.live, self.open_tables(), replay, area.progress(), list(area.states()), sample)
+
+    # Promotion ----------------------------------------------------------------------------------------------------
+
+    def propose_promotion(self, number: int) -> Proposal:
+        """Replace the live rows of the range by the replay's. Raises Refused for a replay that is not complete."""
+        replay, area = self._replaceable(number, PROMOTE)
+        progress = area.progress()
+        if not progress.is_done:
+            raise Refused(f"replay {number} is not complete", next_step=f"kbq replay resume {number}")
+        found = compare(self.live, self.open_tables(), replay, progress, list(area.states()), 0)
+        check_records(replay, found)
+        lines = (
+            *found.table_lines,
+            "until kbq replay accept, kbq replay rollback brings the former rows back",
+        )
+        return Proposal(f"promote replay {number}", lines, lambda: self._replace(area, PROMOTE))
+
+    def propose_rollback(self, number: int) -> Proposal:
+        """Bring the former rows of the range back; later rows stay. Raises Refused unless it was promoted."""
+        replay, area = self._replaceable(number, ROLL_BACK)
+        lines = tuple(f"{table}: the former rows of the range come back" for table in replay.tables)
+        return Proposal(f"roll replay {number} back", lines, lambda: self._replace(area, ROLL_BACK))
+
+    def continue_(self, number: int) -> Replay:
+        """End a promotion or rollback that began. Raises Refused if none did."""
+        replay = self.find(number)
+        for direction in (PROMOTE, ROLL_BACK):
+            if replay.phase in (direction.during, direction.after):
+                self._replace(self.area(replay), direction)
+                return self.find(number)
+        raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
+
+    def propose_accept(self, number: int) -> Proposal:
+        """Keep the promoted rows for good: the copies of the former ones are deleted. Raises Refused."""
+        replay = self.find(number)
+        if replay.phase not in (Phase.PROMOTED, Phase.ACCEPTED):
+            raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay promote {number}")
+
+        def apply() -> None:
+            if replay.phase == Phase.PROMOTED:
+                self._replace(self.area(replay), PROMOTE)  # a table may wait for it still
+            self.enter(number, {Phase.PROMOTED}, Phase.ACCEPTED)
+            self._clear(replay)
+
+        lines = tuple(f"deletes {replay.former(TableReference.parse(table))}" for table in replay.tables)
+        return Proposal(f"accept replay {number}", lines, apply)
+
+    def _replaceable(self, number: int, direction: Direction) -> tuple[Replay, ReplayArea]:
+        replay = self.find(number)
+        if replay.phase not in {*direction.before, direction.during}:
+            raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
+        return replay, self.area(replay)
+
+    def _replace(self, area: ReplayArea, direction: Direction) -> None:
+        replacer = Replacer(self.live, self.open_tables(), tuple(area.states()), direction)
+        replacer.run(area.replay.number)
 
     def propose_drop(self, number: int) -> Proposal:
         """Delete a replay's shadows and staged files. The live tables stay as they are."""
         replay = self.find(number)
         if replay.phase not in _DROPPABLE:
             raise Refused(f"replay {number} is {replay.phase}", next_step="kbq replay list")
-        area = self.area(replay)
-        shadows = [replay.shadow(table) for table in area.states()]
+        shadows = [replay.shadow(table) for table in self.area(replay).states()]
 
         def apply() -> None:
             self.enter(number, _DROPPABLE, Phase.DROPPED)
-            self._clear(area, shadows)
+            self._clear(replay)
 
         return Proposal(f"drop replay {number}", tuple(f"deletes {table}" for table in shadows), apply)
 
-    def _clear(self, area: ReplayArea, tables: Iterable[TableReference]) -> None:
+    def _clear(self, replay: Replay) -> None:
         """Delete tables, then the objects: a crash in between leaves the states that name the tables."""
-        self.open_tables().drop(list(tables))
-        prefix = f"{area.replay.area}/"
-        paths = [entry.path for entry in self.live.store.list(prefix)]
-        self.live.store.delete_many(paths)
+        tables = {*self.area(replay).states(), *map(TableReference.parse, replay.tables)}
+        self.open_tables().drop(
+            [name for t in sorted(tables) for name in (replay.shadow(t), replay.former(t))]
+        )
+        self.live.store.delete_many([entry.path for entry in self.live.store.list(f"{replay.area}/")])
 
     def enter(self, number: int, before: frozenset[str] | set[Phase], phase: Phase) -> Replay:
         """Move a replay to another phase. Raises Refused if it is in none of those ``before``, nor in it already."""
@@ -159,7 +216,7 @@ class Replays:
         return state.change(self.live.store, Replay, replay_path(number), change).value
 
 
-_DROPPABLE: Final = frozenset({Phase.READING, Phase.READ, Phase.DROPPED})
+_DROPPABLE: Final = frozenset({Phase.READING, Phase.READ, Phase.ROLLED_BACK, Phase.DROPPED})
 
 
 def _resumed(partition: int, as_errors: bool, commit: Commit) -> Commit:

@@ -1,0 +1,324 @@
+"""Replaces the rows of a range by those of a replay, or back: one job in flight of all affected tables (PROTOCOL R3 to
+R6).
+
+    begin     the replay names job id and tables, by swap
+    enter     each table waits for the job: no load job is in flight, nothing of the range can still be loaded
+    prepare   tables and columns that the new rows need
+    replace   one job, under the id that the replay names
+    record    commits, then the tables, then the replay
+
+Every step can be repeated, and whoever repeats it continues: a crash loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kbq_assets.core.errors import (
+    ConfigurationError,
+    JobAlreadyExists,
+    JobFailed,
+    KbqError,
+    PreconditionFailed,
+    Refused,
+    Unavailable,
+    UnknownOutcome,
+)
+from kbq_assets.core.loading import replacements
+from kbq_assets.core.loading.origins import with_label
+from kbq_assets.core.loading.replacing import Replacing, change_of
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.replay import promotion
+from kbq_assets.core.replay.model import Phase, Replay, replay_path
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.loading.ports import LoadPorts
+from kbq_assets.pipelines.loading.view import read_view
+from kbq_assets.pipelines.operate.commands import shards_of
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state import Versioned
+from kbq_assets.pipelines.protocol.state_cache import StateCache
+from kbq_assets.pipelines.replay.start import ReplayedTopic, rows_of
+from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
+from kbq_assets.ports.warehouse import KafkaRange
+
+#: How long a replacement waits for a table's load job, and between two polls.
+WAIT_SECONDS: Final = 600.0
+POLL_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Promotion or rollback: the phases before, during and after it."""
+
+    before: frozenset[Phase]
+    during: Phase
+    after: Phase
+    #: the phase of a replay whose replacement could not begin
+    back: Phase
+
+
+PROMOTE: Final = Direction(
+    frozenset({Phase.READ, Phase.ROLLED_BACK}), Phase.PROMOTING, Phase.PROMOTED, Phase.READ
+)
+ROLL_BACK: Final = Direction(
+    frozenset({Phase.PROMOTED}), Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.PROMOTED
+)
+
+
+@dataclass(frozen=True)
+class Replacer:
+    """Replaces the rows of one replay's range."""
+
+    live: Deployment
+    tables: ReplayTables
+    #: tables of the replay's own rows
+    replayed: tuple[TableReference, ...]
+    direction: Direction
+
+    def run(self, number: int) -> Replay:
+        """Replace the rows, or continue to. Raises Refused, Unavailable; then the same call continues."""
+        replay = self._begin(number)
+        if replay.phase == self.direction.after:
+            self._leave(replay)
+            return replay
+        try:
+            if not self._is_done(replay):
+                for table in replay.tables:
+                    self._enter(replay, TableReference.parse(table))
+                self._prepare(replay)
+                self._replace(replay)
+        except (Refused, ConfigurationError, JobFailed) as error:
+            self._give_up(replay)
+            raise error
+        return self._record(replay)
+
+    # Begin --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> Replay:
+        """Name the job and the tables, unless the replay does."""
+        staging_id = state.table_registry(self.live.load_store).staging_id
+
+        def change(replay: Replay) -> Replay:
+            if replay.phase in (self.direction.during, self.direction.after):
+                return replay
+            if replay.phase not in self.direction.before:
+                raise Refused(f"replay {number} is {replay.phase}", next_step=f"kbq replay status {number}")
+            attempt = replay.attempt + 1
+            return dataclasses.replace(
+                replay,
+                phase=str(self.direction.during),
+                attempt=attempt,
+                job_id=f"kbq-replay-{staging_id}-{number}-{attempt}",
+                # A rollback changes the tables that the promotion changed, some of which have no such row now.
+                tables=replay.tables
+                if self.direction is ROLL_BACK
+                else tuple(map(str, self._affected(replay))),
+            )
+
+        return state.change(self.live.store, Replay, replay_path(number), change).value
+
+    def _affected(self, replay: Replay) -> list[TableReference]:
+        """Tables with rows of the range, now or then. Raises Refused for a column of another type, and while any table
+        may still get rows of the range, one without any row too."""
+        self._check_settled(replay)
+        known = {*ReplayedTopic.read(self.live, replay.topic).tables(replay.topic), *self.replayed}
+        counted = self.tables.days([*known, *map(replay.shadow, known)], rows_of(replay))
+        affected = sorted(t for t in known if counted.get(t) or counted.get(replay.shadow(t)))
+        for table in affected:
+            self._columns(replay, table)
+        return affected
+
+    def _check_settled(self, replay: Replay) -> None:
+        view = read_view(StateCache(self.live.load_store))
+        for table in view.tables:
+            found = view.states.get(table)
+            files = [file for file in view.files(table) if promotion.overlaps(replay, file)]
+            if not isinstance(found, KbqError):
+                promotion.check_settled(replay, table, found.value if found else TableState(""), files)
+            elif files:
+                raise found
+
+    # Enter --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, replay: Replay, table: TableReference) -> None:
+        """Let a table wait for the replacement (R3)."""
+        clock, store = self.live.clock, self.live.load_store
+        state.create_table_state(store, table, LoadPorts(store, self.live.warehouse, clock).new_uuid())
+        deadline = clock.monotonic() + WAIT_SECONDS
+        while True:
+            # The state first, then commits and backlogs: what it lacks is in one of them (L1).
+            view = read_view(StateCache(store))
+            current = view.states[table]
+            if isinstance(current, KbqError):
+                raise current
+            found = current.value.definition.replacing
+            if found is not None and found.job_id == replay.job_id:
+                return
+            if found is not None and found.replay != replay.number:
+                raise Refused(
+                    f"replay {found.replay} replaces rows of {table}",
+                    next_step=f"kbq replay status {found.replay}",
+                )
+            promotion.check_appended(table, current.value)
+            if current.value.in_flight is None:
+                promotion.check_settled(replay, table, current.value, view.files(table))
+                if self._swap(current, self._entered(replay, table, current.value)):
+                    return
+            elif current.value.parked is not None or clock.monotonic() >= deadline:
+                raise Refused(
+                    f"load job {current.value.in_flight.job_id} of {table} is in flight",
+                    next_step=f"kbq load, or kbq resume --table {table} if it is parked; then again",
+                )
+            else:
+                clock.sleep(POLL_SECONDS)
+
+    def _swap(self, current: Versioned[TableState], value: TableState) -> bool:
+        try:
+            state.swap(self.live.load_store, current, value)
+        except (PreconditionFailed, UnknownOutcome):
+            return False
+        return True
+
+    def _entered(self, replay: Replay, table: TableReference, current: TableState) -> TableState:
+        """The state of a table that waits: with the change of its rows, which nobody can change meanwhile."""
+        source, rows = self._source(replay, table), rows_of(replay)
+        counted = self.tables.days([table, *([source] if source else [])], rows)
+        present = self.live.warehouse.kafka_ranges(table)
+        changes, lost = {}, 0
+        for range_ in replay.ranges:
+            tp = range_.topic_partition
+            key = f"{tp.topic}/{tp.partition}/{replay.epoch}"
+            former, new = (
+                sum(n.rows for at, n in counted.get(t, {}).items() if at.partition == tp.partition)
+                for t in (table, source or table)
+            )
+            now = present.get(KafkaRange(tp.topic, tp.partition, replay.epoch), 0)
+            changes[key], restored = change_of(current.rows.get(key, 0), now, former, new if source else 0)
+            lost += restored
+        return replacements.begin_replacing(current, Replacing(replay.number, replay.job_id, changes, lost))
+
+    def _source(self, replay: Replay, table: TableReference) -> TableReference | None:
+        """Where the new rows are; None if there are none."""
+        if self.direction is ROLL_BACK:
+            return replay.former(table)
+        return replay.shadow(table) if table in self.replayed else None
+
+    # Prepare and replace ------------------------------------------------------------------------------------------
+
+    def _prepare(self, replay: Replay) -> None:
+        """Create tables and columns that the new rows need. Raises Refused."""
+        options = self.live.sources.table_options()
+        staging_id = state.table_registry(self.live.load_store).staging_id
+        for table in map(TableReference.parse, replay.tables):
+            columns = self._columns(replay, table)
+            if self.live.warehouse.columns(table) is None:
+                wanted = with_label(options(table, frozenset({replay.topic})), staging_id)
+                self.live.warehouse.create_table(table, columns, wanted)
+            self.live.warehouse.update_columns(table, columns)
+
+    def _columns(self, replay: Replay, table: TableReference) -> tuple[Column, ...]:
+        columns = self.live.warehouse.columns
+        return promotion.merged_columns(table, columns(table), columns(replay.shadow(table)))
+
+    def _job(self, replay: Replay) -> ReplaceJob:
+        promotes = self.direction is PROMOTE
+        each = [
+            Replacement(
+                table,
+                self._source(replay, table),
+                replay.former(table) if promotes else None,
+                replay.number if promotes else 0,
+            )
+            for table in map(TableReference.parse, replay.tables)
+        ]
+        return ReplaceJob(replay.job_id, rows_of(replay), tuple(each))
+
+    def _replace(self, replay: Replay) -> None:
+        """Run the job, or find that it ran. Raises Unavailable, JobFailed."""
+        try:
+            self.tables.replace(self._job(replay))
+        except JobAlreadyExists:
+            pass
+        except UnknownOutcome as error:
+            raise Unavailable(error.message, next_step=self._again(replay)) from error
+        clock = self.live.clock
+        deadline = clock.monotonic() + WAIT_SECONDS
+        while not self._is_done(replay):
+            if clock.monotonic() >= deadline:
+                raise Unavailable(f"job {replay.job_id} has not ended", next_step=self._again(replay))
+            clock.sleep(POLL_SECONDS)
+
+    def _is_done(self, replay: Replay) -> bool:
+        """Whether the job has replaced the rows. Raises JobFailed."""
+        warehouse = self.live.warehouse
+        found = warehouse.get_job(replay.job_id, warehouse.project, warehouse.location)
+        if found is None or found.state != "DONE":
+            return False
+        if found.error is not None or found.source_uris != self._job(replay).sources:
+            why = found.error.message if found.error else "its id was given up"
+            raise JobFailed(
+                f"job {replay.job_id} replaced nothing: {why}", next_step=f"kbq replay status {replay.number}"
+            )
+        return True
+
+    def _again(self, replay: Replay) -> str:
+        return f"kbq replay continue {replay.number}"
+
+    # Record -------------------------------------------------------------------------------------------------------
+
+    def _record(self, replay: Replay) -> Replay:
+        """Count what was replaced: in the commits, while every table waits; then each table goes on (R5)."""
+        waiting = self._waiting(replay)
+        if len(waiting) == len(replay.tables):
+            changes = promotion.changes_of(replay, {t: found.rows for t, found in waiting.items()})
+            for shard in shards_of(self.live.store, replay.topic):
+                state.change_head(
+                    self.live.store,
+                    commit_path(replay.topic, shard),
+                    lambda commit: promotion.replaced(commit, replay.job_id, replay.epoch, changes),
+                )
+        self._leave(replay)
+        return self._end(replay, self.direction.after)
+
+    def _waiting(self, replay: Replay) -> Mapping[TableReference, Replacing]:
+        found = {}
+        for table in map(TableReference.parse, replay.tables):
+            current = state.read(self.live.load_store, TableState, table_state_path(table)).value
+            if (replacing := current.definition.replacing) and replacing.job_id == replay.job_id:
+                found[table] = replacing
+        return found
+
+    def _leave(self, replay: Replay, *, done: bool = True) -> None:
+        for table in map(TableReference.parse, replay.tables):
+            if state.find(self.live.load_store, TableState, table_state_path(table)) is not None:
+                state.change(
+                    self.live.load_store,
+                    TableState,
+                    table_state_path(table),
+                    lambda now: replacements.end_replacing(now, replay.job_id, done=done),
+                )
+
+    def _give_up(self, replay: Replay) -> None:
+        """Let the tables go on as they were, unless the job ran: its id is burned first (R6)."""
+        warehouse = self.live.warehouse
+        try:
+            warehouse.burn_job(replay.job_id, warehouse.project, warehouse.location)
+        except JobAlreadyExists:
+            found = warehouse.get_job(replay.job_id, warehouse.project, warehouse.location)
+            if found is None or found.state != "DONE":
+                return
+            if found.error is None and found.source_uris == self._job(replay).sources:
+                return
+        self._leave(replay, done=False)
+        self._end(replay, self.direction.back)
+
+    def _end(self, replay: Replay, phase: Phase) -> Replay:
+        def change(now: Replay) -> Replay:
+            return now.at(phase) if (now.phase, now.job_id) == (self.direction.during, replay.job_id) else now
+
+        return state.change(self.live.store, Replay, replay_path(replay.number), change).value

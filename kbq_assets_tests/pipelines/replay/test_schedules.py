@@ -1,0 +1,257 @@
+"""Promotion and rollback beside live loading, with a crash or another process before any of their writes: rows are
+replaced exactly, never doubled, and reconciliation is true at every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq_assets.core.errors import JobAlreadyExists, JobFailed, KbqError, Refused
+from kbq_assets.core.loading import replacements
+from kbq_assets.core.loading.replacing import Replacing
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TableReference, table_state_path
+from kbq_assets.core.replay import promotion
+from kbq_assets.core.replay.positions import Position
+from kbq_assets.definitions import Parts
+from kbq_assets.pipelines.protocol import state
+from kbq_assets_tests.fakes.faults import Call, Crash, Outcome
+from kbq_assets_tests.fakes.platform import SOURCES, TOPIC, FakePlatform
+from kbq_assets_tests.fakes.replay import FakeReplayTables
+from kbq_assets_tests.fakes.script import Script
+
+ORDERS, SALES = (TableReference("shop", name) for name in ("orders", "sales"))
+WRONG = SOURCES.replace("table=orders", "table=sales")
+RANGE = {(0, 1), (0, 2), (1, 0)}
+#: What may become of a write, and which other process may run just before it.
+OUTCOMES = ("CRASH_BEFORE", "CRASH_AFTER", "CRASH_LATE", "LOST_REPLY", "OWN_RETRY", "UNAVAILABLE")
+OTHERS = ("load", "promote", "rollback")
+EVENTS = (*OUTCOMES, *OTHERS)
+
+
+class World:
+    """Rows of a range went to `sales`; a replay that is read says `orders`. Live traffic goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.platform = FakePlatform(folder, keep_records=True, sources=WRONG)
+        self.produced = 0
+        self.cycle()
+        self.cycle()
+        self.platform.source_topics.write_text(SOURCES)
+        self.replays = self.parts().replays
+
+        ends = Position(offsets={0: 1, 1: 0}), Position(offsets={0: 3, 1: 1})
+        self.replays.propose(TOPIC, *ends)[1].apply()
+        assert self.replays.read(1).is_done
+        self.writes = 0
+
+    def parts(self, faults: Callable[[Call], Outcome] | None = None) -> Parts:
+        """A process of its own. With ``faults`` its writes may fail."""
+        world = self.platform
+        if faults is None:
+            return world.reopened()
+        world.store.faults = world.warehouse.faults = faults
+        store, warehouse = world.store.view("promoter"), world.warehouse.view("promoter")
+        return world.reopened(
+            store=lambda: store,
+            warehouse=lambda: warehouse,
+            replay_tables=lambda: FakeReplayTables(world.warehouse, warehouse),
+        )
+
+    def cycle(self) -> None:
+        """Two more records, extracted and loaded."""
+        self.platform.produce(2)
+        self.platform.produce(1, partition=1)
+        self.produced += 3
+        parts = self.parts()
+        parts.extractor.extract()
+        parts.loader.load()
+
+    def rows(self, table: TableReference) -> list[tuple[int, int]]:
+        return sorted((row.partition, row.offset) for row in self.platform.warehouse.rows(table))
+
+    def check(self, *, counts: bool = True) -> None:
+        """No row is doubled, none was lost, and the range lies in one of the two tables as a whole."""
+        found = [*self.rows(ORDERS), *self.rows(SALES)]
+        assert len(found) == len(set(found)) >= 6
+        assert set(found) >= RANGE
+        assert RANGE & set(self.rows(SALES)) in (set(), RANGE)
+        if counts:
+            reconciler = self.parts().reconciler
+            assert reconciler.counts().findings == ()
+            assert reconciler.reconcile().findings == ()
+
+    def finish(self) -> str:
+        """What an operator does after any crash: continue, until nothing waits."""
+        parts = self.parts()
+        while self.platform.store.late:
+            self.platform.store.land_late()
+        while self.platform.warehouse.late:
+            self.platform.warehouse.land_late()
+        if parts.replays.find(1).phase not in ("read", "rolled_back"):
+            parts.replays.continue_(1)
+        self.cycle()
+        self.check()
+        assert len(self.rows(ORDERS)) + len(self.rows(SALES)) == self.produced
+        waiting = [t for t in (ORDERS, SALES) if self._state(t).definition.replacing]
+        assert waiting == []
+        return parts.replays.find(1).phase
+
+    def _state(self, table: TableReference) -> Any:
+        found = self.parts().replays
+
+        return state.read(found.live.load_store, TableState, table_state_path(table)).value
+
+
+class Plan:
+    """Lets an event happen before the nth write."""
+
+    def __init__(self, world: World, events: dict[int, str]) -> None:
+        self.world, self.events, self.writes = world, events, 0
+
+    def __call__(self, call: Call) -> Outcome:
+        if not call.writes:
+            return Outcome.OK
+        self.writes += 1
+        event = self.events.get(self.writes, "")
+        if event in OUTCOMES:
+            return Outcome[event]
+        if event == "load":
+            self.world.cycle()
+        elif event:
+            act(self.world, self.world.parts(), event)
+        self.world.check(counts=event != "")
+        return Outcome.OK
+
+
+def act(world: World, parts: Parts, event: str) -> None:
+    """Promote or roll back, as far as it is allowed."""
+    try:
+        if event == "promote":
+            parts.replays.propose_promotion(1).apply()
+        else:
+            parts.replays.propose_rollback(1).apply()
+    except Refused:
+        pass
+
+
+def run(world: World, event: str, events: dict[int, str]) -> int:
+    """Act under a plan; return the number of writes."""
+    plan = Plan(world, events)
+    parts = world.parts(plan)
+    try:
+        act(world, parts, event)
+    except (Crash, KbqError):
+        pass
+    finally:
+        world.platform.store.faults = world.platform.warehouse.faults = None
+    return plan.writes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_promotion_survives_an_event_before_each_of_its_writes(tmp_path: Path, event: str) -> None:
+    number = 1
+    while True:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = World(folder)
+        writes = run(world, "promote", {number: event})
+        assert world.finish() in ("promoted", "read", "rolled_back")
+        if writes < number:
+            break
+        number += 1
+    assert number > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_schedules_of_promotions_rollbacks_loads_and_crashes(tmp_path: Path, seed: int) -> None:
+    chance, world = random.Random(seed), World(tmp_path)
+    for _ in range(4):
+        events = {chance.randrange(1, 16): chance.choice(EVENTS) for _ in range(2)}
+        run(world, chance.choice(["promote", "rollback"]), events)
+        world.finish()
+
+
+def test_a_late_job_of_a_promotion_cannot_undo_its_rollback(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(Crash):
+        act(world, world.parts(Script("replace", outcome=Outcome.CRASH_LATE)), "promote")
+    world.platform.store.faults = world.platform.warehouse.faults = None
+    act(world, world.parts(), "promote")
+    act(world, world.parts(), "rollback")
+    assert isinstance(world.platform.warehouse.land_late(), JobAlreadyExists)
+    assert set(world.rows(SALES)) >= RANGE
+    assert world.finish() == "rolled_back"
+
+
+def test_a_promotion_that_the_warehouse_refuses_lets_its_tables_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(JobFailed):
+        refused = Script("replace", before=_refuse)
+        act(world, world.parts(refused), "promote")
+    world.platform.store.faults = world.platform.warehouse.faults = None
+    assert world.finish() == "read"
+    act(world, world.parts(), "promote")
+    assert (world.finish(), set(world.rows(ORDERS)) >= RANGE) == ("promoted", True)
+
+
+def _refuse() -> None:
+    raise JobFailed("the warehouse refuses it")
+
+
+def _uncounted(begin: Callable[..., Any], now: TableState, found: Replacing) -> Any:
+    return begin(now, replace(found, rows={}))
+
+
+#: What is left out, and what then goes wrong.
+MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
+    "rows are not counted": (
+        replacements,
+        "begin_replacing",
+        partial(_uncounted, replacements.begin_replacing),
+    ),
+    "commits are not counted": (promotion, "replaced", lambda commit, *rest: commit),
+    "the tables never go on": (replacements, "end_replacing", lambda now, job_id, *, done: now),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_step_that_is_left_out_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    world = World(tmp_path)
+    monkeypatch.setattr(*MUTANTS[mutant])
+    with pytest.raises(AssertionError):
+        run(world, "promote", {})
+        world.finish()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_rows_of_the_range_that_are_loaded_later_would_be_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
+    """Why a promotion refuses while a file of the range waits (R3)."""
+    platform = FakePlatform(tmp_path, keep_records=True, sources=WRONG)
+    platform.produce(2)
+    parts = platform.reopened()
+    parts.extractor.extract()
+    platform.source_topics.write_text(SOURCES)
+    replays = platform.reopened().replays
+    replays.propose(TOPIC, Position("earliest"), Position("latest"))[1].apply()
+    replays.read(1)
+    if not checked:
+        monkeypatch.setattr(promotion, "check_settled", lambda *found: None)
+    try:
+        replays.propose_promotion(1).apply()
+    except Refused:
+        assert checked
+    platform.reopened().loader.load()
+    rows = [row.offset for table in (ORDERS, SALES) for row in platform.warehouse.rows(table)]
+    assert (sorted(rows) == [0, 1]) == checked
