@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from kbq_assets.core.loading.batches import LoadLimits
 from kbq_assets.core.loading.table_notes import StoredTable, TableNotes
@@ -277,3 +277,12 @@ class Warehouse(Protocol):
 
     def error_rows(self, table: TableReference, query: ErrorQuery) -> tuple[ErrorRow, ...]:
         """Rows of an error table by Kafka time, newest first, or as the query says; () if it does not exist."""
+
+
+@runtime_checkable
+class MarksComplete(Protocol):
+    """A warehouse whose readers can ask for a table as it was when its hours became complete."""
+
+    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+        """Name the rows that a table has now as complete below this hour since 1970, UTC. Does nothing if an hour as
+        late has been named. Raises Unavailable."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from kbq_assets.adapters.iceberg import job_records
 from kbq_assets.adapters.iceberg.job_records import JobRecord
@@ -26,6 +28,9 @@ from kbq_assets.core.errors import JobAlreadyExists, Unavailable, UnknownOutcome
 _ATTEMPTS: Final = 20
 _LONGEST_PAUSE: Final = 2.0
 JOB_ID: Final = "kbq.job-id"
+#: The tag of the snapshot whose hours are complete, and the properties that say below which hour.
+COMPLETE: Final = "complete_until"
+COMPLETE_UNTIL, COMPLETE_HOUR = "kbq.complete-until", "kbq.complete-until-hour"
 
 
 def commit_job(
@@ -100,3 +105,15 @@ def _refreshed(table: Table, record: JobRecord) -> Table:
             next_step="run again",
         )
     return table
+
+
+def tag_complete(table: Table, until_hour: int) -> None:
+    """Move the tag `COMPLETE` to the current snapshot, and say up to which hour it is complete, in one commit."""
+    snapshot = table.current_snapshot()
+    if snapshot is None or int(table.properties.get(COMPLETE_HOUR, 0)) >= until_hour:
+        return
+    until = datetime.fromtimestamp(until_hour * 3600, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with table.transaction() as transaction:
+        transaction.set_properties({COMPLETE_HOUR: str(until_hour), COMPLETE_UNTIL: until})
+        with ManageSnapshots(transaction) as references:
+            references.create_tag(snapshot.snapshot_id, COMPLETE)

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 from kbq_assets.adapters.duckdb.comparison import compare_tables
 from kbq_assets.adapters.iceberg import queries, schema
-from kbq_assets.adapters.iceberg.commits import commit_job
+from kbq_assets.adapters.iceberg.commits import commit_job, tag_complete
 from kbq_assets.adapters.iceberg.job_records import JobRecord
 from kbq_assets.adapters.iceberg.jobs import LakeJobs
 from kbq_assets.adapters.iceberg.lake import IcebergLake, lake_errors
@@ -188,7 +188,10 @@ class IcebergWarehouse:
     ) -> None:
         """Add missing columns and nested fields, relax columns now NULLABLE, and describe them."""
         with lake_errors(str(table)):
-            schema.update(self._existing(table), columns, notes or TableNotes())
+            stored = self.lake.table(table)
+            if stored is None:
+                raise NotFound(f"table {table} does not exist", next_step="create it first")
+            schema.update(stored, columns, notes or TableNotes())
 
     def tables(self) -> tuple[TableReference, ...]:
         """All tables with Kafka positions, sorted."""
@@ -240,16 +243,16 @@ class IcebergWarehouse:
         with self._reading(table) as stored:
             return () if stored is None else queries.error_rows(stored, query)
 
+    def mark_complete(self, table: TableReference, until_hour: int) -> None:
+        """Move the tag `complete_until` to the table's current snapshot."""
+        with self._reading(table) as stored:
+            if stored is not None:
+                tag_complete(stored, until_hour)
+
     @contextmanager
     def _reading(self, table: TableReference) -> Iterator[Table | None]:
         with lake_errors(str(table)):
             yield self.lake.table(table)
-
-    def _existing(self, table: TableReference) -> Table:
-        stored = self.lake.table(table)
-        if stored is None:
-            raise NotFound(f"table {table} does not exist", next_step="create it first")
-        return stored
 
 
 def _write_sources(table: Table, job: LoadJob, token: str) -> str:

@@ -28,7 +28,7 @@ from kbq_assets.pipelines.loading.ports import LoadPorts
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
-from kbq_assets.ports.warehouse import LoadJob
+from kbq_assets.ports.warehouse import LoadJob, MarksComplete
 
 #: Least time between two writes of a dataset's table. BigQuery allows 1,500 jobs per table and day, failed ones
 #: included.
@@ -97,6 +97,16 @@ def _publish(ports: LoadPorts, dataset: str, tables: _Tables) -> None:
         _fix_table(ports, TableReference(dataset, COMPLETENESS_TABLE))
         _submit(ports, dataset, claimed.value)
         _settled(ports, dataset, _read(ports, dataset))
+        _mark(ports, tables)
+
+
+def _mark(ports: LoadPorts, tables: _Tables) -> None:
+    """Name complete hours in the warehouse itself, where it has snapshots: their rows were loaded before the view."""
+    warehouse = ports.warehouse
+    if isinstance(warehouse, MarksComplete):
+        for table, found in tables:
+            if found.value.hours.until:
+                warehouse.mark_complete(table, found.value.hours.until)
 
 
 def _read(ports: LoadPorts, dataset: str) -> Versioned[HoursTableState]:

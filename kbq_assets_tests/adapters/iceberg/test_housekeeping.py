@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from pyiceberg.table import Table
@@ -22,7 +23,9 @@ from kbq_assets.adapters.iceberg.housekeeping import (
 from kbq_assets.adapters.iceberg.job_records import REMEMBERED
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.loading.tables import TableOptions, columns_of
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.ports.warehouse import KafkaRange, LoadJob
+from kbq_assets.wire.arrow.staged import open_file_uri
 from kbq_assets_tests.contracts.warehouse import SCHEMA, TABLE, avro_file, load_job, records
 
 DAY_MS = 24 * 3600 * 1000
@@ -126,3 +129,42 @@ def test_a_failing_expiry_fails_no_job(
         change.set_properties({MAX_AGE: "no number"})
     lake.insert_job(job(tmp_path, 4))
     assert lake.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 4}
+
+
+# Complete hours
+
+
+def test_the_tag_of_complete_hours_moves_forward_alone_and_keeps_its_snapshot(
+    lake: IcebergWarehouse, tmp_path: Path
+) -> None:
+    def tagged() -> tuple[int, str]:
+        table = stored(lake)
+        return table.metadata.refs["complete_until"].snapshot_id, table.properties["kbq.complete-until"]
+
+    first = stored(lake).current_snapshot()
+    assert first is not None
+    lake.mark_complete(TABLE, 474_757)
+    assert tagged() == (first.snapshot_id, "2024-02-28T13:00:00Z")
+    lake.insert_job(job(tmp_path, 4))
+    for earlier in (474_757, 474_700):
+        lake.mark_complete(TABLE, earlier)
+        assert tagged() == (first.snapshot_id, "2024-02-28T13:00:00Z")
+    assert stored(lake).scan(snapshot_id=first.snapshot_id).count() == 3
+    assert keep_house(stored(lake), batch=1, now_ms=LATER)
+    assert first.snapshot_id in {snapshot.snapshot_id for snapshot in stored(lake).snapshots()}
+    lake.mark_complete(TABLE, 474_758)
+    assert tagged()[0] != first.snapshot_id
+    lake.mark_complete(TableReference("shop", "missing"), 1)
+
+
+def test_a_tag_between_a_jobs_read_and_its_commit_stops_no_job(
+    lake: IcebergWarehouse, tmp_path: Path
+) -> None:
+    def tagging(uri: str) -> BinaryIO:
+        lake.mark_complete(TABLE, 474_757)
+        return open_file_uri(uri)
+
+    slow = IcebergWarehouse(*embedded(LakeAddress(tmp_path / "lake"), tmp_path), open_uri=tagging)
+    slow.insert_job(job(tmp_path, 4))
+    assert lake.kafka_ranges(TABLE) == {KafkaRange("t", 0, 0): 4}
+    assert "complete_until" in stored(lake).metadata.refs

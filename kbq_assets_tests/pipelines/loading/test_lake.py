@@ -17,12 +17,18 @@ from kbq_assets.adapters.iceberg import IcebergWarehouse
 from kbq_assets.adapters.iceberg.connect import embedded
 from kbq_assets.core.config.locations import LakeAddress
 from kbq_assets.core.errors import Unavailable, UnknownOutcome
+from kbq_assets.core.loading.completeness import TableHours
+from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column, TableOptions
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.extras.reconcile.counts import CountPorts
 from kbq_assets.extras.reconcile.records import reconcile
+from kbq_assets.pipelines.loading.completeness_table import publish_hours
 from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
+from kbq_assets.pipelines.loading.view import read_view
 from kbq_assets.pipelines.loading.warehouses import register
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.pipelines.protocol.warehouse_store import WarehouseStore
 from kbq_assets.ports.warehouse import ErrorQuery, LoadJob
 from kbq_assets_tests.fakes.faults import Crash
@@ -133,6 +139,18 @@ def test_a_call_that_fails_loses_and_doubles_nothing(bench: LakeBench, operation
     bench.load_lake()
     assert bench.offsets_in_lake(A) == [0, 2]
     assert bench.offsets_in_lake(B) == [1]
+
+
+def test_complete_hours_are_tagged_in_the_lake(bench: LakeBench) -> None:
+    bench.produce(1)
+    bench.everything()
+    current = state.read(bench.area, TableState, table_state_path(A))
+    state.swap(bench.area, current, replace(current.value, hours=TableHours(until=9)))
+    publish_hours(LoadPorts(bench.area, bench.lake, bench.clock), read_view(StateCache(bench.area)))
+    table = bench.lake.lake.table(A)
+    assert table is not None
+    assert table.properties["kbq.complete-until"] == "1970-01-01T09:00:00Z"
+    assert "complete_until" in table.metadata.refs
 
 
 # Readers that are not KBQ's
