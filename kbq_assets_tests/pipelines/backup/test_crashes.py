@@ -81,7 +81,7 @@ def run_again(world: Bench) -> None:
 @pytest.mark.parametrize("apart", [False, True], ids=["one reading", "two readings"])
 def test_a_run_that_dies_anywhere_leaves_both_outputs_whole(apart: bool) -> None:
     points = list(deaths(apart))
-    assert len(points) >= 100
+    assert len(points) >= 60  # both ways together: over 100
     for number, death in points[apart :: 1 if FULL else 9]:
         world = world_of(apart)
         dying_at(world, number, death)
