@@ -153,6 +153,8 @@ class FakeWarehouse:
         self.refuse_jobs = 0
         self.late: list[LateCall] = []
         self.log: list[tuple[TableReference, Row]] = []
+        #: how long the log was when each job had ended
+        self.job_ends: list[int] = []
         self.stored: dict[TableReference, FakeTable] = {}
         self.jobs: dict[tuple[str, str, str], FakeJob] = {}
         self.statements = FakeStatements(self)
@@ -461,6 +463,7 @@ class FakeWarehouse:
         )
         if not table.table.startswith(SCRATCH_PREFIX):  # a scratch table's rows are nobody's yet
             self.log.extend((table, row) for row in rows)
+        self.job_ends.append(len(self.log))
         if self.keep_records or table.table in (ERROR_TABLE, COMPLETENESS_TABLE):
             self.stored[table].records.extend(records)
 

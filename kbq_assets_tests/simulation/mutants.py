@@ -19,6 +19,9 @@ from kbq_assets.core.loading.origins import Doubt
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.verification import Unsound
 from kbq_assets.core.loading.warehouses import WarehouseStates
+from kbq_assets.core.ordering import batches as ordering_batches
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import TableOrder
 from kbq_assets.core.protocol import codec, commits
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.waits import ParkReason
@@ -37,6 +40,7 @@ from kbq_assets.wire.files.staged_file import FileEncoder
 from kbq_assets.wire.records.hours import HourCounter
 from kbq_assets.worker import unit
 from kbq_assets.worker.pinned_schemas import PinnedSchemas
+from kbq_assets_tests.simulation import ordered
 from kbq_assets_tests.simulation.world import World
 
 
@@ -283,6 +287,15 @@ def _settled_with_their_records(state: TableState, in_flight: JobInFlight) -> Ta
     return dataclasses.replace(state, quarantined=(*kept, *in_flight.quarantined))
 
 
+#: Schedules of ordered tables notice these.
+ORDER_MUTANTS = (
+    Mutant("batches by schema first", "O1", ((ordering_batches, "plan_ordered", ordered.by_schema),), seed=1),
+    Mutant("a gate is ignored", "O7", ((TableOrder, "unvalidated", property(lambda self: 0)),)),
+    Mutant("a hold is ignored", "O5", ((TableOrder, "why_held", property(lambda self: "")),), seed=2),
+    Mutant("a skip without its decision", "O4, O6", ((transitions, "skip", ordered.skip_silently),)),
+    Mutant("a batch that failed is tried with other windows", "O3",
+           ((ordering_batches, "identity", lambda file: ""),), seed=17),
+)  # fmt: skip
 #: Schedules of mishaps (mishaps.py) notice these.
 MENDING_MUTANTS = (
     Mutant("a schema id may change its schema", "E12", ((PinnedSchemas, "schema", _any_schema),), seed=18),

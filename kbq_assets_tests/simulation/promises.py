@@ -12,6 +12,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.done_files import list_done_files
 from kbq_assets_tests.fakes.warehouse import Row
+from kbq_assets_tests.simulation import ordered
 from kbq_assets_tests.simulation.mishaps import rows_of
 from kbq_assets_tests.simulation.world import World
 
@@ -29,6 +30,8 @@ def check_no_duplicate(world: World) -> None:
 
 def check_order(world: World) -> None:
     """Per table, partition, epoch and schema id, rows become visible in offset order."""
+    if world.out_of_order or (late := ordered.check_visible(world) or ordered.check_audit(world)):
+        raise PromiseBroken(f"ORDERED: {world.out_of_order or late}")
     last: dict[tuple[object, ...], int] = {}
     schema_of = _schema_ids(world)
     for table, row in world.warehouse.log:

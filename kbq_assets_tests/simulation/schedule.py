@@ -14,7 +14,7 @@ from kbq_assets.core.errors import KbqError
 from kbq_assets.pipelines.extraction import prune
 from kbq_assets.pipelines.operate.commands import propose_reset
 from kbq_assets_tests.fixtures.local_stack import REPOSITORY
-from kbq_assets_tests.simulation import mishaps
+from kbq_assets_tests.simulation import mishaps, ordered
 from kbq_assets_tests.simulation.promises import check_all
 from kbq_assets_tests.simulation.world import TOPIC, Recipe, World
 
@@ -47,6 +47,7 @@ class Chaos:
     lose_placements: float = 0.0
     lose_a_file: float = 0.0
     mend_rate: float = 0.0
+    decide_rate: float = 0.0
     damage_a_file: float = 0.0
     rewrite_a_schema: float = 0.0
     lose_a_table: float = 0.0
@@ -88,6 +89,12 @@ SEALING = dataclasses.replace(
 )
 
 
+#: Ordered tables with gates, whose batches fail, are skipped, held and released by operators all the time.
+ORDERING = dataclasses.replace(
+    ROUGH, steps=700, load=5.0, operate=9.0, decide_rate=0.9, park_rate=0.05, reset_rate=0.03, job_error_rate=0.15,
+    run_job=6.0, spoil_a_file=0.2, recreate=0.0,
+)  # fmt: skip
+ORDERED = Recipe("112212gpt", settings=Recipe().settings.with_options(order="offset", gate="person"))
 #: Two warehouses with loaders of their own, and a topic whose option changes all the time.
 TWO_WAREHOUSES = Recipe(warehouses=(("", "lake"), ("", "lake"), (), ("lake",)), patience=0)
 
@@ -165,7 +172,7 @@ def _rage(world: World, chaos: Chaos) -> None:
     world.job_error_rate = chaos.job_error_rate
     world.reset_rate, world.park_rate = chaos.reset_rate, chaos.park_rate
     world.restart_rate, world.restage_rate = chaos.restart_rate, chaos.restage_rate
-    world.mend_rate = chaos.mend_rate
+    world.mend_rate, world.decide_rate = chaos.mend_rate, chaos.decide_rate
     events = _events(world, chaos)
     world.produce()
     for _ in range(chaos.steps):
@@ -223,6 +230,8 @@ def settle(world: World) -> None:
     scheduler.fault_rate = scheduler.stall_rate = 0.0
     world.job_error_rate = 0.0
     world.rejecting = None
+    if world.decide_rate:
+        ordered.calm(world)
     mishaps.restore_schemas(world)
     while scheduler.step():
         if world.random.random() < 0.3:

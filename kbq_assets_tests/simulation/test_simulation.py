@@ -30,6 +30,7 @@ from kbq_assets_tests.simulation.mutants import (
     LATEST_ONLY,
     MENDING_MUTANTS,
     MUTANTS,
+    ORDER_MUTANTS,
     REPLAY_MUTANTS,
     WAREHOUSE_MUTANTS,
     Mutant,
@@ -38,6 +39,8 @@ from kbq_assets_tests.simulation.schedule import (
     APPLYING,
     FUTURE,
     MENDING,
+    ORDERED,
+    ORDERING,
     REPLAY,
     REPLAYING,
     RESTARTING,
@@ -181,6 +184,22 @@ def test_manifests_without_a_rule_break_a_promise(mutant: Mutant) -> None:
     with mutant.active(), pytest.raises((ScheduleFailed, KbqError)):
         for seed in _seeds(mutant.seed, 300):
             run_schedule(seed, SEALING)
+
+
+def test_ordered_tables_keep_the_promises_while_operators_decide_about_batches() -> None:
+    met, rows = Counter[str](), 0
+    for seed in range(VARIED_SCHEDULES // 4):
+        world = run_schedule(seed, ORDERING, ORDERED)
+        met, rows = met + world.met, rows + len(world.warehouse.log)
+    assert {"hold", "release", "continue", "skip"} <= met.keys()
+    assert rows > 0
+
+
+@pytest.mark.parametrize("mutant", ORDER_MUTANTS, ids=lambda m: m.name.replace(" ", "-"))
+def test_ordered_tables_notice_when_a_rule_is_removed(mutant: Mutant) -> None:
+    with mutant.active(), pytest.raises(ScheduleFailed, match="ORDER"):
+        for seed in _seeds(mutant.seed, 300):
+            run_schedule(seed, ORDERING, ORDERED)
 
 
 def test_two_warehouses_each_keep_the_promises() -> None:

@@ -59,7 +59,7 @@ from kbq_assets_tests.fakes.registry import FakeRegistry
 from kbq_assets_tests.fakes.statements import Failure
 from kbq_assets_tests.fakes.warehouse import TRANSIENT, FakeWarehouse, Row
 from kbq_assets_tests.fixtures.tiny_manifests import counted, tiny_manifests
-from kbq_assets_tests.simulation import mishaps
+from kbq_assets_tests.simulation import mishaps, ordered
 from kbq_assets_tests.simulation.scheduler import Scheduler
 
 TOPIC = "shop.events"
@@ -208,6 +208,7 @@ class World:
         for warehouse in self.warehouses.values():
             warehouse.job_errors = self._job_error
             warehouse.statements.errors = self._statement_error
+            warehouse.limits = replace(warehouse.limits, mixes_schemas=bool(seed % 2))
         self.job_error_rate = 0.0
         self.rejecting: TableReference | None = None
         self.kafka.create_topic(TOPIC, self.recipe.partitions)
@@ -225,6 +226,8 @@ class World:
         #: rows that an operator let be loaded out of order, from quarantine
         self.brought_back: set[Row] = set()
         self.lost_silently: list[str] = []
+        self.out_of_order: list[str] = []
+        self.decide_rate = 0.0
         self._produced = 0
         self.late_by = {name: Counter[TableReference]() for name in self.warehouses}
         self.late_rows = self.late_by[""]
@@ -338,6 +341,7 @@ class World:
         return all(self.area in wanted for span, wanted in windows.items() if offset in span)
 
     def _watch(self, before: TableState, after: TableState) -> None:
+        self.out_of_order.extend(ordered.judge_swap(before, after))
         self._watch_quarantine(before, after)
         self._watch_hours(before, after)
 
@@ -508,6 +512,9 @@ class World:
         if self.random.random() < self.reset_rate:
             propose_reset(store, kafka, TOPIC, give_up_pending=self.random.random() < 0.7).apply()
             return
+        if self.decide_rate and self.random.random() < self.decide_rate:
+            ordered.operate(self, name)
+            return
         if self.mend_rate and self.random.random() < self.mend_rate:
             mishaps.mend(self, name)
             return
@@ -553,6 +560,8 @@ class World:
 
     def repair(self) -> None:
         """A patient operator mends what can be mended without losing more (not a reset)."""
+        if self.decide_rate:
+            ordered.repair(self)
         if self.mend_rate:
             mishaps.adopt(self, "operator")
         for file in mishaps.unsound(self) if self.restage_rate else ():

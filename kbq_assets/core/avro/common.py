@@ -22,10 +22,10 @@ def common_schema(schemas: Sequence[str]) -> str:
     type takes both, such as times of different units: a value would have to be converted.
     """
     merged = avro.parse(avro.load_schema(schemas[0]))
-    result = _Merge().copy(merged)
+    result = _CommonTypes().copy(merged)
     for text in schemas[1:]:
         merged = avro.parse(result)
-        result = _Merge().of(merged, avro.parse(avro.load_schema(text)), "")
+        result = _CommonTypes().of(merged, avro.parse(avro.load_schema(text)), "")
     return json.dumps(result, separators=(",", ":"))
 
 
@@ -33,7 +33,7 @@ class NoCommonSchema(UnstageableSchema):
     """Schemas, or a record, that one schema cannot hold."""
 
 
-class _Merge:
+class _CommonTypes:
     """Each use of a named type becomes a type of its own, by its namespace: columns may be named after the rest."""
 
     def __init__(self) -> None:

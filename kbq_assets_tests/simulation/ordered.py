@@ -1,0 +1,138 @@
+"""Ordered tables in the simulator: operators who decide about batches, and what must hold (PROTOCOL O1 to O7)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kbq_assets.core.errors import KbqError, NotFound, Refused
+from kbq_assets.core.loading import batches
+from kbq_assets.core.loading.batches import identity
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering import transitions
+from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
+from kbq_assets.core.protocol.names import TableReference, audit_path
+from kbq_assets.pipelines.ordering.orders import decide
+from kbq_assets.pipelines.protocol import state
+
+if TYPE_CHECKING:
+    from kbq_assets_tests.fakes.warehouse import Row
+    from kbq_assets_tests.simulation.world import World
+
+_DECISIONS: dict[str, Callable[[TableState, AuditEntry], TableState]] = {
+    "hold": transitions.hold,
+    "release": transitions.release,
+    "retry": transitions.retry,
+    "continue": transitions.go_on,
+    "skip": lambda now, entry: transitions.skip(
+        now, now.order.failed.number if now.order.failed else 0, entry
+    ),
+}
+
+
+def judge_swap(before: TableState, after: TableState) -> list[str]:
+    """What a swap of an ordered table's state breaks."""
+    job, order = after.in_flight, before.order
+    if not order.rule.by or not after.order.rule.by:
+        return []
+    found = []
+    if job is not None and before.in_flight is None:
+        if order.hold is not None:
+            found.append(f"batch {order.next} was entered while the table was held")
+        if order.rule.gates and order.validated < order.settled:
+            found.append(f"batch {order.next} was entered before batch {order.settled} was validated")
+        if order.failed and not {*map(identity, job.files)} <= {*map(identity, order.failed.files)}:
+            found.append(f"batch {order.failed.number} was passed over, or has other files")
+    if after.order.settled - order.settled not in (0, 1):
+        found.append(f"batch {after.order.settled} was settled after {order.settled}")
+    known = {bad.file.path for bad in before.quarantined}
+    if lost := [bad.file.path for bad in after.quarantined if not bad.dropped and bad.file.path not in known]:
+        found.append(f"{lost} went to quarantine")
+    return found
+
+
+def operate(world: World, name: str) -> None:
+    """An operator decides something about a table, whether or not it makes sense."""
+    kind = world.random.choice(sorted(_DECISIONS))
+    _decide(world, name, world.random.choice(world.tables), kind)
+
+
+def _decide(world: World, name: str, table: TableReference, kind: str) -> None:
+    entry = AuditEntry(world.store.time_ms, "", 0, "simulated", name)
+    with suppress(Refused, NotFound):
+        decide(world.store.view(name), table, lambda now: _changed(now, kind, entry))
+        world.met[kind] += 1
+
+
+def _changed(now: TableState, kind: str, entry: AuditEntry) -> TableState:
+    if not now.order.rule.by:
+        raise Refused("the table has no order")
+    return _DECISIONS[kind](now, entry)
+
+
+def calm(world: World) -> None:
+    """From now on, no gate waits for a person."""
+    settings = world.recipe.settings.with_options(gate="")
+    world.recipe = dataclasses.replace(world.recipe, settings=settings)
+
+
+def repair(world: World) -> None:
+    """A patient operator lets every batch go on; without its rows if a file of it never loads."""
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        failed = found.value.order.failed
+        is_spoiled = failed and any(file.path in world.warehouse.bad_paths for file in failed.files)
+        for kind in ("release", "continue", "skip" if is_spoiled else "retry"):
+            with suppress(KbqError):
+                _decide(world, "operator", table, kind)
+
+
+def check_visible(world: World) -> str:
+    """The first row that becomes visible in a job after one with a higher offset of its partition; "" if none does."""
+    log, begin, last = world.warehouse.log, 0, dict[tuple[object, ...], int]()
+    for end in world.warehouse.job_ends:
+        seen: dict[tuple[object, ...], int] = {}
+        for table, row in log[begin:end]:
+            key = (table, row.topic, row.partition, row.epoch)
+            if is_ordered(world, table, row) and row.offset <= last.get(key, -1):
+                return f"{table} {row} after offset {last[key]}"
+            seen[key] = max(seen.get(key, -1), row.offset)
+        last |= {key: max(offset, last.get(key, -1)) for key, offset in seen.items()}
+        begin = end
+    return ""
+
+
+def is_ordered(world: World, table: TableReference, row: Row) -> bool:
+    """Whether a row has to become visible in order."""
+    is_ours = table.table != "kbq_errors" and row not in world.brought_back
+    return world.recipe.settings.ordering.order == "offset" and is_ours and not world.recreated
+
+
+def check_audit(world: World) -> str:
+    """Skipped rows that no decision in the audit list gives up; "" if there are none."""
+    for table, found in state.read_table_states(world.store, state.table_registry(world.store)).items():
+        order, decided = found.value.order, Counter[str]()
+        for entry in (*_archived(world, table, order), *order.audit):
+            decided[entry.action] += entry.rows
+        skipped = sum(bad.file.rows for bad in found.value.quarantined if bad.error.startswith("skipped: "))
+        if skipped != decided["skip"]:
+            return f"{table}: {skipped} rows were skipped, {decided['skip']} by a decision"
+    return ""
+
+
+def _archived(world: World, table: TableReference, order: TableOrder) -> list[AuditEntry]:
+    entries: list[AuditEntry] = []
+    while len(entries) < order.archived:
+        entries.extend(state.read(world.store, AuditChunk, audit_path(table, len(entries))).value.entries)
+    return entries
+
+
+def skip_silently(now: TableState, batch: int, entry: AuditEntry) -> TableState:
+    """A skip that nobody can find again."""
+    skipped = _skip(now, batch, entry)
+    return dataclasses.replace(skipped, order=dataclasses.replace(skipped.order, audit=now.order.audit))
+
+
+_skip, by_schema = transitions.skip, batches.plan_batch
