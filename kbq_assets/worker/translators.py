@@ -91,9 +91,9 @@ def _translator(
         return _of_documents(topic, settings, ports, registry, chosen_by, lost)
     if settings.records.format == "debezium":
         # Imported here, as other topics have no use for it.
-        from kbq_assets.worker.debezium.changes import Changes
+        from kbq_assets.worker.debezium.changes import ChangeRows
 
-        return Changes(topic, settings, registry, lambda: ports.store, has_order=has_order)
+        return ChangeRows(topic, settings, registry, lambda: ports.store, has_order=has_order)
     if settings.records.format == "protobuf":
         # Imported here, as other topics need neither Google's library nor protoc.
         from kbq_assets.worker.protobuf import ProtobufRows

@@ -63,7 +63,7 @@ class _RowType:
 _Found: TypeAlias = "_RowType | RejectedSchema"
 
 
-class Changes:
+class ChangeRows:
     """Translates the values of one topic, and is the registry of their rows' schemas. ``has_order``: all of the
     topic's records are in one partition, so that a truncated table has a place among its rows."""
 
