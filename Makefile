@@ -25,7 +25,7 @@ PROGRESS := awk '/^Collecting / {n++; if (n % 25 == 0) {print "  " n " packages 
 	/^Building wheels|^Installing collected/ {print "  " $$1 " " $$2 " ..."; fflush()} \
 	/^ERROR|^ *error:/ {failed = 1} failed {print; fflush()}'
 
-.PHONY: help setup test test-all lint types docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-idle bench-events lock
+.PHONY: help setup test test-all lint types docs reference demo ui stop clean google model fuzz torture bench bench-full bench-plan bench-publish bench-swaps bench-upserts bench-idle bench-events lock
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ bench-publish: $(VENV)/.development ## Measure how fast a driver publishes 11,20
 
 bench-swaps: $(VENV)/.development ## Measure a swap of a commit with 288 and 10,000 windows a partition that wait (5 minutes)
 	@$(BIN)/python -m benchmarks.swaps
+
+bench-upserts: $(VENV)/.development ## Measure an upsert of 1 M changes into 10 M rows on DuckDB, beside MERGE and ON CONFLICT (3 minutes, 4 GB)
+	@$(BIN)/python -m benchmarks.upserts
 
 bench-idle: $(VENV)/.development ## Measure cycles over 1,000 partitions of the local stack, with and without news (3 minutes)
 	@$(BIN)/python -m benchmarks.idle $(BENCH_ARGS)

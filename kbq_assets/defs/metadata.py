@@ -8,6 +8,7 @@ from typing import Final
 import dagster as dg
 
 from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.defs.translator import column_schema
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport
 from kbq_assets.pipelines.observation.status import TableStatus
@@ -25,8 +26,7 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
     """Metadata of one table's materialization. ``now_ms`` is the time at which its rows were visible."""
     metadata: Metadata = {"rows": report.rows, "files": report.files, "bytes": report.bytes}
     if status is not None:
-        metadata["dagster/row_count"] = status.loaded_rows
-        metadata["rows_in_table"] = status.loaded_rows  # Dagster plots none of its own
+        metadata |= _rows(status)
         metadata["pending_rows"] = status.pending_rows
         metadata["late_rows"] = status.late_rows
         if status.complete_until:
@@ -42,6 +42,20 @@ def table_metadata(report: TableReport, status: TableStatus | None, now_ms: int)
     if report.columns:
         metadata["dagster/column_schema"] = column_schema(report.columns)
     return {**metadata, "jobs": ", ".join(report.jobs[-SHOWN_FILES:])}
+
+
+def _rows(status: TableStatus) -> Metadata:
+    """The rows in a table. A statement changes rows, so the loaded records are not as many: only their number is known,
+    the last batch, and what BigQuery billed."""
+    applied = status.statements
+    if applied == TableStatements():
+        return {"dagster/row_count": status.loaded_rows, "rows_in_table": status.loaded_rows}
+    return {
+        "load": applied.rule.kind,
+        "records_applied": status.loaded_rows,
+        "last_batch": applied.applied,
+        "bytes_billed": applied.billed,
+    }
 
 
 def age(name: str, then_ms: int, now_ms: int) -> Metadata:

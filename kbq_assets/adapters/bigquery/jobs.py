@@ -36,6 +36,9 @@ TRANSIENT: Final = frozenset(
         "timeout",
     }
 )
+#: Parts of messages of statements that lost against another one, with the reason ``invalidQuery``:
+#: https://cloud.google.com/bigquery/docs/transactions#transaction_concurrency
+_CONFLICTS: Final = ("due to concurrent update", "Transaction is aborted")
 #: Reasons that blame a file if it fails alone. Others concern the project, the table or permissions: they must not
 #: send a file to quarantine.
 _BLAMES_THE_FILE: Final = frozenset({"invalid", "resourcesExceeded"})
@@ -97,7 +100,8 @@ def job_error(result: Mapping[str, Any], errors: Sequence[Mapping[str, Any]] | N
     for error in (errors or ())[:_SHOWN_ERRORS]:
         if (text := _error_text(error)) not in texts:
             texts.append(text)
-    return JobError(reason, "; ".join(texts), reason in TRANSIENT)
+    message = "; ".join(texts)
+    return JobError(reason, message, reason in TRANSIENT or any(text in message for text in _CONFLICTS))
 
 
 def probe_error(error: JobError) -> JobError:

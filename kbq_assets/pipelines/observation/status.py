@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import StateError
 from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
 from kbq_assets.core.loading.batches import blocked_files, pending_files
+from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.replacing import replacing_words
 from kbq_assets.core.loading.schema_changes import SchemaChange
 from kbq_assets.core.loading.table_state import TableState
@@ -18,6 +19,7 @@ from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
+from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
@@ -66,12 +68,21 @@ class TableStatus:
     blocked_rows: int = 0
     #: recent changes of its columns
     changes: tuple[SchemaChange, ...] = ()
-    #: hours (since 1970) below this are complete; 0 if none is known to be
-    complete_until: int = 0
-    #: rows that arrived for complete hours
-    late_rows: int = 0
+    hours: TableHours = field(default_factory=TableHours)
     #: when a job last loaded something (0: never)
     loaded_ms: int = 0
+    #: what statements did to it
+    statements: TableStatements = field(default_factory=TableStatements)
+
+    @property
+    def complete_until(self) -> int:
+        """Hours (since 1970) below this are complete; 0 if none is known to be."""
+        return self.hours.until
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that arrived for complete hours."""
+        return self.hours.late_rows
 
 
 @dataclass(frozen=True)
@@ -190,9 +201,9 @@ def _table(view: LoadView, table: TableReference, restarts: MayRestart) -> Table
         next_ms,
         sum(f.rows for f in blocked),
         current.definition.changes,
-        current.hours.until,
-        current.hours.late_rows,
+        current.hours,
         current.jobs.ended.last_ms,
+        current.definition.statements,
     )
 
 

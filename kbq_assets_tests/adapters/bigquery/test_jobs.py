@@ -91,6 +91,12 @@ def test_a_reason_is_transient_when_the_same_files_may_load_later(reason: str, t
     assert status_of(resource).error == JobError(reason, "no", transient)
 
 
+def test_a_statement_that_lost_against_another_one_may_succeed_later() -> None:
+    text = "Transaction is aborted due to concurrent update against table d.t"
+    assert jobs.job_error({"reason": "invalidQuery", "message": text}).transient
+    assert not jobs.job_error({"reason": "invalidQuery", "message": "no such column"}).transient
+
+
 def test_an_error_tells_the_file_wherever_bigquery_says_it() -> None:
     result = {"reason": "invalid", "message": "Error while reading data", "location": URIS[1]}
     more = [
