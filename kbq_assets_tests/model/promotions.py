@@ -38,7 +38,7 @@ class State(NamedTuple):
     counted: int = 0
 
 
-class Replay(NamedTuple):
+class ReplayPhase(NamedTuple):
     """read, promoting, promoted, rolling, rolled; and the id of its last job."""
 
     generation: int = 0
@@ -65,7 +65,7 @@ class World(NamedTuple):
     rows that each replay replaced. ``ids`` are used up."""
 
     state: State = State()
-    replays: tuple[Replay, ...] = (Replay(), Replay())
+    replays: tuple[ReplayPhase, ...] = (ReplayPhase(), ReplayPhase())
     jobs: frozenset[Job] = frozenset()
     table: tuple[tuple[int, int], ...] = ()
     former: tuple[tuple[tuple[int, int], ...], ...] = ((), ())
@@ -175,7 +175,7 @@ class Promotions:
         free = now.waits == (0, 0, 0) or now.waits[0] == number or Rule.ONE_AT_A_TIME in self.removed
         return free and not now.flight and (now.loaded > 0 or Rule.SETTLED in self.removed)
 
-    def _recorded(self, now: State, number: int, replay: Replay, ended: Pc) -> Pc:
+    def _recorded(self, now: State, number: int, replay: ReplayPhase, ended: Pc) -> Pc:
         if now.waits[:2] != (number, replay.job):
             return _calls(ended)
         counted = {"rows": now.rows + now.waits[2]}
