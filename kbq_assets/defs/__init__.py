@@ -48,7 +48,7 @@ def build_definitions(
         ],
         sensors=[
             extraction_sensor_of(spine.extractor, pages, jobs),
-            done_file_sensor_of(spine.loader, pages, jobs),
+            done_file_sensor_of(spine.loader, spine.observer, pages, jobs),
             build_check_sensor(spine.observer, pages),
             build_completeness_sensor(spine.loader, spine.observer, pages),
         ],

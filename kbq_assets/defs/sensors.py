@@ -10,13 +10,16 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
+from kbq_assets.core.config.parts import PARTITION_KEYS
 from kbq_assets.core.errors import TransientError
 from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
+from kbq_assets.defs.observation.catch_up import CatchUp
 from kbq_assets.defs.observation.page_checks import stop_evaluations
 from kbq_assets.defs.pages import Pages
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.loading.loader import Loader
+from kbq_assets.pipelines.observation.observer import Observer
 from kbq_assets.pipelines.observation.pending import PendingLoads, find_done_files, has_work
 
 #: Most seconds between two ticks of `done_file_sensor`.
@@ -71,10 +74,12 @@ def extraction_sensor_of(extractor: Extractor, pages: Pages, jobs: Jobs) -> dg.S
     )
 
 
-def done_file_sensor_of(loader: Loader, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
-    """Requests loads; runs by default."""
-    deployment = loader.deployment
+def done_file_sensor_of(loader: Loader, observer: Observer, pages: Pages, jobs: Jobs) -> dg.SensorDefinition:
+    """Requests loads; runs by default. Its first tick reports what commands did before."""
+    deployment, dagster = loader.deployment, loader.deployment.settings.dagster
     cadence = int(deployment.settings.run.load_seconds)
+    is_coarse = dagster.partition_keys != PARTITION_KEYS[0]
+    before = CatchUp(observer, pages, dagster.partition_events, is_coarse)
 
     def done_file_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
@@ -87,6 +92,7 @@ def done_file_sensor_of(loader: Loader, pages: Pages, jobs: Jobs) -> dg.SensorDe
                 wanted = LoadDecision(dg.RunRequest(run_key=f"done-{_digest(done.names)}"), "", start)
             else:
                 wanted = decide_load(instance, loader.poll(start))
+            unseen = before.events(instance)
         except TransientError as error:
             return _skip(context, error.message)
         if wanted.request and (wait := seconds_to_next_load(instance, cadence, time.time())) > 0:
@@ -97,6 +103,7 @@ def done_file_sensor_of(loader: Loader, pages: Pages, jobs: Jobs) -> dg.SensorDe
             run_requests=[wanted.request] if wanted.request else [],
             skip_reason=wanted.reason or None,
             cursor=f"{done.seen} {wanted.start}",
+            asset_events=unseen,
         )
 
     return dg.SensorDefinition(

@@ -355,3 +355,36 @@ def test_intervals_are_settings(world: PlatformWorld) -> None:
 def test_a_tick_is_as_frequent_as_loads_may_be(tmp_path: Path) -> None:
     definitions = PlatformWorld(tmp_path, KBQ_LOAD_SECONDS="5").definitions
     assert definitions.resolve_sensor_def("done_file_sensor").minimum_interval_seconds == 5
+
+
+def test_what_commands_did_before_the_ui_started_appears_in_it_once(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(3)
+    with dg.DagsterInstance.ephemeral() as elsewhere:  # to this history, a command is what another one ran
+        world.run("extract_job", elsewhere)
+        world.run("load_job", elsewhere)
+    events = evaluate(world, "done_file_sensor", instance).asset_events
+    table, *partitions = [each for each in events if isinstance(each, dg.AssetMaterialization)]
+    assert (table.asset_key.path, table.metadata["total_rows"].value) == (TABLE.split("."), 3)
+    assert [(p.asset_key.path, p.metadata["total_rows"].value) for p in partitions] == [
+        (["staged", TOPIC], 3)
+    ]
+    assert [p.partition for p in partitions] == [f"{TOPIC}/0/{TABLE}"]
+    assert evaluate(world, "done_file_sensor", instance).asset_events == []
+
+
+def test_what_runs_did_is_not_reported_twice(world: PlatformWorld, instance: dg.DagsterInstance) -> None:
+    world.produce(3)
+    world.run("extract_job", instance)
+    world.run("load_job", instance)
+    assert evaluate(world, "done_file_sensor", instance).asset_events == []
+
+
+def test_loads_do_not_wait_for_the_broker_to_report_what_was_before(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    world.produce(1)
+    world.run("extract_job", instance)
+    world.kafka.down = True
+    assert evaluate(world, "done_file_sensor", instance).run_requests
