@@ -97,12 +97,13 @@ def _commit(commit: Callable[[], object], record: JobRecord) -> None:
 
 
 def _refreshed(table: Table, record: JobRecord) -> Table:
-    before = table.metadata.table_uuid
+    before = table.metadata.table_uuid, table.metadata.default_spec_id
     table.refresh()
-    if table.metadata.table_uuid != before:
+    if (table.metadata.table_uuid, table.metadata.default_spec_id) != before:
+        # The job's files have the partitions of the table that was read.
         raise Unavailable(
-            f"job {record.job_id}: {table.name()} was dropped and created again meanwhile",
-            next_step="run again",
+            f"job {record.job_id}: {table.name()} was created again, or partitioned anew, meanwhile",
+            next_step="run again: the same job writes its files anew",
         )
     return table
 

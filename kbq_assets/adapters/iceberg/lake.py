@@ -89,6 +89,8 @@ def lake_errors(what: str) -> Iterator[None]:
         exceptions.RESTError,
         exceptions.CommitFailedException,
         exceptions.NoSuchTableError,
+        exceptions.ValidationError,
+        ValueError,  # damaged metadata
         SQLAlchemyError,
         pa.ArrowException,
         OSError,

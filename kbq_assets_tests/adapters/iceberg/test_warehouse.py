@@ -17,6 +17,7 @@ from kbq_assets.adapters.iceberg.schema import RETRIES
 from kbq_assets.adapters.iceberg.writer import TARGET_BYTES, ParquetWriter
 from kbq_assets.core.errors import ConfigurationError, JobAlreadyExists, Unavailable
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
+from kbq_assets.core.loading.verification import DAMAGED
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.names import StagedFileName, TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
@@ -324,3 +325,45 @@ def test_files_of_a_job_that_fails_halfway_are_deleted(
     assert len(files_in(folder)) == 1
     writer.discard()
     assert files_in(folder) == []
+
+
+def test_a_job_whose_table_was_partitioned_anew_meanwhile_writes_its_files_again(
+    lake: IcebergWarehouse, stage: Stage, folder: Path
+) -> None:
+    def partitioning(uri: str) -> BinaryIO:
+        with stored(lake).update_spec() as change:
+            change.add_identity("id")
+        lake.insert_job(load_job("kbq-9f9f-1", stage("b.avro", avro_file(records([5])))))
+        return open_file_uri(uri)
+
+    slow, job = opened(folder, open_uri=partitioning), numbered(1, stage("a.avro", avro_file(records([0]))))
+    with pytest.raises(Unavailable, match="partitioned anew"):
+        slow.insert_job(job)
+    assert lake.get_job("kbq-1a2b-1", "local", "local", TABLE) is None
+    lake.insert_job(job)
+    assert lake.positions(TABLE, KafkaRange("t", 0, 0)) == {0: 1, 5: 1}
+    assert len(files_in(folder)) == 2
+
+
+def test_bytes_that_are_not_the_commits_never_become_visible(
+    lake: IcebergWarehouse, stage: Stage, folder: Path
+) -> None:
+    job = of_schema(1, numbered(1, stage("a.avro", avro_file(records(range(5))))))
+    [(uri, file)] = job.files.items()
+    lake.insert_job(replace(job, files={uri: replace(file, crc32c="AAAAAA==")}))
+    found = lake.get_job("kbq-1a2b-1", "local", "local", TABLE)
+    assert found is not None
+    assert found.error is not None
+    assert found.error.reason == DAMAGED
+    assert lake.kafka_ranges(TABLE) == {}
+    assert files_in(folder) == []
+
+
+def test_damaged_metadata_is_an_error_of_its_table_alone(lake: IcebergWarehouse, folder: Path) -> None:
+    other = TableReference("shop", "other")
+    lake.create_table(other, columns_of(SCHEMA), TableOptions())
+    for metadata in (folder / "shop" / "orders-v1").rglob("*.metadata.json"):
+        metadata.write_text("{}")
+    with pytest.raises(Unavailable, match=r"shop\.orders-v1"):
+        lake.columns(TABLE)
+    assert lake.columns(other) == columns_of(SCHEMA)

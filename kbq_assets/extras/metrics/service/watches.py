@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
 from kbq_assets.extras.metrics.kbe_metrics import kbe_families
@@ -35,6 +36,8 @@ from kbq_assets.pipelines.observation.status import Status, status_of
 _WAREHOUSE_SECONDS: Final = 60.0
 #: A job that does not exist: asking for it is free.
 _NO_JOB: Final = "kbq-is-it-there"
+#: A lake keeps jobs with their tables: without one it would search them all.
+_NO_TABLE: Final = TableReference("kbq", "no_table")
 DISTRIBUTION: Final = "kbq-assets"
 _LOGGER: Final = logging.getLogger("kbq.service")
 
@@ -116,7 +119,7 @@ class Watches:
     def _read_warehouse(self) -> int:
         """The maximum number of load jobs per table and day."""
         warehouse = self._deployment.warehouse
-        warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location)
+        warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location, _NO_TABLE)
         return warehouse.limits.jobs_per_day
 
     def _read_store(self) -> Shown:
