@@ -70,23 +70,19 @@ class Adapters:
         """The staging area, with the extraction's credentials."""
         from kbq_assets.worker.adapters import open_store
 
-        return open_store(self.settings, self._storage_client(Role.EXTRACT))
+        return open_store(self.settings, _storage_client(self, Role.EXTRACT))
 
     def load_store(self) -> ObjectStore:
         """The staging area, with the loader's credentials."""
         from kbq_assets.worker.adapters import open_load_store
 
-        return open_load_store(self.settings, self._storage_client(Role.LOAD))
+        return open_load_store(self.settings, _storage_client(self, Role.LOAD))
 
     def backup(self, area: str, role: Role) -> ObjectStore:
         """An area of backups."""
         from kbq_assets.worker.adapters import open_backup_store
 
-        return open_backup_store(self.settings, area, role, self._storage_client(role))
-
-    def _storage_client(self, role: Role) -> StorageClient | None:
-        in_bucket = isinstance(self.settings.staging, Bucket)
-        return self.clients.storage(role) if self.clients and in_bucket else None
+        return open_backup_store(self.settings, area, role, _storage_client(self, role))
 
     def offsets(self) -> OffsetReader:
         """The broker's offsets."""
@@ -134,7 +130,7 @@ class Adapters:
         """Warnings about the staging area. Raises ConfigurationError if staged data would not be safe."""
         from kbq_assets.adapters.staging import examine
 
-        return examine(self.settings, role, self._storage_client(role))
+        return examine(self.settings, role, _storage_client(self, role))
 
     @contextmanager
     def engine(self) -> Iterator[ExtractionEngine]:
@@ -353,6 +349,12 @@ class Parts:
             notice_definitions(self.deployment.settings.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
         )
+
+
+def _storage_client(adapters: Adapters, role: Role) -> StorageClient | None:
+    """The client of a staging area in a bucket, if resources of Dagster bring one."""
+    in_bucket = isinstance(adapters.settings.staging, Bucket)
+    return adapters.clients.storage(role) if adapters.clients and in_bucket else None
 
 
 def _protobuf_fields(schema: str) -> Iterable[tuple[str, str]]:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kbq_assets.cli.context import DOCUMENT
-from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
+from kbq_assets.core.extraction.stops import PartitionStop
 
 #: Without a terminal no line is folded, so that grep finds whole lines.
 _WIDE = 1000

@@ -7,7 +7,7 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.defs.translator import column_schema
 from kbq_assets.pipelines.loading.load import LoadReport, TableReport

@@ -12,7 +12,7 @@ import dagster as dg
 
 from kbq_assets.core.config.parts import PARTITION_KEYS
 from kbq_assets.core.errors import TransientError
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.defs.jobs import EXTRACT_TAG, LOAD_TAG, Jobs
 from kbq_assets.defs.observation.catch_up import CatchUp
 from kbq_assets.defs.observation.page_checks import stop_evaluations

@@ -53,7 +53,7 @@ class BackupTarget:
 
 
 @dataclass
-class _Tally:
+class _CopyTally:
     bytes: int = 0
     oldest_ms: int = 2**63 - 1
     newest_ms: int = 0
@@ -67,7 +67,7 @@ class BackupWindowWriter:
     def __init__(self, target: BackupTarget, first: int) -> None:
         self.first = self.position = first
         self._target = target
-        self._tally = _Tally()
+        self._tally = _CopyTally()
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
         tp = target.topic_partition
         marker = hashlib.sha256(f"{target.epoch}-{target.attempt}/{tp}/{first}".encode()).digest()[:16]

@@ -31,7 +31,7 @@ from kbq_assets.worker.window import StopWindow
 LOGGER: Final = logging.getLogger("kbq.staging")
 
 
-class Writer(Protocol):
+class OpenWindow(Protocol):
     """A window being written. Exactly one of `close` and `abort` ends it."""
 
     first: int
@@ -61,11 +61,11 @@ class Output:
 
     unit: Unit
     clock: Clock
-    open_window: Callable[[int], Writer] | None = None
+    open_window: Callable[[int], OpenWindow] | None = None
     windows: list[Window] = field(default_factory=list)
     opened_ms: list[int] = field(default_factory=list)
     error: Exception | None = None
-    _writer: Writer | None = None
+    _writer: OpenWindow | None = None
 
     @property
     def position(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbq_assets.adapters.duckdb.database import DuckDbDatabase
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit
 from kbq_assets.core.protocol.names import STAGING, commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition

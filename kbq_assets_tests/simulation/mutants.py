@@ -14,7 +14,7 @@ from typing import Any
 
 from kbq_assets.core.errors import JobAlreadyExists, StateError, UnknownOutcome
 from kbq_assets.core.extraction import pruning
-from kbq_assets.core.loading import batches, completeness, origins, table_state
+from kbq_assets.core.loading import batches, completeness, origins, quarantine, table_state
 from kbq_assets.core.loading.origins import Doubt
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.loading.verification import Unsound
@@ -307,7 +307,7 @@ MENDING_MUTANTS = (
            ((job_start, "doubt", _without_doubt(ParkReason.TABLE_GONE)),), seed=3),
     Mutant("files that come back from quarantine stay there, too", "L13",
            ((table_state, "_without_settled", _settled_with_their_records),), seed=56),
-    Mutant("quarantine takes whole batches", "L5", ((table_state, "loses_too_much", lambda *_: ""),), seed=1),
+    Mutant("quarantine takes whole batches", "L5", ((quarantine, "loses_too_much", lambda *_: ""),), seed=1),
     Mutant("backlogs keep files that were read again", "L14",
            ((restage, "backlog_path", lambda *_: "backlog/d.none/1-none.0.0.json"),), seed=1),
 )  # fmt: skip

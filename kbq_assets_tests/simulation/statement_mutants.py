@@ -8,7 +8,7 @@ from typing import Any, Final
 from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TableReference
-from kbq_assets.core.statements import table_statements
+from kbq_assets.core.statements import steps, table_statements
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.pipelines.statements import apply
@@ -18,7 +18,7 @@ from kbq_assets_tests.fakes.statements import FakeStatements
 from kbq_assets_tests.simulation.mutants import Mutant
 
 _settle, _run, _retry = apply.settle, FakeStatements.run, table_state.retry
-_begin = table_state.begin_statement
+_begin = steps.begin_statement
 
 
 def _without_ledger(statements: FakeStatements, job: StatementJob) -> JobError | None:
@@ -101,6 +101,6 @@ STATEMENT_MUTANTS: Final = [
     Mutant(
         "marks move with the load job",
         "S4: marks move with the statement",
-        ((table_state, "begin_statement", _marks_first),),
+        ((steps, "begin_statement", _marks_first),),
     ),
 ]

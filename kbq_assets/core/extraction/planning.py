@@ -14,6 +14,7 @@ from kbq_assets.core.errors import InvalidName, KbqError
 from kbq_assets.core.extraction import restarts
 from kbq_assets.core.extraction.backlog import Averages, Waiting, headroom, is_in_danger, too_little
 from kbq_assets.core.extraction.shares import Throttled, in_order, within_limits
+from kbq_assets.core.extraction.stops import PartitionStop, commit_stop, stop_of
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import Unit, WindowLimits
 from kbq_assets.core.protocol.commits import Commit, Stop, starting_at
@@ -21,7 +22,7 @@ from kbq_assets.core.protocol.done_files import check_fits
 from kbq_assets.core.protocol.names import check_topic, shard_of
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
-from kbq_assets.core.protocol.waits import StopReason, stop_commands
+from kbq_assets.core.protocol.waits import StopReason
 from kbq_assets.core.protocol.watermarks import LogEnd
 from kbq_assets.core.topics.topic_settings import TopicSettings
 
@@ -80,21 +81,6 @@ class RecordedGap:
     until: int
     reason: str
     leader_epoch: int = -1
-
-
-@dataclass(frozen=True)
-class PartitionStop:
-    """A partition, or a whole topic (partition -1), that waits for an operator."""
-
-    topic_partition: TopicPartition
-    reason: str
-    message: str
-    #: each resumes it
-    commands: tuple[str, ...]
-    #: automatic tries that failed
-    tries: int = 0
-    #: when the next automatic try is due, by the store's time (0: never)
-    next_try_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -247,20 +233,6 @@ def _stops_topic(draft: _PlanDraft, snapshot: TopicSnapshot, cluster_id: str) ->
     return any(_other_identity(draft, commit, snapshot, cluster_id) for commit in snapshot.commits.values())
 
 
-def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) -> PartitionStop | None:
-    """The stop of a topic whose commit cannot be read for a ``problem``, or that lacks shards (E1)."""
-    if problem is not None:
-        reason, message = StopReason.COMMIT_UNREADABLE, problem.message
-        step = problem.next_step or "restore the commit object, then kbq extract"
-    elif missing:
-        reason = StopReason.COMMIT_MISSING
-        message = f"the commit of {topic} is registered but missing (shards {list(missing)})"
-        step = "restore commits/ from a backup or an earlier version"
-    else:
-        return None
-    return PartitionStop(TopicPartition(topic, -1), reason, message, (step,))
-
-
 def _unfit_name(topic: str, settings: TopicSettings) -> InvalidName | None:
     """Why the topic's files cannot have names; decided here, before anything of the topic is committed.
 
@@ -332,7 +304,7 @@ def _plan_partition(
     options = f"--topic {tp.topic} --partition {partition}"
     first = state.next
     if state.stop is not None and _still_stands(state.stop, first, broker, settings, draft.now_ms):
-        draft.stops.append(_stop_of(settings, state.stop, tp))
+        draft.stops.append(stop_of(settings, state.stop, tp))
         return
     if first > broker.latest:
         message = f"{tp} is at {first}, the broker ends at {broker.latest}: truncated or recreated"
@@ -377,11 +349,6 @@ def _still_stands(
     if stop.reason == StopReason.LOG_CHANGED and not broker.earliest <= position <= broker.latest:
         return False
     return not restarts.restarts_now(stop, settings, now_ms)
-
-
-def _stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
-    next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
-    return PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp), stop.tries, next_ms)
 
 
 def _add_unit(

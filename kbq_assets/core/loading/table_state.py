@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from kbq_assets.core.loading import completeness
 from kbq_assets.core.loading.completeness import TableHours
@@ -22,10 +21,7 @@ from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.protocol.totals import JobTotals
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.core.statements.table_statements import BatchStatement, TableStatements, applied
-
-#: A table parks before this many batches in a row lose all of their files to quarantine.
-LOST_BATCHES: Final = 3
+from kbq_assets.core.statements.table_statements import BatchStatement, TableStatements
 
 
 @dataclass(frozen=True)
@@ -214,34 +210,7 @@ def begin_job(
     statement: BatchStatement | None = None,
 ) -> TableState:
     """Enter a batch as the job in flight, under a fresh id (L2). With ``statement``, it fills a scratch table (S3)."""
-    return _under_new_id(state, JobInFlight("", project, location, files, statement=statement))
-
-
-def begin_statement(state: TableState, rows: int) -> TableState:
-    """Enter the statement of a batch, which the job in flight has loaded, under a fresh id (S4)."""
-    assert state.in_flight is not None and state.in_flight.statement is not None
-    loaded = dataclasses.replace(state.in_flight.statement, loaded_by=state.in_flight.job_id, rows=rows)
-    return _under_new_id(state, dataclasses.replace(state.in_flight, statement=loaded))
-
-
-def load_again(state: TableState) -> TableState:
-    """Enter the load job of a batch whose scratch table is gone, under a fresh id (S6)."""
-    assert state.in_flight is not None and state.in_flight.statement is not None
-    unloaded = dataclasses.replace(state.in_flight.statement, loaded_by="", rows=0)
-    return _under_new_id(state, dataclasses.replace(state.in_flight, statement=unloaded))
-
-
-def record_statement(state: TableState, *, skipped: bool, billed: int = 0) -> TableState:
-    """Record the statement in flight as the ledger says (S2, S5). Rows of a skipped batch do not count as loaded."""
-    assert state.in_flight is not None and state.in_flight.statement is not None
-    done, rows = state.in_flight.statement, state.in_flight.rows
-    recorded = record_success(state, rows if skipped else done.rows)
-    if skipped:
-        recorded = dataclasses.replace(recorded, rows=state.rows, hours=state.hours)
-    found = applied(state.definition.statements, done, skipped=skipped, rows=rows, billed=billed)
-    return dataclasses.replace(
-        recorded, definition=dataclasses.replace(recorded.definition, statements=found)
-    )
+    return under_new_id(state, JobInFlight("", project, location, files, statement=statement))
 
 
 def count_failure(state: TableState) -> TableState:
@@ -268,7 +237,7 @@ def retry(state: TableState) -> TableState:
     """The same files under a new id, after a transient job error (L5)."""
     assert state.in_flight is not None
     failed = dataclasses.replace(state.failed, jobs=state.failed.jobs + 1)
-    return dataclasses.replace(_under_new_id(state, state.in_flight), failed=failed)
+    return dataclasses.replace(under_new_id(state, state.in_flight), failed=failed)
 
 
 def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
@@ -281,10 +250,11 @@ def isolate(state: TableState, bad: Sequence[QuarantinedFile]) -> TableState:
     )
     if not good:
         return record_success(dataclasses.replace(state, in_flight=in_flight), 0)
-    return _under_new_id(state, in_flight)
+    return under_new_id(state, in_flight)
 
 
-def _under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
+def under_new_id(state: TableState, in_flight: JobInFlight) -> TableState:
+    """Enter a job as the one in flight, under a fresh id."""
     sequence = state.sequence + 1
     in_flight = dataclasses.replace(in_flight, job_id=f"kbq-{state.uuid}-{sequence}")
     return dataclasses.replace(state, sequence=sequence, in_flight=in_flight)
@@ -319,8 +289,8 @@ def record_success(state: TableState, output_rows: int) -> TableState:
 
 def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:
     """With a job's bad files in quarantine, and without the records of retried files that the job decided about."""
-    settled = {_identity(file) for file in (*in_flight.files, *(q.file for q in in_flight.quarantined))}
-    kept = [not (bad.retry and _identity(bad.file) in settled) for bad in state.quarantined]
+    settled = {identity_of(file) for file in (*in_flight.files, *(q.file for q in in_flight.quarantined))}
+    kept = [not (bad.retry and identity_of(bad.file) in settled) for bad in state.quarantined]
     return dataclasses.replace(
         state,
         quarantined=(*itertools.compress(state.quarantined, kept), *in_flight.quarantined),
@@ -328,46 +298,9 @@ def _without_settled(state: TableState, in_flight: JobInFlight) -> TableState:
     )
 
 
-def _identity(file: StagedFile) -> tuple[str, int]:
+def identity_of(file: StagedFile) -> tuple[str, int]:
     """The parts of a file's name that its copies share (E11, L14)."""
     return mark_key(file), file.name.first_offset
-
-
-def loses_too_much(state: TableState, bad: Sequence[QuarantinedFile]) -> str:
-    """Why a batch's bad files park its table instead of going to quarantine (L5); "" if they may go."""
-    job = state.in_flight
-    assert job is not None
-    lost, total = len(job.quarantined) + len(bad), len(job.quarantined) + len(job.files)
-    if state.accepted.loss:
-        return ""
-    if lost >= 2 and 2 * lost > total:
-        return f"{lost} of {total} files are refused"
-    if lost == total and state.failed.batches + 1 >= LOST_BATCHES:
-        return f"{LOST_BATCHES} batches in a row lost all of their files"
-    return ""
-
-
-def retry_quarantined(state: TableState, paths: Collection[str]) -> TableState:
-    """Put files in quarantine back to be loaded (L13)."""
-    return _changed(state, paths, lambda bad: dataclasses.replace(bad, retry=not bad.dropped))
-
-
-def drop_quarantined(state: TableState, paths: Collection[str]) -> TableState:
-    """Give up the rows of files in quarantine (L13), unless a job loads them right now."""
-    loading = {_identity(file) for file in state.in_flight.files} if state.in_flight else set()
-
-    def drop(bad: QuarantinedFile) -> QuarantinedFile:
-        is_loading = bad.retry and _identity(bad.file) in loading
-        return bad if is_loading else dataclasses.replace(bad, retry=False, dropped=True)
-
-    return _changed(state, paths, drop)
-
-
-def _changed(
-    state: TableState, paths: Collection[str], change: Callable[[QuarantinedFile], QuarantinedFile]
-) -> TableState:
-    quarantined = (change(bad) if bad.file.path in paths else bad for bad in state.quarantined)
-    return dataclasses.replace(state, quarantined=tuple(quarantined))
 
 
 def park(state: TableState, reason: ParkReason, error: str, now_ms: int = 0) -> TableState:
@@ -408,15 +341,6 @@ def accept(state: TableState, mismatches: int, quarantined: int = 0) -> TableSta
         quarantined=max(state.accepted.quarantined, quarantined),
     )
     return dataclasses.replace(state, accepted=accepted)
-
-
-def follow_ledger(state: TableState, batch: int) -> TableState:
-    """Number batches from the ledger on, unless that was decided meanwhile (S7). Files in flight are pending again."""
-    if state.parked is None or state.parked.reason != ParkReason.LEDGER_DIFFERS:
-        return state
-    found = dataclasses.replace(state.definition.statements, applied=batch)
-    definition = dataclasses.replace(state.definition, statements=found)
-    return unpark(dataclasses.replace(state, definition=definition, in_flight=None))
 
 
 def give_up_rows(state: TableState) -> TableState:

@@ -15,7 +15,7 @@ from functools import cached_property
 import dagster as dg
 
 from kbq_assets.core.errors import InvalidName
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.defs.extraction import metadata

@@ -13,7 +13,7 @@ from typing import Final
 
 import dagster as dg
 
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.observation.check_names import CHECKS, PARTITIONS_RUN, TABLES_LOAD
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock
 from kbq_assets.core.protocol.names import TableReference

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kbq_assets.core.errors import KbqError, NotFound
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.observation.run_totals import KINDS, RUNS, RunTotals, SignOfLife, totals_path
 from kbq_assets.core.protocol.names import DONE, STAGING
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition

@@ -15,7 +15,7 @@ from rich.text import Text
 from kbq_assets.cli.context import ExitCode, Part, each_warehouse, json_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.core.errors import NotFound
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.reconcile.account import PartitionAccount
 from kbq_assets.extras.reconcile.count_output import counts_json, render_counts, tables_counted

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import Refused
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import STAGING, TableReference

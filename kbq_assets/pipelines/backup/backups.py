@@ -11,7 +11,8 @@ from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.areas import AREAS, PERSONAL, UNREACHABLE, area_of
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import NotFound
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import commit_path, shard_of

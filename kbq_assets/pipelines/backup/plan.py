@@ -8,7 +8,8 @@ from typing import Final
 
 from kbq_assets.core.backup.areas import AREAS, UNREACHABLE, area_of
 from kbq_assets.core.errors import KbqError, StateError, TransientError, UnsupportedFormat
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.topics.source_list import SourceEntry, select_topics
 from kbq_assets.core.topics.topic_settings import TopicSettings

@@ -8,7 +8,8 @@ from concurrent.futures import Executor
 from kbq_assets.core.backup.areas import area_of
 from kbq_assets.core.backup.sharing import without_backup
 from kbq_assets.core.errors import StateError, TransientError
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import stop_commands

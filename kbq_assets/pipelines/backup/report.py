@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.commits import Window
 from kbq_assets.core.protocol.offsets import TopicPartition
 

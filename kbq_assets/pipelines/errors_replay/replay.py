@@ -113,12 +113,12 @@ def replay_errors(ports: ReplayPorts, chosen: Selection) -> ReplayReport:
         )
     report = ReplayReport()
     for errors, range_, _ in waiting(ports.warehouse, chosen.topic):
-        _Replay(ports, chosen, report, replays, errors, range_).run()
+        _ErrorsReplay(ports, chosen, report, replays, errors, range_).run()
     return report
 
 
 @dataclass
-class _Replay:
+class _ErrorsReplay:
     """The error rows of one partition and epoch in one error table."""
 
     ports: ReplayPorts

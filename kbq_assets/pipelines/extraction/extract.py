@@ -20,12 +20,8 @@ from functools import partial
 from typing import Final
 
 from kbq_assets.core.extraction.cost import Usage, with_outcome
-from kbq_assets.core.extraction.planning import (
-    Addition,
-    ExtractionPlan,
-    PartitionStop,
-    RecordedGap,
-)
+from kbq_assets.core.extraction.planning import Addition, ExtractionPlan, RecordedGap
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.turns import Turns
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import ConfigurationError
 from kbq_assets.core.extraction.cost import Usage
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.turns import SliceLimits
 from kbq_assets.core.extraction.units import WindowLimits

@@ -8,12 +8,13 @@ import math
 from typing import Final
 
 from kbq_assets.core.errors import JobAlreadyExists, JobFailed, UnknownOutcome
-from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading import quarantine, table_state
 from kbq_assets.core.loading.table_state import JobInFlight, QuarantinedFile, TableState
 from kbq_assets.core.loading.verification import Unsound
 from kbq_assets.core.ordering.transitions import fail_batch
 from kbq_assets.core.protocol.names import quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.loading.bad_files import MAX_BAD_FILES, find_bad_files
 from kbq_assets.pipelines.loading.ports import CONTINUE, Turn
 from kbq_assets.pipelines.loading.restaging import is_copy
@@ -110,7 +111,7 @@ def _record_success(run: TableRun, current: Versioned[TableState], job: JobStatu
     assert in_flight is not None
     if in_flight.statement is not None:
         # The rows are in the scratch table: the statement is next (S4).
-        run.swap(current, table_state.begin_statement(current.value, job.output_rows))
+        run.swap(current, steps.begin_statement(current.value, job.output_rows))
         return CONTINUE
     recorded = table_state.record_success(current.value, job.output_rows)
     if run.swap(current, table_state.count_success(recorded, in_flight, run.ports.clock.now_ms())):
@@ -146,7 +147,7 @@ def _recover(run: TableRun, current: Versioned[TableState], in_flight: JobInFlig
         # The files load into a scratch table: perhaps the error has passed.
         run.swap(current, run.count_job(table_state.retry(current.value)))
         return CONTINUE
-    too_much = table_state.loses_too_much(current.value, bad) if bad else "no bad file found"
+    too_much = quarantine.loses_too_much(current.value, bad) if bad else "no bad file found"
     is_ordered = bool(current.value.order.rule.by)
     if too_much or is_ordered or len(bad) > MAX_BAD_FILES:
         count = too_much or f"{len(bad)} bad file{'s' * (len(bad) > 1)}"

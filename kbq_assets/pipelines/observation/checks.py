@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kbq_assets.core.errors import KbqError, StateError, TransientError
-from kbq_assets.core.extraction.planning import PartitionStop
 from kbq_assets.core.extraction.restarts import retry_in_words
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.batches import LoadLimits, pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks

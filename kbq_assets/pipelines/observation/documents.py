@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition

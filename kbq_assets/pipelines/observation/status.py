@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq_assets.core.errors import StateError
-from kbq_assets.core.extraction.planning import ExtractionPlan, PartitionStop
+from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.restarts import MayRestart, next_parking_try_ms, retry_in_words
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.batches import blocked_files, pending_files
 from kbq_assets.core.loading.completeness import TableHours
 from kbq_assets.core.loading.replacing import replacing_words

@@ -8,6 +8,7 @@ from kbq_assets.core.loading.table_notes import TableNotes
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import TABLES, TableReference, table_state_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements import steps
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.object_store import ObjectStore
@@ -58,9 +59,7 @@ def _follow_ledger(store: ObjectStore, warehouse: Warehouse, table: TableReferen
 
     def follow() -> None:
         batch = statements.open_ledger(table).batch
-        state.change(
-            store, TableState, table_state_path(table), lambda now: table_state.follow_ledger(now, batch)
-        )
+        state.change(store, TableState, table_state_path(table), lambda now: steps.follow_ledger(now, batch))
 
     lines = (why, "the batch in flight is applied again: an upsert stays the same, if it was applied before")
     return Proposal(f"number the batches of table {table} from its ledger on", lines, follow)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from kbq_assets.core.errors import NotFound, Refused
-from kbq_assets.core.loading import table_state
+from kbq_assets.core.loading.quarantine import drop_quarantined, retry_quarantined
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.names import (
     QUARANTINE,
@@ -43,7 +43,7 @@ def propose_retry(store: ObjectStore, found: Collection[Quarantined]) -> Proposa
             f"{quarantine_path(gone[0].bad.file.path)} is gone",
             next_step="restore it from a backup; or kbq quarantine drop, and read the range again after a reset",
         )
-    return _proposal(store, "retry", found, table_state.retry_quarantined, lambda: None)
+    return _proposal(store, "retry", found, retry_quarantined, lambda: None)
 
 
 def propose_drop(store: ObjectStore, found: Collection[Quarantined]) -> Proposal:
@@ -54,7 +54,7 @@ def propose_drop(store: ObjectStore, found: Collection[Quarantined]) -> Proposal
         paths = [q.bad.file.path for q in found if q.bad.file.path in dropped]
         store.delete_many(map(quarantine_path, paths))
 
-    return _proposal(store, "drop", found, table_state.drop_quarantined, delete)
+    return _proposal(store, "drop", found, drop_quarantined, delete)
 
 
 def _proposal(

@@ -11,13 +11,8 @@ from typing import TypeAlias
 
 from kbq_assets.core.backup.areas import has_tables
 from kbq_assets.core.errors import KbqError, NotFound, StateError, UnsupportedFormat
-from kbq_assets.core.extraction.planning import (
-    ExtractionPlan,
-    PartitionStop,
-    TopicSnapshot,
-    commit_stop,
-    plan_extraction,
-)
+from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
+from kbq_assets.core.extraction.stops import PartitionStop, commit_stop
 from kbq_assets.core.extraction.throttle import ReadLimits
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol.commits import Commit

@@ -11,6 +11,7 @@ from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import JobInFlight, TableState
 from kbq_assets.core.protocol.names import TableReference, quarantine_path
 from kbq_assets.core.protocol.waits import ParkReason
+from kbq_assets.core.statements import steps
 from kbq_assets.core.statements.names import scratch_number
 from kbq_assets.core.statements.table_statements import digest_of
 from kbq_assets.pipelines.loading.job_recovery import finish, wait_for
@@ -111,9 +112,7 @@ def _record(
     """Record the batch as the ledger says. Then its scratch table goes, and those of lost calls (S3)."""
     entry = current.value.in_flight
     assert entry is not None
-    recorded = table_state.record_statement(
-        current.value, skipped=skipped, billed=job.bytes_billed if job else 0
-    )
+    recorded = steps.record_statement(current.value, skipped=skipped, billed=job.bytes_billed if job else 0)
     if run.swap(current, table_state.count_success(recorded, entry, run.ports.clock.now_ms())):
         finish(run, entry)
         brought_back = {bad.file.path for bad in current.value.retried}
@@ -145,7 +144,7 @@ def _recover(run: TableRun, current: Versioned[TableState], flying: _InFlight, e
     """Decide what becomes of a batch whose statement ended and changed nothing (S6)."""
     current = dataclasses.replace(current, value=table_state.count_failure(current.value))
     if run.ports.warehouse.columns(flying.scratch) is None:
-        run.swap(current, run.count_job(table_state.load_again(current.value)))
+        run.swap(current, run.count_job(steps.load_again(current.value)))
         return CONTINUE
     if error.transient and current.value.failed.jobs < 2 * MAX_RETRIES:
         run.swap(current, table_state.retry(current.value))

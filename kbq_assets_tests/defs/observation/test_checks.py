@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.extraction.planning import PartitionStop
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.observation.check_names import (
     CHECKS,
     COMMITS_SMALL,

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from kbq_assets.core.loading import table_state
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.names import table_state_path
+from kbq_assets.core.statements import steps
 from kbq_assets.core.statements.names import scratch_table
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.pipelines.operate.commands import propose_resume_table
@@ -300,4 +300,4 @@ def test_the_statement_of_a_state_is_stored_and_read_again() -> None:
         bench.load()
     found = state.read(bench.store, TableState, table_state_path(A)).value
     assert codec.loads(TableState, codec.dumps(found), "x") == found
-    assert table_state.load_again(found).in_flight is not None
+    assert steps.load_again(found).in_flight is not None

@@ -1,0 +1,48 @@
+"""Stops as a plan and its readers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.extraction import restarts
+from kbq_assets.core.protocol.commits import Stop
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.protocol.waits import StopReason, stop_commands
+from kbq_assets.core.topics.topic_settings import TopicSettings
+
+
+@dataclass(frozen=True)
+class PartitionStop:
+    """A partition, or a whole topic (partition -1), that waits for an operator."""
+
+    topic_partition: TopicPartition
+    reason: str
+    message: str
+    #: each resumes it
+    commands: tuple[str, ...]
+    #: automatic tries that failed
+    tries: int = 0
+    #: when the next automatic try is due, by the store's time (0: never)
+    next_try_ms: int = 0
+
+
+def commit_stop(topic: str, problem: KbqError | None, missing: Collection[int]) -> PartitionStop | None:
+    """The stop of a topic whose commit cannot be read for a ``problem``, or that lacks shards (E1)."""
+    if problem is not None:
+        reason, message = StopReason.COMMIT_UNREADABLE, problem.message
+        step = problem.next_step or "restore the commit object, then kbq extract"
+    elif missing:
+        reason = StopReason.COMMIT_MISSING
+        message = f"the commit of {topic} is registered but missing (shards {list(missing)})"
+        step = "restore commits/ from a backup or an earlier version"
+    else:
+        return None
+    return PartitionStop(TopicPartition(topic, -1), reason, message, (step,))
+
+
+def stop_of(settings: TopicSettings, stop: Stop, tp: TopicPartition) -> PartitionStop:
+    """A recorded stop, with its commands and its next try."""
+    next_ms = restarts.next_try_ms(stop.tries, stop.last_ms) if restarts.may_restart(stop, settings) else 0
+    return PartitionStop(tp, stop.reason, stop.message, stop_commands(stop.reason, tp), stop.tries, next_ms)
