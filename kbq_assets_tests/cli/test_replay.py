@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.protocol.names import TableReference, table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.table_statements import TableStatements
+from kbq_assets.pipelines.protocol import state
 from kbq_assets_tests.cli.conftest import Shell
 from kbq_assets_tests.fakes.platform import POISON, SOURCES, TOPIC, FakePlatform
 
@@ -137,6 +143,29 @@ def test_a_range_that_kafka_no_longer_has_is_refused(world: FakePlatform, run: S
     assert (found.exit_code, "Kafka no longer has" in found.output) == (3, True)
     run.done("replay", "start", TOPIC, "--until", "0:5,1:1", "--yes")
     assert offsets(world, SHADOW) == [(0, 3), (0, 4), (1, 0)]
+
+
+UPSERT = SOURCES.replace("table=orders", "table=orders keys=true load=upsert key=_kafka_key")
+
+
+@pytest.mark.parametrize(
+    ("kept", "sources", "why"),
+    [(False, UPSERT, "shop.orders.v1 has load=upsert"), (True, SOURCES, "shop.orders is kept by statements")],
+)
+def test_a_topic_whose_tables_a_statement_keeps_is_refused_before_anything_is_written(
+    world: FakePlatform, run: Shell, kept: bool, sources: str, why: str
+) -> None:
+    world.source_topics.write_text(sources)
+    if kept:
+        statements = TableStatements(rule=StatementRule("upsert", ("x",)))
+        state.change(world.store, TableState, table_state_path(ORDERS), partial(_with, statements))
+    before = world.objects()
+    found = run("replay", "start", TOPIC, *RANGE)
+    assert (found.exit_code, why in found.output, world.objects() == before) == (3, True, True)
+
+
+def _with(statements: TableStatements, now: TableState) -> TableState:
+    return replace(now, definition=replace(now.definition, statements=statements))
 
 
 def test_a_replay_that_stops_names_its_way_back(world: FakePlatform, run: Shell) -> None:

@@ -174,6 +174,28 @@ def _place(record: Any) -> tuple[int, int]:
     return record["_kafka_partition"], record["_kafka_offset"]
 
 
+@pytest.mark.parametrize("gate", ["", " gate=person", " hold_until=go"])
+def test_an_ordered_table_is_compared_and_keeps_its_rows(world: FakePlatform, run: Shell, gate: str) -> None:
+    world.source_topics.write_text(SOURCES.replace("table=orders", f"table=sales order=offset{gate}"))
+    world.produce(1)
+    run.done("extract")
+    run("load")
+    if gate == " hold_until=go":
+        run.done("order", "release", "shop.sales", "--yes")
+        run.done("load")
+    before = world.warehouse.rows(SALES)
+    options = ("--from", "0:2,1:1", "--until", "0:4,1:2")
+    assert "not promoted: shop.sales has order=offset" in run.done(
+        "replay", "start", TOPIC, *options, "--yes"
+    )
+    assert run.json("replay", "diff", "1")["equal"]
+    refused = run("replay", "promote", "1", "--yes")
+    assert (refused.exit_code, "shop.sales has order=offset" in refused.output) == (3, True)
+    assert run.json("replay", "list")[0]["phase"] == "read"
+    assert world.warehouse.rows(SALES) == before
+    run.done("replay", "drop", "1", "--yes")
+
+
 def test_a_range_that_lost_records_is_refused(world: FakePlatform, run: Shell) -> None:
     world.kafka.compact(TopicPartition(TOPIC, 0), 2)
     read(run)

@@ -50,7 +50,24 @@ def check_settled(
 def check_appended(table: TableReference, state: TableState) -> None:
     """Raise Refused for a table that statements keep: it has no row for each record."""
     if state.has_statements:
-        raise Refused(f"{table} is kept by statements", next_step="replays of such tables are not built yet")
+        raise Refused(
+            f"{table} is kept by statements: it has no row for each record",
+            next_step="replays of such tables are not built yet; kbq reset reads a topic again",
+        )
+
+
+def check_replaceable(table: TableReference, state: TableState) -> None:
+    """Raise Refused for a table whose rows must not change behind its readers (R8).
+
+    Readers of an ordered table rely on two things: no row appears below an offset that they saw, and every row passed
+    the gates. A replacement keeps neither.
+    """
+    check_appended(table, state)
+    if state.order.rule.by:
+        raise Refused(
+            f"{table} has order=offset: rows of the range would appear below offsets that its readers saw",
+            next_step="kbq replay diff shows the rows; kbq reset reads the topic again, in order and through the gates",
+        )
 
 
 def merged_columns(

@@ -123,13 +123,16 @@ class Replacer:
         return state.change(self.live.store, Replay, replay_path(number), change).value
 
     def _affected(self, replay: Replay) -> list[TableReference]:
-        """Tables with rows of the range, now or then. Raises Refused for a column of another type, and while any table
-        may still get rows of the range, one without any row too."""
+        """Tables with rows of the range, now or then. Raises Refused for a column of another type, for a table whose
+        rows must not change, and while any table may still get rows of the range, one without any row too."""
         self._check_settled(replay)
-        known = {*ReplayedTopic.read(self.live, replay.topic).tables(replay.topic), *self.replayed}
+        found = ReplayedTopic.read(self.live, replay.topic)
+        known = {*found.tables(replay.topic), *self.replayed}
         counted = self.tables.days([*known, *map(replay.shadow, known)], rows_of(replay))
         affected = sorted(t for t in known if counted.get(t) or counted.get(replay.shadow(t)))
         for table in affected:
+            if table in found.states:
+                promotion.check_replaceable(table, found.states[table])
             self._columns(replay, table)
         return affected
 
@@ -164,7 +167,7 @@ class Replacer:
                     f"replay {found.replay} replaces rows of {table}",
                     next_step=f"kbq replay status {found.replay}",
                 )
-            promotion.check_appended(table, current.value)
+            promotion.check_replaceable(table, current.value)
             if current.value.in_flight is None:
                 promotion.check_settled(replay, table, current.value, view.files(table))
                 if self._swap(current, self._entered(replay, table, current.value)):

@@ -11,6 +11,7 @@ from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
 from kbq_assets.core.replay.model import Bounds, Replay
 from kbq_assets.core.topics.check_options import CheckOptions
+from kbq_assets.core.topics.ordering_options import OrderingOptions
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
 from kbq_assets.core.topics.wait_options import WaitOptions
@@ -64,7 +65,7 @@ class RangedOffsets:
 
 @dataclass(frozen=True)
 class ReplaySources(SourceList):
-    """The source list's entry of one topic, as it is now. No record waits for others, no check holds
+    """The source list's entry of one topic, as it is now. No record waits for others, no check, gate or marker holds
     files back, and nothing is backed up again."""
 
     topic: str = ""
@@ -73,7 +74,13 @@ class ReplaySources(SourceList):
         """One entry. Raises Refused if the list no longer selects the topic."""
         found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
         extraction = dataclasses.replace(found.extraction, backup="false")
-        settled = dataclasses.replace(found, extraction=extraction, waits=WaitOptions(), checks=_UNCHECKED)
+        settled = dataclasses.replace(
+            found,
+            extraction=extraction,
+            waits=WaitOptions(),
+            checks=_UNCHECKED,
+            ordering=OrderingOptions(),
+        )
         return (SourceEntry(self.topic, settled),)
 
 
@@ -85,6 +92,11 @@ def replayed_settings(sources: SourceList, topic: str) -> TopicSettings:
     if found.destination.warehouses:
         raise Refused(
             f"{topic} goes to chosen warehouses: a replay fills the first one alone",
+            next_step="not built yet; kbq reset reads such a topic again",
+        )
+    if not found.statement.rule.appends:
+        raise Refused(
+            f"{topic} has load={found.statement.kind}: a replay fills tables that loads append to",
             next_step="not built yet; kbq reset reads such a topic again",
         )
     return found

@@ -17,6 +17,7 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.replay.model import Replay, epoch_of, replay_path
 from kbq_assets.core.replay.positions import Extracted, Position, bounds_of
+from kbq_assets.core.replay.promotion import check_appended
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
@@ -68,6 +69,8 @@ def plan_replay(live: Deployment, number: int, topic: str, first: Position, unti
         raise Refused("a replay fills the first warehouse alone", next_step="not built yet for others")
     replayed_settings(live.sources, topic)
     found = ReplayedTopic.read(live, topic)
+    for table in found.tables(topic):
+        check_appended(table, found.states[table])
     bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
     planned = Replay(number, topic, 0, bounds, started_ms=live.store.now_ms())
     return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), found.marks))
@@ -119,6 +122,8 @@ def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterab
     yield f"these positions have {rows:,} rows now in {sum(map(bool, counted.values()))} tables{between}"
     yield _cost(live, replay.topic, records, found.totals.records)
     yield "fills shadow tables beside the live ones: no live table, position or load changes"
+    if ordered := [str(t) for t in found.tables(replay.topic) if found.states[t].order.rule.by]:
+        yield f"can be compared, and not promoted: {', '.join(ordered)} has order=offset"
 
 
 def rows_of(replay: Replay) -> RowRange:
