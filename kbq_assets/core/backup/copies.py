@@ -47,7 +47,7 @@ def unit_of(
         commit.epoch,
         settings,
         state.leader_epoch,
-        state.epoch_until or state.next,
+        state.epoch_known_until,
         state.accept_errors_until,
         limits.of_topic(settings),
         alone=state.deaths > 0,

@@ -332,7 +332,7 @@ def _plan_partition(
         commit.epoch,
         settings,
         state.leader_epoch if has_epoch else broker.leader_epoch,
-        max(state.epoch_until or first, broker.earliest) if has_epoch else first,
+        max(state.epoch_known_until, broker.earliest) if has_epoch else first,
         state.accept_errors_until,
         draft.limits.of_topic(settings),
         alone=state.deaths > 0,

@@ -52,7 +52,7 @@ class Unit:
     settings: TopicSettings
     #: that of the last record before ``epoch_until``; positions from there to the range have no record
     leader_epoch: int = -1
-    epoch_until: int = 0
+    epoch_until: int = -1
     #: windows that begin below this may have any share of bad records
     accept_errors_until: int = 0
     limits: WindowLimits = field(default_factory=WindowLimits)
@@ -92,7 +92,7 @@ class Unit:
         """The range to fetch. It begins where the leader epoch is known, as positions without a record may belong to a
         later epoch."""
         range_ = self.range
-        if self.copies is not None or self.leader_epoch < 0 or not 0 < self.epoch_until < range_.from_offset:
+        if self.copies is not None or self.leader_epoch < 0 or not 0 <= self.epoch_until < range_.from_offset:
             return range_
         return OffsetRange(range_.topic_partition, self.epoch_until, range_.until_offset)
 

@@ -164,6 +164,13 @@ class PartitionCommit(Stored):
     #: by how much replays changed the rows of the first, by the job that replaced them
     replaced: Mapping[str, Counts] = field(default_factory=dict)
 
+    @property
+    def epoch_known_until(self) -> int:
+        """The position before which the log had the leader epoch: that after the last record. Before any record it is
+        the start, where the broker said the epoch; a state of an older release does not say it."""
+        has_gaps_alone = 0 < self.totals.positions == self.totals.gaps
+        return self.epoch_until or (self.start if has_gaps_alone else self.next)
+
     def totals_for(self, warehouse: str) -> Counts:
         """What a warehouse was given since ``start``, after what replays replaced."""
         if warehouse != FIRST_WAREHOUSE:
@@ -252,7 +259,7 @@ def _with_window(state: PartitionCommit, window: Window, tp: TopicPartition) -> 
         withheld=state.withheld if FIRST_WAREHOUSE in warehouses else state.withheld + window.counts,
         next=window.until,
         leader_epoch=epoch_after(state.leader_epoch, window),
-        epoch_until=window.epoch_until or state.epoch_until or window.first,
+        epoch_until=window.epoch_until or state.epoch_known_until,
         totals=state.totals + window.counts,
         windows=(*state.windows, window) if window.files else state.windows,
         stop=None,

@@ -10,7 +10,8 @@ from kbq_assets.core.errors import CorruptState
 from kbq_assets.core.extraction.planning import ExtractionPlan, TopicSnapshot, plan_extraction
 from kbq_assets.core.extraction.units import WindowLimits
 from kbq_assets.core.protocol import commits
-from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop
+from kbq_assets.core.protocol.commits import Commit, PartitionCommit, Stop, Window
+from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicDescription, TopicPartition
 from kbq_assets.core.protocol.topic_registry import TopicEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -47,6 +48,16 @@ def test_windows_end_as_the_environment_says_unless_the_topic_does(snapshot: Top
         broker = {T0: BrokerOffsets(0, 25), T1: BrokerOffsets(0, 25)}
         plan = plan_extraction([topic], broker, "cluster", WindowLimits(1, 2, 3, 4))
         assert {unit.limits for unit in plan.units} == {expected}
+
+
+def test_gaps_from_the_start_on_are_read_again_under_the_epoch_of_the_start() -> None:
+    """A leader that was elected before the first record has no position of the epoch that the commit knows."""
+    state = PartitionCommit(next=1, leader_epoch=0, totals=Counts(positions=1, gaps=1))
+    first = COMMIT.with_partition(0, state)
+    second = commits.publish(first, 0, 3, [Window(1, 2, Counts(positions=1, gaps=1))])
+    for commit in (first, second):
+        [unit] = _plan(dataclasses.replace(KNOWN, commits={0: commit}), (0, 4)).units
+        assert (unit.range.from_offset, unit.read_range.from_offset) == (commit.partitions[0].next, 0)
 
 
 def test_an_idle_partition_is_no_unit() -> None:
