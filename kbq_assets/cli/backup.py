@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import click
 
 from kbq_assets.cli.context import ExitCode, confirm, json_option, pass_operator, yes_option
-from kbq_assets.cli.render import console, echo_json, number, size, stop_lines, table
+from kbq_assets.cli.render import backups_headline, console, echo_json, number, size, stop_lines, table
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.pipelines.backup.backups import BackupsStatus
+from kbq_assets.pipelines.backup.status import BackupsStatus
 from kbq_assets.pipelines.backup.verify import Verified
-from kbq_assets.pipelines.observation.documents import document, stop_json
+from kbq_assets.pipelines.observation.documents import backups_json, document
 from kbq_assets.pipelines.operate.operator import Operator
 
 _topic_option = click.option("--topic", required=True, help="The topic.")
@@ -34,23 +34,10 @@ def status(operator: Operator, as_json: bool) -> None:
     """Show how far each backup is, and what stops it; exit code 1 if one is stopped."""
     found = operator.backups.status()
     if as_json:
-        echo_json(_status_json(found))
+        echo_json(backups_json(found))
     else:
         _print_status(found)
     sys.exit(ExitCode.FAILED if found.stops else ExitCode.DONE)
-
-
-def _status_json(found: BackupsStatus) -> dict[str, object]:
-    return {
-        "partitions": [
-            {
-                **document(p, "topic_partition epoch start position lag"),
-                **document(p.totals, "records bytes gaps lost"),
-            }
-            for p in found.partitions
-        ],
-        "stops": [stop_json(stop) for stop in found.stops],
-    }
 
 
 def _print_status(found: BackupsStatus) -> None:
@@ -61,8 +48,7 @@ def _print_status(found: BackupsStatus) -> None:
         shown.add_row(str(p.topic_partition), str(p.epoch), *counts, size(p.totals.bytes))
     if found.partitions:
         out.print(shown)
-    lag = sum(p.lag for p in found.partitions)
-    out.print(f"{len(found.partitions)} partitions, lag {number(lag)} positions; {len(found.stops)} stopped")
+    out.print(backups_headline(found))
     for line in stop_lines(found.stops):
         out.print(line, style="yellow")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,6 +14,9 @@ from rich.table import Table
 from kbq_assets.cli.context import DOCUMENT
 from kbq_assets.core.extraction.restarts import retry_in_words
 from kbq_assets.core.extraction.stops import PartitionStop
+
+if TYPE_CHECKING:
+    from kbq_assets.pipelines.backup.status import BackupsStatus
 
 #: Without a terminal no line is folded, so that grep finds whole lines.
 _WIDE = 1000
@@ -72,6 +76,12 @@ def stop_lines(stops: Iterable[PartitionStop]) -> list[str]:
         if stop.next_try_ms:
             lines.append(f"  {retry_in_words(stop.tries, stop.next_try_ms)}")
     return lines
+
+
+def backups_headline(found: BackupsStatus) -> str:
+    """All backups in one line."""
+    lag = number(sum(p.lag for p in found.partitions))
+    return f"{len(found.partitions)} partitions, lag {lag} positions; {len(found.stops)} stopped"
 
 
 def place(stop: PartitionStop) -> str:

@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from kbq_assets.cli.context import each_warehouse, json_option, pass_observer
-from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
+from kbq_assets.cli.render import backups_headline, console, echo_json, number, stop_lines, table
 from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.observer import Observer
@@ -51,8 +51,11 @@ def _print_status(found: Status, out: Console) -> None:
         f" {sum(t.state == 'parked' for t in found.tables)} parked,"
         f" {sum(t.state == 'blocked' for t in found.tables)} blocked"
     )
+    if found.backups.topics:
+        out.print(f"backups: {backups_headline(found.backups)}")
     for line in (
         *stop_lines(found.stops),
+        *(f"backup {line}" for line in stop_lines(found.backups.stops)),
         *(f"{t.state}: {t.table}: {t.message}" for t in found.tables if t.message),
     ):
         out.print(line, style="yellow")

@@ -83,6 +83,35 @@ def test_a_stop_of_the_tables_is_none_of_the_backup(backed_up: FakePlatform, run
     assert positions(run)[f"{TOPIC}[0]"] == (1, 4)
 
 
+def backup_check(run: Shell) -> str:
+    """What `kbq check` prints of stopped backups; its exit code is 1 if it does."""
+    result = run("check")
+    _, found, text = result.stdout.partition(f"error: no_backup_is_stopped: {TOPIC}: ")
+    assert result.exit_code == 1 or not found
+    return text
+
+
+def test_status_shows_how_far_backups_are_behind(backed_up: FakePlatform, run: Shell) -> None:
+    assert "backups: 2 partitions, lag 0 positions; 0 stopped" in run.done("status")
+    source(backed_up, "backup=only")
+    backed_up.produce(4)
+    assert "backups: 2 partitions, lag 4 positions; 0 stopped" in run.done("status")
+    assert run.json("status")["backups"] == run.json("backup", "status")
+
+
+def test_without_backups_nobody_asks_for_their_place(
+    world: FakePlatform, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.produce(2)
+    run.done("extract")
+    reopened = world.reopened
+    monkeypatch.setattr(world, "reopened", lambda: reopened(backup=lambda area, role: _Away()))
+    run.done("check")
+    assert "backup" not in run.done("status")
+    found = {r["subject"]: r for r in run.json("check")["checks"] if r["check"] == "no_backup_is_stopped"}
+    assert found[TOPIC]["message"] == "it has no backup"
+
+
 def lost(world: FakePlatform) -> None:
     world.produce(5)
     world.kafka.delete_before(TP, 6)
@@ -137,11 +166,15 @@ def test_every_stop_names_its_way_back(
     assert f"{reason}: " in stopped.stdout
     assert f"kbq backup {command}" in stopped.stdout
     assert f"`{reason}`" in OPERATIONS
+    assert f"{reason}: " in backup_check(run) and f"  next: kbq backup {command}" in backup_check(run)
+    assert f"backup stopped: {TOPIC}" in run.done("status") and f"kbq backup {command}" in run.done("status")
+    assert [stop["reason"] for stop in run.json("status")["backups"]["stops"]] == [reason]
     before = set(backed_up.store.objects)
     fix(backed_up)
     run.done("backup", *command.split(), "--yes")
     assert run("extract").exit_code == 0
     assert run("backup", "status").exit_code == 0
+    assert backup_check(run) == "" and "backup stopped" not in run.done("status")
     assert positions(run)[f"{TOPIC}[0]"] == position
     assert before <= set(backed_up.store.objects), "what was copied stays"
     assert run("backup", "verify").exit_code == 0
@@ -169,6 +202,9 @@ def test_a_place_out_of_reach_is_seen_and_comes_back_by_itself(
     assert "backup_unreachable" in result.stdout
     assert run.json("status")["partitions"][0]["position"] == 5
     assert run("backup", "status").exit_code == 1
+    assert "all of it: backup_unreachable: " in backup_check(run)
+    assert "next: bring it back" in run.done("status")
+    assert run.json("status")["stops"] == [], "the tables go on"
     monkeypatch.setattr(backed_up, "reopened", reopened)
     run.done("extract")
     assert positions(run)[f"{TOPIC}[0]"] == (1, 5)

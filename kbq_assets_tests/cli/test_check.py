@@ -89,7 +89,8 @@ def test_a_broker_that_is_away_is_unknown_not_wrong(world: FakePlatform, extract
     result = extracted("check")
     assert result.exit_code == 75
     assert (
-        "unknown: no_partition_is_stopped, lag_is_short, data_is_fresh: the broker is down" in result.stdout
+        "unknown: no_partition_is_stopped, no_backup_is_stopped, lag_is_short, data_is_fresh: the broker is down"
+        in result.stdout
     )
     assert extracted("check", "--json").exit_code == 75
 

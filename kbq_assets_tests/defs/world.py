@@ -16,6 +16,7 @@ from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.definitions import Adapters, Parts
 from kbq_assets.defs.extraction.engine import ENGINE
 from kbq_assets.ports.engine import ExtractionEngine
+from kbq_assets.worker.backup_place import BackupPlace
 from kbq_assets.worker.unit import WorkerPorts
 from kbq_assets_tests.fakes.clock import FakeClock
 from kbq_assets_tests.fakes.engine import InProcessEngine
@@ -45,7 +46,9 @@ class PlatformWorld:
         self.warehouse = FakeWarehouse(self.store, self.store.path_of)
         self.registry = FakeRegistry({1: SCHEMA})
         self.clock = FakeClock()
-        self.engine = InProcessEngine(WorkerPorts(self.store, self.kafka, self.registry, self.clock))
+        place = BackupPlace(self.store)
+        ports = WorkerPorts(self.store, self.kafka, self.registry, self.clock, backup=lambda topic: place)
+        self.engine = InProcessEngine(ports)
         self._environ: Mapping[str, str] = environ
         self._open(environ)
 
@@ -54,6 +57,7 @@ class PlatformWorld:
             Parts(Adapters(parse_settings({**self._home, **environ}))),
             store=lambda: self.store,
             load_store=lambda: self.store,
+            backup=lambda area, role: self.store,
             offsets=lambda: self.kafka,
             source=lambda: self.kafka,
             warehouse=lambda: self.warehouse,

@@ -33,6 +33,7 @@ WAREHOUSE: Final = "warehouse_tables"
 
 CONTIGUOUS: Final = "offsets_contiguous"
 PARTITIONS_RUN: Final = "no_partition_is_stopped"
+BACKUPS_RUN: Final = "no_backup_is_stopped"
 ERRORS_FEW: Final = "error_share_is_low"
 LAG_SHORT: Final = "lag_is_short"
 COMMITS_SMALL: Final = "commits_are_small"
@@ -50,6 +51,11 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
     ),
     PARTITIONS_RUN: CheckKind(
         "Extraction runs in every partition. If one is stopped, the message names the commands.", ERROR, "topic", STAGED
+    ),
+    BACKUPS_RUN: CheckKind(
+        "The backup of every partition goes on (docs/backup.md). If one is stopped, the message names the commands. A "
+        "topic without a backup passes.",
+        ERROR, "topic", STAGED,
     ),
     ERRORS_FEW: CheckKind(
         "Few of the latest records are bad (max_error_share). The latest records are those of windows that the commit "

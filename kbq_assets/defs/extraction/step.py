@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import dagster as dg
 
 from kbq_assets.core.config.google_permissions import Role
-from kbq_assets.core.observation.check_names import PARTITIONS_RUN
+from kbq_assets.core.observation.check_names import BACKUPS_RUN, PARTITIONS_RUN
 from kbq_assets.defs.events import in_batches
 from kbq_assets.defs.extraction import metadata
 from kbq_assets.defs.extraction.staged_events import StagedEvents
@@ -17,6 +17,7 @@ from kbq_assets.defs.observation.page_checks import stop_evaluations, stopped_pa
 from kbq_assets.defs.pages import Pages
 from kbq_assets.defs.runs import StepContext, StepEvents, logged, or_else, parsed, state_checks
 from kbq_assets.defs.translator import AssetTranslator, StagedKey
+from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.pipelines.extraction.extractor import Extractor
 from kbq_assets.pipelines.extraction.ports import ExtractionReport, Progress
 from kbq_assets.pipelines.observation.observer import Observer
@@ -103,7 +104,16 @@ class ExtractionStep:
         if chosen is None:
             read = {partition.topic_partition.topic for partition in report.partitions}
             yield from logged(context, stop_evaluations(context.instance, pages, read, report.stops))
+            yield from logged(context, self._of_backups(context.instance, report.backup))
             yield from state_checks(context, self.observer, pages, Role.EXTRACT)
         else:  # the run did not check other topics for stops
-            yield from state_checks(context, self.observer, pages, Role.EXTRACT, PARTITIONS_RUN)
+            yield from state_checks(context, self.observer, pages, Role.EXTRACT, PARTITIONS_RUN, BACKUPS_RUN)
         context.log.info(metadata.extraction_headline(report))
+
+    def _of_backups(
+        self, instance: dg.DagsterInstance, report: BackupReport
+    ) -> Iterator[dg.AssetCheckEvaluation]:
+        """What the run found of backups; nothing if it had none to do."""
+        if report.windows or report.stops:
+            topics = {tp.topic for tp in report.windows}
+            yield from stop_evaluations(instance, self.pages, topics, report.stops, BACKUPS_RUN)

@@ -53,13 +53,17 @@ def evaluations(
 
 
 def stop_evaluations(
-    instance: dg.DagsterInstance, pages: Pages, topics: Iterable[str], stops: Iterable[PartitionStop]
+    instance: dg.DagsterInstance,
+    pages: Pages,
+    topics: Iterable[str],
+    stops: Iterable[PartitionStop],
+    name: str = PARTITIONS_RUN,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Those of `no_partition_is_stopped`, for callers that know only the stops, and that ``topics`` were read. What
-    pages say of another topic no longer holds if it has no stop."""
-    before = noted(instance, pages, PARTITIONS_RUN)
-    results = stop_results({*before, *topics}, stops)
-    yield from _changes(pages, PARTITIONS_RUN, results, {r.subject: r for r in results}, before)
+    """Those of one check of stops, for callers that know only the stops, and that ``topics`` were read. What pages say
+    of another topic no longer holds if it has no stop."""
+    before = noted(instance, pages, name)
+    results = stop_results({*before, *topics}, stops, name)
+    yield from _changes(pages, name, results, {r.subject: r for r in results}, before)
 
 
 def page_evaluations(

@@ -8,50 +8,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbq_assets.core.backup import commits as backup
-from kbq_assets.core.backup.areas import AREAS, PERSONAL, UNREACHABLE, area_of
+from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import NotFound
-from kbq_assets.core.extraction.planning import ExtractionPlan
-from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.commits import Commit
-from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
 from kbq_assets.pipelines.backup.clean import clean_backups
-from kbq_assets.pipelines.backup.plan import in_area
+from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.deployment import Deployment
-from kbq_assets.pipelines.extraction.plan import plan
 from kbq_assets.pipelines.operate import commands
 from kbq_assets.pipelines.operate.clean import CleaningReport
 from kbq_assets.pipelines.operate.commands import Proposal
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.ports.backup_schemas import keep_schema
 from kbq_assets.ports.registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from kbq_assets.pipelines.backup.verify import Verified
-
-
-@dataclass(frozen=True)
-class BackupStatus:
-    """How far the backup of a partition is. ``lag`` counts positions up to the broker's last stable offset."""
-
-    topic_partition: TopicPartition
-    epoch: int
-    start: int
-    position: int
-    lag: int
-    totals: Counts
-
-
-@dataclass(frozen=True)
-class BackupsStatus:
-    """The backups of all topics, and what stops them."""
-
-    partitions: tuple[BackupStatus, ...] = ()
-    stops: tuple[PartitionStop, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,34 +37,9 @@ class Backups:
     open_registry: Callable[[], SchemaRegistry]
 
     def status(self) -> BackupsStatus:
-        """Positions and stops of all backups. An area out of reach has a stop per topic, and no positions."""
-        partitions: list[BackupStatus] = []
-        stops = {area: planned.stops for area, planned in self._plan().backups.items()}
-        for area, found in stops.items():
-            if all(stop.reason != UNREACHABLE for stop in found):
-                partitions += self._partitions(area)
-        return BackupsStatus(tuple(partitions), tuple(stop for each in stops.values() for stop in each))
-
-    def _plan(self) -> ExtractionPlan:
+        """Positions and stops of all backups."""
         deployment = self.deployment
-        return plan(
-            deployment.store,
-            deployment.offsets,
-            deployment.sources.read(),
-            open_backup=deployment.backup_area,
-        )
-
-    def _partitions(self, area: str) -> Iterator[BackupStatus]:
-        deployment = self.deployment
-        store, sources = deployment.backup_area(area), deployment.sources.read()
-        found = read_snapshot(store, deployment.offsets, sources, output=in_area(area))
-        for topic in found.topics:
-            for commit in topic.commits.values():
-                for number, each in sorted(commit.partitions.items()):
-                    tp = commit.topic_partition(number)
-                    broker = found.offsets.get(tp)
-                    lag = max(0, broker.latest - each.next) if broker else 0
-                    yield BackupStatus(tp, commit.epoch, each.start, each.next, lag, each.totals)
+        return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
 
     def verify(
         self, topic: str, *, partition: int | None = None, first: int = 0, until: int | None = None

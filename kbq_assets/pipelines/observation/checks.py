@@ -17,6 +17,7 @@ from kbq_assets.core.loading.batches import LoadLimits, pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.observation import checks
 from kbq_assets.core.observation.check_names import (
+    BACKUPS_RUN,
     DATA_FRESH,
     LAG_SHORT,
     PARTITIONS_RUN,
@@ -30,6 +31,9 @@ from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.core.topics.source_list import SourceEntry
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.backup.plan import OpenArea
+from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
+from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, out_of_balance
@@ -41,7 +45,7 @@ from kbq_assets.ports.kafka import OffsetReader
 #: Only tables in BigQuery have counts.
 _LIMITS: Final = LoadLimits()
 #: Checks that need the broker.
-NEED_BROKER: Final = (PARTITIONS_RUN, LAG_SHORT, DATA_FRESH)
+NEED_BROKER: Final = (PARTITIONS_RUN, BACKUPS_RUN, LAG_SHORT, DATA_FRESH)
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class CheckPorts:
     offsets: Callable[[], OffsetReader]
     sources: Iterable[SourceEntry]
     now_ms: Callable[[], int]
+    open_backup: OpenArea = no_backups
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,7 @@ class _Broker:
     later: Mapping[int, Mapping[TopicPartition, int]]
     now_ms: int
     others: tuple[str, ...]
+    backups: BackupsStatus
 
     @classmethod
     def read(cls, ports: CheckPorts, view: LoadView) -> _Broker:
@@ -248,15 +254,23 @@ class _Broker:
             seconds: reader.offsets_for_time(behind, now_ms - seconds * 1000)
             for seconds, behind in _by_threshold(lags, selected).items()
         }
-        return cls(selected, positions, lags, seen.plan().stops, later, now_ms, seen.others)
+        backups = read_backups(ports.sources, reader, ports.open_backup)
+        return cls(selected, positions, lags, seen.plan().stops, later, now_ms, seen.others, backups)
 
     def results(self, waiting: Mapping[TableReference, list[StagedFile]]) -> Iterator[CheckResult]:
         """The checks that need the broker."""
         oldest, lags = _oldest(waiting), self._topic_lags()
         yield from stop_results(self.selected, self.stops)
+        yield from self._backup_results()
         for topic, settings in self.selected.items():
             yield checks.lag_result(topic, lags[topic], settings)
             yield checks.fresh_result(topic, oldest.get(topic, {}), lags[topic], settings, self.now_ms)
+
+    def _backup_results(self) -> Iterator[CheckResult]:
+        topics = {*self.selected, *self.backups.topics}
+        for result in stop_results(topics, self.backups.stops, BACKUPS_RUN):
+            has_one = result.subject in self.backups.topics or not result.passed
+            yield result if has_one else replace(result, message="it has no backup")
 
     def _topic_lags(self) -> Mapping[str, TopicLag]:
         by_topic: dict[str, list[TopicPartition]] = {topic: [] for topic in self.selected}
@@ -296,20 +310,22 @@ def _by_threshold(
     return found
 
 
-def stop_results(topics: Iterable[str], stops: Iterable[PartitionStop]) -> list[CheckResult]:
-    """Whether each topic is extracted in full. Stops of other topics are added."""
+def stop_results(
+    topics: Iterable[str], stops: Iterable[PartitionStop], check: str = PARTITIONS_RUN
+) -> list[CheckResult]:
+    """Whether each topic is extracted, or backed up, in full. Stops of other topics are added."""
     by_topic: dict[str, list[PartitionStop]] = {topic: [] for topic in topics}
     for stop in stops:
         by_topic.setdefault(stop.topic_partition.topic, []).append(stop)
-    return [_runs(topic, found) for topic, found in sorted(by_topic.items())]
+    return [_runs(check, topic, found) for topic, found in sorted(by_topic.items())]
 
 
-def _runs(topic: str, stops: list[PartitionStop]) -> CheckResult:
+def _runs(check: str, topic: str, stops: list[PartitionStop]) -> CheckResult:
     if not stops:
-        return CheckResult(PARTITIONS_RUN, topic, "no partition waits for an operator")
+        return CheckResult(check, topic, "no partition waits for an operator")
     findings = [f"{_place(stop)}: {stop.reason}: {stop.message}{_retry(stop)}" for stop in stops]
     commands = dict.fromkeys(command for stop in stops for command in stop.commands)
-    found = checks.failed(PARTITIONS_RUN, topic, findings, commands, partitions=len(stops))
+    found = checks.failed(check, topic, findings, commands, partitions=len(stops))
     return replace(found, partitions=tuple(stop.topic_partition.partition for stop in stops))
 
 

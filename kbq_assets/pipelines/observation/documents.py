@@ -9,6 +9,7 @@ from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.loading.completeness import hour_text
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.backup.status import BackupsStatus
 from kbq_assets.pipelines.observation.status import PartitionStatus, Status, TableStatus
 
 
@@ -40,7 +41,20 @@ def status_json(found: Status) -> dict[str, object]:
         "tables": [_table_json(t) for t in found.tables],
         "stops": [stop_json(stop) for stop in found.stops],
         "evolved": [dataclasses.asdict(each) for each in found.evolved],
+        "backups": backups_json(found.backups),
     }
+
+
+def backups_json(found: BackupsStatus) -> dict[str, object]:
+    """The status of backups as a document."""
+    partitions = (
+        {
+            **document(p, "topic_partition epoch start position lag"),
+            **document(p.totals, "records bytes gaps lost"),
+        }
+        for p in found.partitions
+    )
+    return {"partitions": list(partitions), "stops": [stop_json(stop) for stop in found.stops]}
 
 
 def _partition_json(p: PartitionStatus) -> dict[str, object]:

@@ -28,7 +28,12 @@ class Observer:
         deployment = self.deployment
         sources = deployment.sources
         return standing.read_status(
-            deployment.store, deployment.offsets, sources.read(), sources.restarts, deployment.blocks
+            deployment.store,
+            deployment.offsets,
+            sources.read(),
+            sources.restarts,
+            deployment.blocks,
+            deployment.backup_area,
         )
 
     def tables(self) -> tuple[standing.TableStatus, ...]:
@@ -67,4 +72,5 @@ class Observer:
             lambda: deployment.offsets,
             deployment.sources.read(),
             deployment.clock.now_ms,
+            lambda area: deployment.backup_area(area, role),
         )

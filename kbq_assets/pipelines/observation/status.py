@@ -23,6 +23,9 @@ from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.core.statements.table_statements import TableStatements
 from kbq_assets.core.topics.evolution import Evolution
 from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.pipelines.backup.plan import OpenArea
+from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
+from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
@@ -96,6 +99,8 @@ class Status:
     stops: tuple[PartitionStop, ...]
     new_partitions: int
     evolved: tuple[Evolution, ...] = ()
+    #: backups of topics: a stop of theirs stops no table
+    backups: BackupsStatus = field(default_factory=BackupsStatus)
 
 
 def read_status(
@@ -104,12 +109,18 @@ def read_status(
     sources: Iterable[SourceEntry],
     restarts: MayRestart = lambda topics: True,
     blocks: FindBlocks | None = None,
+    open_backup: OpenArea = no_backups,
 ) -> Status:
     """Read the status of everything. Raises Unavailable if the broker does not answer."""
     view = read_view(StateCache(store), blocks or LoadBlocks())
+    sources = tuple(sources)
     seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
     found = status_of(view, seen.offsets, seen.plan(), restarts)
-    return dataclasses.replace(found, evolved=read_evolutions(store, seen.settings.values()))
+    return dataclasses.replace(
+        found,
+        evolved=read_evolutions(store, seen.settings.values()),
+        backups=read_backups(sources, reader, open_backup),
+    )
 
 
 def status_of(

@@ -13,6 +13,7 @@ import pytest
 from kbq_assets.core.errors import Unavailable
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.observation.check_names import (
+    BACKUPS_RUN,
     CHECKS,
     COMMITS_SMALL,
     CONTIGUOUS,
@@ -154,7 +155,7 @@ def test_a_page_is_written_again_when_its_result_changes_and_not_before(
     world.produce(5)
     result = world.run("extract_and_load", instance)
     assert _on_pages(result.get_asset_check_evaluations()) == {}
-    missing = {LAG_SHORT, DATA_FRESH}  # runs do not evaluate these
+    missing = {BACKUPS_RUN, LAG_SHORT, DATA_FRESH}  # runs do not evaluate these
     tick = _tick(world, instance)
     pages = {(f"staged/{TOPIC}", name) for name in missing} | {("nyc/flights", QUOTA_LEFT)}
     assert set(_on_pages(tick.asset_events)) == pages
@@ -188,6 +189,26 @@ def test_a_stopped_topic_fails_on_its_page_and_its_tables_and_nowhere_else(
         (f"staged/{TOPIC}", PARTITIONS_RUN): True,
         ("nyc/flights", PARTITIONS_RUN): True,
     }
+
+
+def test_a_stop_of_a_backup_fails_on_its_topic_s_page_alone(
+    world: PlatformWorld, instance: dg.DagsterInstance
+) -> None:
+    with world.sources() as lines:
+        lines.write("kept dataset=nyc backup=only\n")
+    world.kafka.create_topic("kept")
+    world.produce(2, topic="kept")
+    world.reopened().run("extract_job", instance)
+    world.kafka.recreate_topic("kept")
+    result = world.reopened().run("extract_job", instance)
+    page = ("staged/kept", BACKUPS_RUN)
+    found = _on_pages(result.get_asset_check_evaluations())
+    assert {key for key, check in found.items() if not check.passed} == {page}
+    assert "next: `kbq backup reset --topic kept" in (found[page].description or "")
+    world.parts.operator.backups.reset("kept", None, "earliest").apply()
+    world.produce(1, topic="kept")
+    result = world.reopened().run("extract_job", instance)
+    assert _on_pages(result.get_asset_check_evaluations())[page].passed
 
 
 def test_a_page_that_the_code_location_learns_of_later_gets_its_checks(

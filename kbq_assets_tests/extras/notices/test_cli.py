@@ -43,6 +43,15 @@ def test_a_dry_run_shows_it_and_sends_nothing(stopped: FakePlatform, run: Shell)
     assert STOPPED in run.done("notify")
 
 
+def test_a_stopped_backup_is_sent_with_its_own_command(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=only\n")
+    run.done("extract")
+    world.kafka.recreate_topic(TOPIC)
+    assert f"error: no_backup_is_stopped: {TOPIC}: " in run.done("notify", "--dry-run")
+    [condition] = run.json("notify", "--dry-run")
+    assert condition["commands"] == [f"kbq backup reset --topic {TOPIC}"]
+
+
 def test_nothing_wrong_is_shown(world: FakePlatform, run: Shell) -> None:
     assert run.done("notify", "--dry-run") == "nothing is wrong, nothing is new\n"
 

@@ -10,6 +10,7 @@ import pytest
 
 from kbq_assets.core.errors import MissingState
 from kbq_assets.core.observation.check_names import (
+    BACKUPS_RUN,
     CHECKS,
     COMMITS_SMALL,
     CONTIGUOUS,
@@ -63,7 +64,7 @@ def _message(world: FakePlatform, check: str) -> str:
 
 def test_where_all_is_well_every_check_passes(world: FakePlatform) -> None:
     report = world.parts.observer.checks(queries=True)
-    of_topics = (CONTIGUOUS, PARTITIONS_RUN, ERRORS_FEW, LAG_SHORT, COMMITS_SMALL, DATA_FRESH)
+    of_topics = (CONTIGUOUS, PARTITIONS_RUN, BACKUPS_RUN, ERRORS_FEW, LAG_SHORT, COMMITS_SMALL, DATA_FRESH)
     subjects = {
         **{name: {TOPIC} for name in of_topics},
         **{name: {"shop.orders", "shop.kbq_errors"} for name in (ROWS_MATCH, TABLES_LOAD, QUOTA_LEFT)},
