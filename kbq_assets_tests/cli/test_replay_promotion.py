@@ -174,6 +174,32 @@ def _place(record: Any) -> tuple[int, int]:
     return record["_kafka_partition"], record["_kafka_offset"]
 
 
+def test_of_two_promotions_that_overlap_the_later_one_is_rolled_back_first(
+    world: FakePlatform, run: Shell
+) -> None:
+    read(run)
+    read(run, "--from", "0:3", "--until", "0:5")
+    read(run, "--from", "1:2", "--until", "1:3")
+    for number in ("2", "1", "3"):
+        run.done("replay", "promote", number, "--yes")
+    refused = run("replay", "rollback", "2", "--yes")
+    assert refused.exit_code == 3
+    assert "replay 1 was promoted later" in refused.output
+    assert "kbq replay rollback 1, then kbq replay rollback 2" in refused.output
+    run.done("replay", "rollback", "1", "--yes")
+    run.done("replay", "rollback", "2", "--yes")
+    run.done("replay", "rollback", "3", "--yes")
+    assert offsets(world, SALES) == ALL
+    is_whole(world, run)
+    for number in ("1", "2"):
+        run.done("replay", "promote", number, "--yes")
+    run.done("replay", "accept", "2", "--yes")
+    refused = run("replay", "rollback", "1", "--yes")
+    assert (refused.exit_code, "kbq replay accept 1" in refused.output) == (3, True)
+    run.done("replay", "accept", "1", "--yes")
+    is_whole(world, run)
+
+
 @pytest.mark.parametrize("gate", ["", " gate=person", " hold_until=go"])
 def test_an_ordered_table_is_compared_and_keeps_its_rows(world: FakePlatform, run: Shell, gate: str) -> None:
     world.source_topics.write_text(SOURCES.replace("table=orders", f"table=sales order=offset{gate}"))

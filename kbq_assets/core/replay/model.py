@@ -69,6 +69,8 @@ class Replay(Stored):
     attempt: int = 0
     job_id: str = ""
     tables: tuple[str, ...] = ()
+    #: grows with every promotion: of two that overlap the higher one was later (R7)
+    turn: int = 0
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -97,6 +99,40 @@ class Replay(Stored):
     def at(self, phase: Phase) -> Replay:
         """The replay in another phase."""
         return dataclasses.replace(self, phase=str(phase))
+
+
+def check_latest(replay: Replay, others: Iterable[Replay]) -> None:
+    """Raise Refused for a rollback whose rows a later promotion replaced: it would bring rows back that both of them
+    replaced, and the later rollback would bring those of this replay back (R7)."""
+    for other in others:
+        if other.number == replay.number or not _overlap(replay, other):
+            continue
+        later = (other.turn, other.number) > (replay.turn, replay.number)
+        rollback = f"kbq replay rollback {replay.number}"
+        if other.phase in (Phase.PROMOTING, Phase.ROLLING_BACK):
+            what, first = (
+                "replaces rows of its range now",
+                f"kbq replay continue {other.number}, then {rollback}",
+            )
+        elif later and other.phase == Phase.PROMOTED:
+            what = "was promoted later, over rows of its range"
+            first = f"kbq replay rollback {other.number}, then {rollback}"
+        elif later and other.phase == Phase.ACCEPTED:
+            what = "was promoted later, over rows of its range, and accepted"
+            first = f"kbq replay accept {replay.number}: nothing of it can be rolled back any more"
+        else:
+            continue
+        raise Refused(
+            f"replay {replay.number} cannot be rolled back: replay {other.number} {what}", next_step=first
+        )
+
+
+def _overlap(one: Replay, other: Replay) -> bool:
+    """Whether two replays have positions of one epoch in common."""
+    if (one.topic, one.epoch) != (other.topic, other.epoch):
+        return False
+    both = ((bounds, other.bounds.get(p)) for p, bounds in one.bounds.items())
+    return any(b is not None and max(a.first, b.first) < min(a.until, b.until) for a, b in both)
 
 
 def is_shadow(table: TableReference) -> bool:

@@ -34,7 +34,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.replay import promotion
-from kbq_assets.core.replay.model import Phase, Replay, replay_path
+from kbq_assets.core.replay.model import Phase, Replay, check_latest, replay_path
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.ports import LoadPorts
 from kbq_assets.pipelines.loading.view import read_view
@@ -42,7 +42,7 @@ from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
-from kbq_assets.pipelines.replay.start import ReplayedTopic, rows_of
+from kbq_assets.pipelines.replay.start import ReplayedTopic, read_replays, rows_of
 from kbq_assets.ports.replay import ReplaceJob, Replacement, ReplayTables
 from kbq_assets.ports.warehouse import KafkaRange
 
@@ -90,6 +90,7 @@ class Replacer:
             if not self._is_done(replay):
                 for table in replay.tables:
                     self._enter(replay, TableReference.parse(table))
+                self._check_order(replay)
                 self._prepare(replay)
                 self._replace(replay)
         except (Refused, ConfigurationError, JobFailed) as error:
@@ -179,6 +180,11 @@ class Replacer:
                 )
             else:
                 clock.sleep(POLL_SECONDS)
+
+    def _check_order(self, replay: Replay) -> None:
+        """Raise Refused for a rollback below a later promotion (R7). All tables wait, so none can overtake it now."""
+        if self.direction is ROLL_BACK:
+            check_latest(replay, read_replays(self.live.store))
 
     def _swap(self, current: Versioned[TableState], value: TableState) -> bool:
         try:
@@ -276,6 +282,7 @@ class Replacer:
 
     def _record(self, replay: Replay) -> Replay:
         """Count what was replaced: in the commits, while every table waits; then each table goes on (R5)."""
+        self._note_turn(replay)
         waiting = self._waiting(replay)
         if len(waiting) == len(replay.tables):
             changes = promotion.changes_of(replay, {t: found.rows for t, found in waiting.items()})
@@ -287,6 +294,20 @@ class Replacer:
                 )
         self._leave(replay)
         return self._end(replay, self.direction.after)
+
+    def _note_turn(self, replay: Replay) -> None:
+        """Note after which promotions this one was, before any table goes on and lets another one begin (R7)."""
+        if self.direction is not PROMOTE or len(self._waiting(replay)) < len(replay.tables):
+            return
+        others = (each for each in read_replays(self.live.store) if each.number != replay.number)
+        turn = 1 + max((each.turn for each in others), default=0)
+
+        def change(now: Replay) -> Replay:
+            if now.job_id != replay.job_id or now.phase != self.direction.during:
+                return now
+            return dataclasses.replace(now, turn=turn)
+
+        state.change(self.live.store, Replay, replay_path(replay.number), change)
 
     def _waiting(self, replay: Replay) -> Mapping[TableReference, Replacing]:
         found = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,11 +15,10 @@ from kbq_assets.core.protocol import commits as commit_changes
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
 from kbq_assets.core.replay.model import (
-    REPLAYS,
     Phase,
     Replay,
     ReplayProgress,
-    parse_replay_path,
+    check_latest,
     replay_path,
 )
 from kbq_assets.core.replay.positions import Position
@@ -30,7 +29,7 @@ from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
 from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
 from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer
-from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay
+from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay, read_replays, replay_numbers
 from kbq_assets.ports.replay import ReplayTables
 
 
@@ -54,10 +53,7 @@ class Replays:
 
     def list(self) -> list[Replay]:
         """All replays, in order."""
-        return [self.find(number) for number in sorted(self._numbers())]
-
-    def _numbers(self) -> Iterable[int]:
-        return [parse_replay_path(entry.path) for entry in self.live.store.list(REPLAYS)]
+        return read_replays(self.live.store)
 
     def area(self, replay: Replay, rate: int = 0) -> ReplayArea:
         """The staging area of a replay."""
@@ -70,7 +66,9 @@ class Replays:
     def propose(self, topic: str, first: Position, until: Position) -> tuple[Replay, Proposal]:
         """The next replay and its plan; applying it creates the replay, and reads nothing yet. Raises Refused."""
         tables = self.open_tables()
-        replay = plan_replay(self.live, max(self._numbers(), default=0) + 1, topic, first, until)
+        replay = plan_replay(
+            self.live, max(replay_numbers(self.live.store), default=0) + 1, topic, first, until
+        )
         lines = tuple(plan_lines(self.live, tables, replay))
         return replay, Proposal(
             f"replay {replay.number} of {topic}", lines, lambda: create(self.live, replay)
@@ -147,6 +145,7 @@ class Replays:
     def propose_rollback(self, number: int) -> Proposal:
         """Bring the former rows of the range back; later rows stay. Raises Refused unless it was promoted."""
         replay, area = self._replaceable(number, ROLL_BACK)
+        check_latest(replay, self.list())
         lines = tuple(f"{table}: the former rows of the range come back" for table in replay.tables)
         return Proposal(f"roll replay {number} back", lines, lambda: self._replace(area, ROLL_BACK))
 

@@ -15,13 +15,14 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.replay.model import Replay, epoch_of, replay_path
+from kbq_assets.core.replay.model import REPLAYS, Replay, epoch_of, parse_replay_path, replay_path
 from kbq_assets.core.replay.positions import Extracted, Position, bounds_of
 from kbq_assets.core.replay.promotion import check_appended
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.ranged import replayed_settings
+from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.replay import ReplayTables, RowRange
 
 #: Ranges that a plan names; it counts the others.
@@ -74,6 +75,16 @@ def plan_replay(live: Deployment, number: int, topic: str, first: Position, unti
     bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
     planned = Replay(number, topic, 0, bounds, started_ms=live.store.now_ms())
     return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), found.marks))
+
+
+def replay_numbers(store: ObjectStore) -> list[int]:
+    """The numbers of all replays, in order."""
+    return sorted(parse_replay_path(entry.path) for entry in store.list(REPLAYS))
+
+
+def read_replays(store: ObjectStore) -> list[Replay]:
+    """All replays, in order. None is ever deleted."""
+    return [state.read(store, Replay, replay_path(number)).value for number in replay_numbers(store)]
 
 
 def create(live: Deployment, replay: Replay) -> None:

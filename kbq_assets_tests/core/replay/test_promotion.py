@@ -16,7 +16,7 @@ from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import FIRST_WAREHOUSE, TableReference
 from kbq_assets.core.protocol.waits import ParkReason
-from kbq_assets.core.replay.model import Bounds, Replay
+from kbq_assets.core.replay.model import Bounds, Replay, check_latest
 from kbq_assets.core.replay.promotion import changes_of, check_settled, merged_columns, overlaps, replaced
 
 TABLE = TableReference("d", "A")
@@ -130,3 +130,30 @@ def test_columns_of_a_promotion() -> None:
             merged_columns(TABLE, live, [other])
     with pytest.raises(Refused, match="column s"):
         merged_columns(TABLE, live, [Column("s", "STRUCT", fields=(Column("a", "STRING"),))])
+
+
+@pytest.mark.parametrize(
+    ("phase", "turn", "bounds", "first"),
+    [
+        ("promoted", 4, Bounds(19, 30), "kbq replay rollback 8, then kbq replay rollback 7"),
+        ("promoting", 0, Bounds(0, 11), "kbq replay continue 8"),
+        ("rolling_back", 1, Bounds(0, 11), "kbq replay continue 8"),
+        ("accepted", 4, Bounds(0, 11), "kbq replay accept 7"),
+        ("promoted", 2, Bounds(19, 30), ""),
+        ("rolled_back", 4, Bounds(19, 30), ""),
+        ("read", 0, Bounds(19, 30), ""),
+        ("promoted", 4, Bounds(20, 30), ""),
+    ],
+)
+def test_a_rollback_waits_for_later_promotions_of_its_rows(
+    phase: str, turn: int, bounds: Bounds, first: str
+) -> None:
+    replay = replace(REPLAY, turn=3)
+    other = Replay(8, "t", 2, {0: bounds}, phase=phase, turn=turn)
+    check_latest(replay, [replay, replace(other, topic="u"), replace(other, epoch=1)])
+    if not first:
+        check_latest(replay, [other])
+        return
+    with pytest.raises(Refused) as refused:
+        check_latest(replay, [other])
+    assert first in refused.value.next_step
