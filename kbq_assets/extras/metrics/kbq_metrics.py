@@ -25,6 +25,7 @@ from kbq_assets.extras.metrics.families import (
 )
 from kbq_assets.extras.metrics.kbe_metrics import merged, table_states
 from kbq_assets.extras.metrics.observe import BrokerReading, StateReading
+from kbq_assets.pipelines.backup.status import BackupsStatus
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.checks import waiting_files
 from kbq_assets.pipelines.observation.status import Status
@@ -52,6 +53,7 @@ def kbq_families(measured: Measured) -> Iterator[Family]:
     yield from _counts(view)
     yield from _lag(measured)
     yield from _waiting(measured.status)
+    yield from _backups(measured.status.backups)
     yield from _tables(measured)
     yield _ready(view)
     yield from _runs(measured.state.totals)
@@ -147,6 +149,17 @@ def _waiting(status: Status) -> Iterator[Family]:
     yield single(
         "kbq_new_partitions", GAUGE, "Partitions that no extraction has seen yet", status.new_partitions
     )
+
+
+def _backups(backups: BackupsStatus) -> Iterator[Family]:
+    lags: Counter[str] = Counter()
+    for each in backups.partitions:
+        lags[each.topic_partition.topic] += each.lag
+    text = "Positions on the broker that the backup does not have"
+    yield labelled("kbq_backup_lag_records", GAUGE, text, "topic", bounded(lags))
+    stopped = Counter(stop.reason for stop in backups.stops)
+    text = "Backups of partitions and topics that wait for an operator"
+    yield labelled("kbq_stopped_backups", GAUGE, text, "reason", stopped)
 
 
 def _tables(measured: Measured) -> Iterator[Family]:

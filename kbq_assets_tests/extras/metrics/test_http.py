@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.core.errors import Unavailable
+from kbq_assets.core.errors import ConfigurationError, Unavailable
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.extras.metrics.families import GAUGE, labelled
 from kbq_assets.pipelines.operate.commands import propose_park_table
+from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets_tests.extras.metrics.http import Site, site
 from kbq_assets_tests.extras.metrics.scrape import parsed, types, values
 from kbq_assets_tests.fakes.faults import Outcome
-from kbq_assets_tests.fakes.platform import POISON, UNKNOWN_SCHEMA, FakePlatform
+from kbq_assets_tests.fakes.platform import POISON, TOPIC, UNKNOWN_SCHEMA, FakePlatform
 
 KBE = {
     "gcswriter_filecount": "counter",
@@ -183,6 +184,40 @@ def test_status_names_what_waits_for_an_operator_and_the_commands_that_go_on(
     assert found["kbq_table_parked"] == {("shop.orders",): 1}
     assert found["kbq_parked_tables"] == found["kbq_stopped"] == {(): 1}
     assert document["status"]["tables"][1]["state"] == "parked"
+
+
+def test_a_stopped_backup_is_measured_and_named_with_its_own_command(world: FakePlatform) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=only\n")
+    world.produce(3)
+    with site(world.reopened()) as running:
+        world.reopened().extractor.extract()
+        world.produce(2)
+        running.watches.poll()
+        found = parsed(running.get("/metrics")[2])
+        assert found["kbq_backup_lag_records"] == {(TOPIC,): 2}
+        assert found["kbq_up"]["backups",] == 1
+        assert "kbq_stopped_backups" not in found
+        world.kafka.recreate_topic(TOPIC)
+        running.watches.poll()
+        assert parsed(running.get("/metrics")[2])["kbq_stopped_backups"] == {("recreated",): 1}
+        [problem] = running.json("/status")["problems"]
+    assert problem["what"] == f"backup of {TOPIC}"
+    assert problem["commands"] == [f"kbq backup reset --topic {TOPIC}"]
+
+
+def test_a_place_of_backups_out_of_reach_keeps_no_other_metric_away(world: FakePlatform) -> None:
+    world.produce(3)
+    world.parts.extractor.extract()
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=true\n")
+
+    def away(area: str, role: object) -> ObjectStore:
+        raise ConfigurationError("no such bucket", next_step="create it")
+
+    with site(world.reopened(backup=away)) as running:
+        running.watches.poll()
+        found = parsed(running.get("/metrics")[2])
+    assert found["kbq_up"] == {("broker",): 1, ("warehouse",): 1, ("store",): 1, ("backups",): 0}
+    assert found["kbq_records_total"] == {(TOPIC,): 3}
 
 
 def test_without_prometheus_among_the_reporters_there_is_no_such_page(world: FakePlatform) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Final
 
 from kbq_assets.core.extraction.planning import ExtractionPlan
+from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.extras.metrics.families import COUNTER, GAUGE, Family, Sample, labelled
@@ -28,6 +29,7 @@ from kbq_assets.extras.metrics.observe import (
 )
 from kbq_assets.extras.metrics.reporters import Reporter
 from kbq_assets.extras.metrics.service.watch import LastReading, Watch
+from kbq_assets.pipelines.backup.status import BackupsStatus, read_backups
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.observation.documents import status_json
 from kbq_assets.pipelines.observation.status import Status, status_of
@@ -59,6 +61,7 @@ class Watches:
         clock, seconds = deployment.clock, float(deployment.settings.service.look_seconds)
         self.broker = Watch("broker", self._read_broker, clock, seconds)
         self.warehouse = Watch("warehouse", self._read_warehouse, clock, max(seconds, _WAREHOUSE_SECONDS))
+        self.backups = Watch("backups", self._read_backups, clock, seconds)
         self.store = Watch("store", self._read_store, clock, seconds)
         self.failed_reports: dict[str, int] = {}
         self._files: FileCount | None = None
@@ -66,7 +69,15 @@ class Watches:
     @property
     def watches(self) -> tuple[Watch[Any], ...]:
         """The watches, in the order in which one poll of each shows the most."""
-        return (self.broker, self.warehouse, self.store)
+        return (self.broker, self.warehouse, self.backups, self.store)
+
+    @property
+    def _dependencies(self) -> Iterator[Watch[Any]]:
+        """The watches to show: backups only if there are any."""
+        for watch in self.watches:
+            last = self.backups.last
+            if watch is not self.backups or last.is_up is False or (last.value and last.value.topics):
+                yield watch
 
     def poll(self) -> None:
         """Poll everything once, now."""
@@ -104,7 +115,7 @@ class Watches:
         shown = self.store.last.value
         return {
             "problems": list(self._problems(shown)),
-            "dependencies": {watch.name: _reading_json(watch.last) for watch in self.watches},
+            "dependencies": {watch.name: _reading_json(watch.last) for watch in self._dependencies},
             "lag_known": shown is not None and self.broker.last.value is not None,
             "status": status_json(shown.status) if shown else None,
         }
@@ -122,6 +133,10 @@ class Watches:
         warehouse.get_job(_NO_JOB, warehouse.project, warehouse.location, _NO_TABLE)
         return warehouse.limits.jobs_per_day
 
+    def _read_backups(self) -> BackupsStatus:
+        deployment = self._deployment
+        return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
+
     def _read_store(self) -> Shown:
         deployment, broker = self._deployment, self.broker.last.value
         if self._files is None:
@@ -133,12 +148,13 @@ class Watches:
             else ExtractionPlan(stops=stored_stops(state.view))
         )
         status = status_of(state.view, broker.offsets if broker else {}, planned, deployment.sources.restarts)
+        status = replace(status, backups=self.backups.last.value or BackupsStatus())
         by_partition = deployment.settings.service.lag_label == "partition"
         measured = Measured(state, status, broker, self.warehouse.last.value or 0, by_partition)
         return Shown(state, status, (*kbe_families(state), *kbq_families(measured)))
 
     def _own(self) -> Iterator[Family]:
-        readings = {watch.name: watch.last for watch in self.watches}
+        readings = {watch.name: watch.last for watch in self._dependencies}
         up = {name: float(r.is_up) for name, r in readings.items() if r.is_up is not None}
         ages = {name: r.age_seconds for name, r in readings.items() if r.age_seconds is not None}
         yield Family(
@@ -158,14 +174,19 @@ class Watches:
             if self.store.last.is_up is None:
                 yield _problem(self.store.name, "not read yet: problems are not known", ())
             return
-        for stop in shown.status.stops:
-            topic, partition = stop.topic_partition
-            yield _problem(topic if partition < 0 else str(stop.topic_partition), stop.message, stop.commands)
+        yield from map(_stopped, shown.status.stops)
+        for each in map(_stopped, shown.status.backups.stops):
+            yield {**each, "what": f"backup of {each['what']}"}
         for table in shown.status.tables:
             reason = table.message.partition(":")[0]
             commands = park_commands(table.table, reason) if table.state == "parked" else ()
             if table.message:
                 yield _problem(str(table.table), table.message, commands)
+
+
+def _stopped(stop: PartitionStop) -> dict[str, object]:
+    topic, partition = stop.topic_partition
+    return _problem(topic if partition < 0 else str(stop.topic_partition), stop.message, stop.commands)
 
 
 def _problem(what: str, message: str, commands: Sequence[str]) -> dict[str, object]:
