@@ -511,7 +511,10 @@ TABLES = [
     State(
         ParkReason.STATEMENT_FAILED,
         failed_statement,
-        ((working_statements, "resume --table shop.orders"),),
+        (
+            (working_statements, "resume --table shop.orders"),
+            (working_statements, "order skip shop.orders --batch 1 --reason by-hand"),
+        ),
         accounted="unknown",
     ),
     State(ParkReason.LEDGER_DIFFERS, ledger_gone, (("adopt --table shop.orders",),), accounted="unknown"),

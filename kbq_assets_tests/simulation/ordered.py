@@ -15,7 +15,7 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
 from kbq_assets.core.protocol.names import TableReference, audit_path
-from kbq_assets.pipelines.ordering.orders import decide
+from kbq_assets.pipelines.ordering.decisions import decide
 from kbq_assets.pipelines.protocol import state
 
 if TYPE_CHECKING:

@@ -125,6 +125,8 @@ class Definition(codec.Stored):
     labelled: bool = False
     #: how statements change it
     statements: TableStatements = field(default_factory=TableStatements)
+    #: the last statement that parked the table, as it was in flight: `kbq order skip` may give its batch up
+    failed: JobInFlight | None = field(default=None, metadata=codec.stored_as("failed_statement"))
     #: the replay that replaces rows of it
     replacing: Replacing | None = None
 

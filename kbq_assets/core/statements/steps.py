@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from kbq_assets.core.loading.table_state import TableState, record_success, under_new_id, unpark
+from kbq_assets.core.errors import Refused
+from kbq_assets.core.loading.table_state import (
+    QuarantinedFile,
+    TableState,
+    record_success,
+    under_new_id,
+    unpark,
+)
+from kbq_assets.core.ordering.table_order import AuditEntry
 from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.core.statements.table_statements import applied
 
@@ -24,16 +32,64 @@ def load_again(state: TableState) -> TableState:
 
 
 def record_statement(state: TableState, *, skipped: bool, billed: int = 0) -> TableState:
-    """Record the statement in flight as the ledger says (S2, S5). Rows of a skipped batch do not count as loaded."""
+    """Record the statement in flight as the ledger says (S2, S5). Rows of a skipped batch do not count as loaded: its
+    files are given up, as those of `kbq quarantine drop` are."""
     assert state.in_flight is not None and state.in_flight.statement is not None
-    done, rows = state.in_flight.statement, state.in_flight.rows
+    done, rows, files = state.in_flight.statement, state.in_flight.rows, state.in_flight.files
     recorded = record_success(state, rows if skipped else done.rows)
     if skipped:
-        recorded = dataclasses.replace(recorded, rows=state.rows, hours=state.hours)
+        why = f"skipped: {_reason(state, done.number)}"
+        given_up = tuple(QuarantinedFile(file, why, dropped=True) for file in files)
+        recorded = dataclasses.replace(
+            recorded, rows=state.rows, hours=state.hours, quarantined=(*recorded.quarantined, *given_up)
+        )
     found = applied(state.definition.statements, done, skipped=skipped, rows=rows, billed=billed)
-    return dataclasses.replace(
-        recorded, definition=dataclasses.replace(recorded.definition, statements=found)
+    definition = dataclasses.replace(recorded.definition, statements=found, failed=None)
+    return dataclasses.replace(recorded, definition=definition)
+
+
+def _reason(state: TableState, batch: int) -> str:
+    decisions = (each for each in reversed(state.order.audit) if (each.action, each.batch) == ("skip", batch))
+    return next((each.reason for each in decisions), "by an operator")
+
+
+def fail_statement(state: TableState) -> TableState:
+    """Drop the statement in flight, which changed nothing and can change nothing any more, and keep what it was. Its
+    files are pending again."""
+    definition = dataclasses.replace(state.definition, failed=state.in_flight)
+    return dataclasses.replace(state, in_flight=None, definition=definition)
+
+
+def begin_skip(state: TableState, batch: int, entry: AuditEntry) -> TableState:
+    """Enter the failed statement as the job in flight again, so that no other files get its batch's number, and keep
+    the decision to skip it (S5). The same state if that was done. Raises Refused if another batch is meant, or its
+    files are tried again."""
+    failed = state.definition.failed
+    if failed is None or failed.statement is None:
+        raise Refused(
+            "no statement has failed", next_step="kbq status; kbq resume --table tries the batch again"
+        )
+    if failed.statement.number != batch:
+        raise Refused(f"batch {failed.statement.number} failed, not {batch}", next_step="kbq order status")
+    if state.in_flight == failed:
+        return state
+    if state.in_flight is not None:
+        raise Refused(
+            f"job {state.in_flight.job_id} loads its files again", next_step="wait for it with kbq load"
+        )
+    entry = dataclasses.replace(
+        entry, action="skip", batch=batch, files=len(failed.files), rows=sum(f.rows for f in failed.files)
     )
+    return dataclasses.replace(state, in_flight=failed, order=state.order.with_audit(entry))
+
+
+def end_skip(state: TableState, job_id: str, *, skipped: bool) -> TableState:
+    """Record the batch that `begin_skip` entered as the ledger says, unless a loader did, and resume the table."""
+    if state.in_flight is None or state.in_flight.job_id != job_id:
+        return state
+    recorded = record_statement(state, skipped=skipped)
+    is_parked_for_it = state.parked is not None and state.parked.reason == ParkReason.STATEMENT_FAILED
+    return unpark(recorded) if is_parked_for_it else recorded
 
 
 def follow_ledger(state: TableState, batch: int) -> TableState:
@@ -41,5 +97,5 @@ def follow_ledger(state: TableState, batch: int) -> TableState:
     if state.parked is None or state.parked.reason != ParkReason.LEDGER_DIFFERS:
         return state
     found = dataclasses.replace(state.definition.statements, applied=batch)
-    definition = dataclasses.replace(state.definition, statements=found)
+    definition = dataclasses.replace(state.definition, statements=found, failed=None)
     return unpark(dataclasses.replace(state, definition=definition, in_flight=None))

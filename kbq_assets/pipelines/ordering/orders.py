@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kbq_assets.core.errors import NotFound, PreconditionFailed, Refused, StateError
+from kbq_assets.core.errors import NotFound, Refused, StateError
 from kbq_assets.core.loading.batches import pending_files
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.ordering import transitions
 from kbq_assets.core.ordering.table_order import AuditChunk, AuditEntry, TableOrder
-from kbq_assets.core.protocol.names import TableReference, audit_path, table_state_path
+from kbq_assets.core.protocol.names import TableReference, audit_path
+from kbq_assets.core.protocol.waits import ParkReason
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.ordering.decisions import decide, read_table
 from kbq_assets.pipelines.protocol import state
-from kbq_assets.ports.object_store import ObjectStore
+from kbq_assets.pipelines.statements.skip import propose_skip
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class OrderStatus:
 def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
     """The status of a table; None if it has no order. Raises StateError if its state is unreadable."""
     current = view.state_of(table)
-    if current.order == TableOrder():
+    if current.order == TableOrder() and current.definition.failed is None:
         return None
     pending = [f for f in pending_files(current, view.files(table)) if f.path not in view.given_up]
     locked = {file.path for file in current.in_flight.files} if current.in_flight else set[str]()
@@ -51,7 +52,7 @@ def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
     kind, why = _state(current)
     return OrderStatus(
         table,
-        current.order.next,
+        _number(current),
         kind,
         current.in_flight.job_id if current.in_flight else "",
         len(waiting),
@@ -63,8 +64,19 @@ def order_status(view: LoadView, table: TableReference) -> OrderStatus | None:
     )
 
 
+def _number(current: TableState) -> int:
+    """The number of the current batch: of a table with statements, that of its ledger."""
+    entry = current.definition.failed or current.in_flight
+    if entry is not None and entry.statement is not None:
+        return entry.statement.number
+    applied = current.definition.statements.applied
+    return applied + 1 if applied else current.order.next
+
+
 def _state(current: TableState) -> tuple[str, str]:
     order, parked = current.order, current.parked
+    if parked is not None and parked.reason == ParkReason.STATEMENT_FAILED:
+        return "failed", parked.error
     if order.failed is not None:
         return "failed", parked.error if parked else f"batch {order.failed.number} is tried again"
     if current.in_flight is not None:
@@ -108,7 +120,7 @@ class Orders:
     def audit(self, table: TableReference) -> list[AuditEntry]:
         """All decisions about a table, the oldest first. Raises NotFound."""
         store = self.deployment.load_store
-        order = _read(store, table).order
+        order = read_table(store, table).order
         chunks: list[AuditEntry] = []
         first = 0
         while first < order.archived:
@@ -119,7 +131,7 @@ class Orders:
 
     def retry(self, table: TableReference, by: str) -> Proposal:
         """Load the batch that failed again."""
-        failed = _read(self.deployment.load_store, table).order.failed
+        failed = read_table(self.deployment.load_store, table).order.failed
         line = f"batch {failed.number} is loaded again: {failed.error}" if failed else ""
         return self._decide(
             table, "retry the failed batch of", line, transitions.retry, AuditEntry(0, "", 0, "", by)
@@ -127,7 +139,13 @@ class Orders:
 
     def skip(self, table: TableReference, batch: int, reason: str, by: str) -> Proposal:
         """Go on after the batch that failed, without its rows."""
-        failed = _read(self.deployment.load_store, table).order.failed
+        store, entry = self.deployment.load_store, AuditEntry(0, "", 0, reason, by)
+        current = read_table(store, table)
+        why = current.parked or current.restarting
+        of_statement = why is not None and why.reason == ParkReason.STATEMENT_FAILED
+        if of_statement or (current.order.failed is None and current.definition.failed is not None):
+            return propose_skip(store, self.deployment.warehouse, table, batch, entry)
+        failed = current.order.failed
         rows = sum(file.rows for file in failed.files) if failed else 0
         line = (
             f"gives up {rows} rows of batch {batch}: {', '.join(f.path for f in failed.files)}"
@@ -139,24 +157,24 @@ class Orders:
             f"skip batch {batch} of",
             line,
             lambda now, entry: transitions.skip(now, batch, entry),
-            AuditEntry(0, "", 0, reason, by),
+            entry,
         )
 
     def hold(self, table: TableReference, reason: str, by: str) -> Proposal:
         """Let no batch start."""
-        if _read(self.deployment.load_store, table).order == TableOrder():
+        if read_table(self.deployment.load_store, table).order == TableOrder():
             raise Refused(f"{table} has no order", next_step=f"kbq park {table}")
         line = "no batch starts until kbq order release; its files wait in their order"
         return self._decide(table, "hold", line, transitions.hold, AuditEntry(0, "", 0, reason, by))
 
     def release(self, table: TableReference, reason: str, by: str) -> Proposal:
         """Let batches start again."""
-        line = _read(self.deployment.load_store, table).order.why_held
+        line = read_table(self.deployment.load_store, table).order.why_held
         return self._decide(table, "release", line, transitions.release, AuditEntry(0, "", 0, reason, by))
 
     def go_on(self, table: TableReference, reason: str, by: str) -> Proposal:
         """Pass the gates of the last batch."""
-        order = _read(self.deployment.load_store, table).order
+        order = read_table(self.deployment.load_store, table).order
         line = f"batch {order.settled} counts as validated: {', '.join(order.open_gates())}"
         return self._decide(table, "continue", line, transitions.go_on, AuditEntry(0, "", 0, reason, by))
 
@@ -169,31 +187,10 @@ class Orders:
         entry: AuditEntry,
     ) -> Proposal:
         store = self.deployment.load_store
-        change(_read(store, table), entry)  # refuses before anything is asked
+        change(read_table(store, table), entry)  # refuses before anything is asked
 
         def apply() -> None:
             stamped = dataclasses.replace(entry, at_ms=store.now_ms())
             decide(store, table, lambda now: change(now, stamped))
 
         return Proposal(f"{title} {table}", (line,) if line else (), apply)
-
-
-def decide(store: ObjectStore, table: TableReference, change: Callable[[TableState], TableState]) -> None:
-    """Swap a decision into a table's state. Old decisions move to an object of their own before it (O6)."""
-
-    def with_room(now: TableState) -> TableState:
-        if chunk := now.order.full_chunk():
-            # A swap that is lost leaves it; the next one moves the same decisions.
-            with contextlib.suppress(PreconditionFailed):
-                state.create(store, audit_path(table, now.order.archived), AuditChunk(chunk))
-            now = dataclasses.replace(now, order=now.order.without_chunk())
-        return change(now)
-
-    state.change(store, TableState, table_state_path(table), with_room)
-
-
-def _read(store: ObjectStore, table: TableReference) -> TableState:
-    found = state.find(store, TableState, table_state_path(table))
-    if found is None:
-        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
-    return found.value

@@ -116,7 +116,7 @@ def _record(
     if run.swap(current, table_state.count_success(recorded, entry, run.ports.clock.now_ms())):
         finish(run, entry)
         brought_back = {bad.file.path for bad in current.value.retried}
-        kept = {bad.file.path for bad in recorded.quarantined}
+        kept = {bad.file.path for bad in recorded.quarantined if not bad.dropped}
         run.ports.store.delete_many([quarantine_path(path) for path in sorted(brought_back - kept)])
         with contextlib.suppress(KbqError):  # a later load drops what remains
             flying.statements.drop_scratch(flying.scratch)
@@ -157,10 +157,10 @@ def _recover(run: TableRun, current: Versioned[TableState], flying: _InFlight, e
 
 
 def _park(run: TableRun, current: Versioned[TableState], reason: ParkReason, error: str) -> Turn:
-    """Park without the job in flight: it has ended, or can do nothing. Its files are pending again."""
-    dropped = (
-        dataclasses.replace(current.value, in_flight=None)
-        if reason == ParkReason.STATEMENT_FAILED
-        else current.value
-    )
-    return run.park(dataclasses.replace(current, value=dropped), reason, error)
+    """Park a table. A statement that failed leaves no job in flight: it has ended, or can do nothing."""
+    if reason == ParkReason.STATEMENT_FAILED:
+        entry = current.value.in_flight
+        assert entry is not None and entry.statement is not None
+        error = f"batch {entry.statement.number}: {error}"
+        current = dataclasses.replace(current, value=steps.fail_statement(current.value))
+    return run.park(current, reason, error)

@@ -59,7 +59,20 @@ def statement_for(
         run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
     # The first batch finds out where the ledger is (S7); each later one knows.
     number = (known.applied or statements.open_ledger(run.table).batch) + 1
+    if (failed := state.definition.failed) is not None and failed.statement is not None:
+        _check_not_skipped(run, statements, failed.statement.number)
     return BatchStatement(number, rule, _text(run, statements, known.rule, rule, fitted, bool(state.marks)))
+
+
+def _check_not_skipped(run: TableRun, statements: Statements, number: int) -> None:
+    """Raise ConfigurationError if a skip of the batch that failed is in the ledger alone: its number is not that of
+    other files (S5)."""
+    ledger = statements.read_ledger(run.table)
+    if ledger is not None and ledger.skipped and ledger.batch == number:
+        raise ConfigurationError(
+            f"{run.table}: its ledger counts batch {number} as skipped, and its state does not",
+            next_step=f"kbq order skip {run.table} --batch {number} --reason TEXT ends it",
+        )
 
 
 def _text(

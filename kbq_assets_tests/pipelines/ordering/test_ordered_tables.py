@@ -18,7 +18,8 @@ from kbq_assets.core.protocol.names import audit_path, marker_path, table_state_
 from kbq_assets.pipelines.loading import job_start
 from kbq_assets.pipelines.loading.load import LoadReport, plan
 from kbq_assets.pipelines.loading.view import read_view
-from kbq_assets.pipelines.ordering.orders import OrderStatus, decide, order_status
+from kbq_assets.pipelines.ordering.decisions import decide
+from kbq_assets.pipelines.ordering.orders import OrderStatus, order_status
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.state_cache import StateCache
 from kbq_assets.ports.warehouse import JobError, LoadJob

@@ -1,0 +1,36 @@
+"""Decisions about a table's batches, in its state (PROTOCOL O6)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+
+from kbq_assets.core.errors import NotFound, PreconditionFailed
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.ordering.table_order import AuditChunk
+from kbq_assets.core.protocol.names import TableReference, audit_path, table_state_path
+from kbq_assets.pipelines.protocol import state
+from kbq_assets.ports.object_store import ObjectStore
+
+
+def decide(store: ObjectStore, table: TableReference, change: Callable[[TableState], TableState]) -> None:
+    """Swap a decision into a table's state. Old decisions move to an object of their own before it (O6)."""
+
+    def with_room(now: TableState) -> TableState:
+        if chunk := now.order.full_chunk():
+            # A swap that is lost leaves it; the next one moves the same decisions.
+            with contextlib.suppress(PreconditionFailed):
+                state.create(store, audit_path(table, now.order.archived), AuditChunk(chunk))
+            now = dataclasses.replace(now, order=now.order.without_chunk())
+        return change(now)
+
+    state.change(store, TableState, table_state_path(table), with_room)
+
+
+def read_table(store: ObjectStore, table: TableReference) -> TableState:
+    """The state of a table. Raises NotFound."""
+    found = state.find(store, TableState, table_state_path(table))
+    if found is None:
+        raise NotFound(f"nothing was ever loaded into {table}", next_step="kbq status lists the tables")
+    return found.value
