@@ -57,6 +57,7 @@ def _print_status(found: Status, out: Console) -> None:
         *stop_lines(found.stops),
         *(f"backup {line}" for line in stop_lines(found.backups.stops)),
         *(f"{t.state}: {t.table}: {t.message}" for t in found.tables if t.message),
+        *(f"unfinished: {line}" for line in found.replays),
     ):
         out.print(line, style="yellow")
     for each in found.evolved:

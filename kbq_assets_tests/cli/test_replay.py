@@ -77,6 +77,28 @@ def test_the_live_topic_goes_on_beside_a_replay_that_is_half_done(world: FakePla
     run.done("reconcile")
 
 
+def test_a_replay_that_was_not_read_to_its_end_is_seen_until_somebody_decides(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.kills = lambda unit: True
+    run("replay", "start", TOPIC, *RANGE)
+    run("replay", "start", TOPIC, *RANGE)
+    world.kills = lambda unit: False
+    assert "kbq replay resume 1 or kbq replay drop 1" in run.done("status")
+    assert len(run.json("status")["replays"]) == 2
+    checked = run("check")
+    assert (checked.exit_code, "replay 2 has not read its whole range" in checked.output) == (1, True)
+    assert "next: kbq replay drop 2" in checked.output
+    run.done("replay", "resume", "1")
+    run.done("replay", "drop", "2", "--yes")
+    assert run.json("status")["replays"] == []
+    run.done("check")
+    world.store.create("replays/3.json", b"{")
+    damaged = run("check")
+    assert (damaged.exit_code, "replays/3.json" in damaged.output) == (1, True)
+    assert "replays/3.json" in run.done("status")
+
+
 def test_a_repaired_route_is_seen_in_the_difference(world: FakePlatform, run: Shell) -> None:
     world.source_topics.write_text(SOURCES.replace("table=orders", "table=sales"))
     run.done("replay", "start", TOPIC, "--until", "0:3", "--yes")

@@ -37,6 +37,7 @@ BACKUPS_RUN: Final = "no_backup_is_stopped"
 ERRORS_FEW: Final = "error_share_is_low"
 LAG_SHORT: Final = "lag_is_short"
 COMMITS_SMALL: Final = "commits_are_small"
+REPLAYS_END: Final = "no_replay_is_unfinished"
 ROWS_MATCH: Final = "loaded_rows_match_staged_rows"
 TABLES_LOAD: Final = "no_table_is_parked"
 DATA_FRESH: Final = "data_is_fresh"
@@ -67,6 +68,11 @@ CHECKS: Final[Mapping[str, CheckKind]] = {
     ),
     COMMITS_SMALL: CheckKind(
         "No commit lists so many unloaded files that every write of it is slow.", WARN, "topic", STAGED
+    ),
+    REPLAYS_END: CheckKind(
+        "Every replay of the topic has read its range. One that is still being read ends by itself; one that was "
+        "stopped, or died, goes on with `kbq replay resume`.",
+        WARN, "topic", STAGED,
     ),
     ROWS_MATCH: CheckKind(
         "Each load job's output rows equal the rows of its files (PROTOCOL L4), and all committed rows are loaded or "

@@ -21,6 +21,7 @@ from kbq_assets.core.observation.check_names import (
     DATA_FRESH,
     LAG_SHORT,
     PARTITIONS_RUN,
+    REPLAYS_END,
     TABLES_LOAD,
 )
 from kbq_assets.core.observation.checks import CheckResult, LoadBlock, TopicLag
@@ -37,6 +38,7 @@ from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks, commits_by_topic
 from kbq_assets.pipelines.loading.view import LoadView, read_view
 from kbq_assets.pipelines.observation.accounting import Books, PartitionHistory, out_of_balance
+from kbq_assets.pipelines.observation.replays import UnfinishedReplay, unfinished_replays
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
 from kbq_assets.pipelines.protocol.state_cache import StateCache
@@ -92,7 +94,7 @@ def run_checks(ports: CheckPorts, *, broker: bool = True) -> CheckReport:
     with no_collection:
         waiting = waiting_files(view)
         of_tables = _of_tables(view, waiting, _settled(view), ports.now_ms())
-        results = [*_of_commits(view, ports.blocks), *of_tables]
+        results = [*_of_commits(view, ports.blocks), *of_tables, *_of_replays(view)]
     unknown: dict[str, str] = {}
     others: tuple[str, ...] = ()
     try:
@@ -137,6 +139,20 @@ def _of_commits(view: LoadView, blocks: LoadBlocks) -> Iterator[CheckResult]:
         yield contiguous[topic]
         yield checks.error_result(topic, commits, options[topic])
         yield checks.small_result(topic, commits, blocked=topic in view.blocks)
+
+
+def _of_replays(view: LoadView) -> Iterator[CheckResult]:
+    """Whether the replays of each topic have read their ranges."""
+    found = defaultdict[str, list[UnfinishedReplay]](list)
+    for each in unfinished_replays(view.cache):
+        found[each.subject].append(each)
+    for subject in sorted({*commits_by_topic(view), *found}):
+        unfinished = found.get(subject, [])
+        if not unfinished:
+            yield CheckResult(REPLAYS_END, subject, "no replay of it is unfinished")
+            continue
+        commands = [command for each in unfinished for command in each.commands]
+        yield checks.failed(REPLAYS_END, subject, [each.message for each in unfinished], commands)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def status_json(found: Status) -> dict[str, object]:
         "stops": [stop_json(stop) for stop in found.stops],
         "evolved": [dataclasses.asdict(each) for each in found.evolved],
         "backups": backups_json(found.backups),
+        "replays": list(found.replays),
     }
 
 

@@ -29,6 +29,7 @@ from kbq_assets.pipelines.extraction.ports import no_backups
 from kbq_assets.pipelines.loading.load_blocks import LoadBlocks
 from kbq_assets.pipelines.loading.ports import blocked_by, topics_of
 from kbq_assets.pipelines.loading.view import FindBlocks, LoadView, read_view
+from kbq_assets.pipelines.observation.replays import unfinished_replays
 from kbq_assets.pipelines.protocol.evolutions import read_evolutions
 from kbq_assets.pipelines.protocol.snapshot import read_snapshot
 from kbq_assets.pipelines.protocol.state import Versioned
@@ -101,6 +102,8 @@ class Status:
     evolved: tuple[Evolution, ...] = ()
     #: backups of topics: a stop of theirs stops no table
     backups: BackupsStatus = field(default_factory=BackupsStatus)
+    #: replays whose reading has not ended, each with its next steps
+    replays: tuple[str, ...] = ()
 
 
 def read_status(
@@ -112,7 +115,8 @@ def read_status(
     open_backup: OpenArea = no_backups,
 ) -> Status:
     """Read the status of everything. Raises Unavailable if the broker does not answer."""
-    view = read_view(StateCache(store), blocks or LoadBlocks())
+    cache = StateCache(store)
+    view = read_view(cache, blocks or LoadBlocks())
     sources = tuple(sources)
     seen = read_snapshot(store, reader, sources, known=(view.topics, view.commit_objects))
     found = status_of(view, seen.offsets, seen.plan(), restarts)
@@ -120,6 +124,7 @@ def read_status(
         found,
         evolved=read_evolutions(store, seen.settings.values()),
         backups=read_backups(sources, reader, open_backup),
+        replays=tuple(each.line for each in unfinished_replays(cache)),
     )
 
 

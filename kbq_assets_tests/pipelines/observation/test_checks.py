@@ -20,6 +20,7 @@ from kbq_assets.core.observation.check_names import (
     LAG_SHORT,
     PARTITIONS_RUN,
     QUOTA_LEFT,
+    REPLAYS_END,
     ROWS_MATCH,
     TABLES_LOAD,
 )
@@ -64,7 +65,8 @@ def _message(world: FakePlatform, check: str) -> str:
 
 def test_where_all_is_well_every_check_passes(world: FakePlatform) -> None:
     report = world.parts.observer.checks(queries=True)
-    of_topics = (CONTIGUOUS, PARTITIONS_RUN, BACKUPS_RUN, ERRORS_FEW, LAG_SHORT, COMMITS_SMALL, DATA_FRESH)
+    of_runs = (CONTIGUOUS, PARTITIONS_RUN, BACKUPS_RUN, ERRORS_FEW, LAG_SHORT)
+    of_topics = (*of_runs, COMMITS_SMALL, REPLAYS_END, DATA_FRESH)
     subjects = {
         **{name: {TOPIC} for name in of_topics},
         **{name: {"shop.orders", "shop.kbq_errors"} for name in (ROWS_MATCH, TABLES_LOAD, QUOTA_LEFT)},
