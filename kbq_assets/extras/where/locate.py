@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from kbq_assets.core.backup.names import BackupFileName
 from kbq_assets.core.errors import KbqError
 from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol.commits import Commit, PartitionCommit, StagedFile
@@ -12,6 +13,7 @@ from kbq_assets.core.protocol.names import StagedFileName, TableReference, quara
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.core.topics.options import ERROR_TABLE
+from kbq_assets.pipelines.backup.backups import Backups
 from kbq_assets.pipelines.loading.view import LoadView
 from kbq_assets.pipelines.observation.status import feeds_of
 from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
@@ -19,7 +21,8 @@ from kbq_assets.ports.warehouse import ErrorQuery, KafkaRange, Warehouse
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record is, may be or was. ``kind``: commit, staged file, quarantine, table or error table."""
+    """Where a record is, may be or was. ``kind``: commit, staged file, quarantine, table, error table or
+    backup."""
 
     kind: str
     name: str
@@ -37,6 +40,22 @@ def locate(view: LoadView, tp: TopicPartition, offset: int, warehouse: Warehouse
     if warehouse is not None:
         found += _in_tables(view, commit, tp, offset, warehouse)
     return found
+
+
+def locate_copies(backups: Backups, tp: TopicPartition, offset: int) -> list[Place]:
+    """The backup's files with an offset, or why they are not known."""
+    try:
+        files = backups.copies(tp, offset)
+    except KbqError as error:
+        return [Place("backup", tp.topic, error.message, (error.next_step,) if error.next_step else ())]
+    return [_copy(file) for file in files]
+
+
+def _copy(file: StagedFile) -> Place:
+    name = BackupFileName.parse(file.path)
+    first, last = name.range.from_offset, name.range.until_offset - 1
+    text = f"{file.rows:,} records of offsets {first} to {last}, epoch {name.epoch}"
+    return Place("backup", file.path, text)
 
 
 def locate_file(view: LoadView, path: str) -> list[Place]:

@@ -11,7 +11,7 @@ from kbq_assets.core.backup import commits as backup
 from kbq_assets.core.backup.areas import AREAS, PERSONAL, area_of
 from kbq_assets.core.config.google_permissions import Role
 from kbq_assets.core.errors import NotFound
-from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.commits import Commit, StagedFile
 from kbq_assets.core.protocol.names import commit_path, shard_of
 from kbq_assets.core.protocol.offsets import TopicPartition
 from kbq_assets.pipelines.backup.area import BackupArea
@@ -40,6 +40,18 @@ class Backups:
         """Positions and stops of all backups."""
         deployment = self.deployment
         return read_backups(deployment.sources.read(), deployment.offsets, deployment.backup_area)
+
+    def copies(self, tp: TopicPartition, offset: int) -> list[StagedFile]:
+        """The files with an offset, one per epoch of the backup; none for a topic without a backup. Raises Unavailable,
+        StateError."""
+        try:
+            area = self.area(tp.topic)
+            commit = state.read(area, Commit, commit_path(tp.topic, shard_of(tp.partition))).value
+        except NotFound:
+            return []
+        found = commit.partitions.get(tp.partition)
+        windows = found.windows if found else ()
+        return [file for w in windows if w.first <= offset < w.until for file in w.files]
 
     def verify(
         self, topic: str, *, partition: int | None = None, first: int = 0, until: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,42 @@ def test_a_record_behind_a_stop(world: FakePlatform, run: Shell) -> None:
     world.produce(value=UNKNOWN_SCHEMA)
     run("extract")
     assert "not extracted yet: the position is 0; it is stopped: " in run.done(*RECORD)
+
+
+@pytest.mark.parametrize("backup", ["true", "only"])
+def test_a_record_s_copies_are_named_by_file_and_epoch(world: FakePlatform, run: Shell, backup: str) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup={backup}\n")
+    world.produce(3)
+    run.done("extract")
+    places = json.loads(run.done("where", TOPIC, "0", "1", "--json"))
+    [copy] = [place for place in places if place["kind"] == "backup"]
+    assert copy["name"] in world.store.objects and copy["name"].startswith(f"backup/{TOPIC}/")
+    assert copy["text"] == "3 records of offsets 0 to 2, epoch 1"
+    assert (len(places) == 1) == (backup == "only"), "nothing is said of tables that there are not"
+    run.done("backup", "reset", "--topic", TOPIC, "--yes")
+    run.done("extract")
+    assert kinds(run, "where", TOPIC, "0", "1").count("backup") == 2
+    assert "backup" not in kinds(run, "where", TOPIC, "0", "3")
+
+
+def test_a_copy_explains_no_missing_row(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=true\n")
+    world.produce(3)
+    for command in ("extract", "load", "extract"):
+        run.done(command)
+    next(iter(world.warehouse.stored.values())).rows.clear()
+    lost = run(*RECORD)
+    assert lost.exit_code == 1 and "3 records of offsets 0 to 2, epoch 1" in lost.stdout
+
+
+def test_a_backup_that_cannot_be_read_keeps_no_other_place_away(world: FakePlatform, run: Shell) -> None:
+    world.source_topics.write_text(f"{TOPIC} dataset=shop table=orders backup=true\n")
+    world.produce(1)
+    run.done("extract")
+    path = f"backup/@/commits/{TOPIC}.json"
+    world.store.objects[path] = replace(world.store.objects[path], data=b"{")
+    assert set(kinds(run)) == {"commit", "staged file", "backup"}
+    assert path.removeprefix("backup/@/") in run(*RECORD).stdout
 
 
 def test_a_record_that_was_given_up(world: FakePlatform, run: Shell) -> None:
