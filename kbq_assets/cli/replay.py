@@ -10,10 +10,10 @@ import click
 from kbq_assets.cli.context import ExitCode, Part, confirm, json_option, yes_option
 from kbq_assets.cli.render import console, echo_json, number, table
 from kbq_assets.cli.run import positions_bar
-from kbq_assets.core.replay.model import Phase, Replay, ReplayProgress
+from kbq_assets.core.replay.model import BACKUP, KAFKA, Phase, Replay, ReplayProgress
 from kbq_assets.core.replay.positions import EARLIEST, LATEST, parse_position
 from kbq_assets.pipelines.replay.diff import ReplayDiff
-from kbq_assets.pipelines.replay.replays import Replays
+from kbq_assets.pipelines.replay.replays import Replays, check_rate
 
 pass_replays: Part[Replays] = Part("replays")
 _number = click.argument("replay_number", type=click.IntRange(1), metavar="N")
@@ -37,17 +37,27 @@ def replay() -> None:
     "--from", "first", default=EARLIEST, show_default=True, help="A time, an offset, or 0:4200,3:117."
 )
 @click.option("--until", default=LATEST, show_default=True, help="The same; the range ends before it.")
+@click.option(
+    "--source",
+    type=click.Choice([KAFKA, BACKUP]),
+    default=KAFKA,
+    show_default=True,
+    help="Read Kafka, or the topic's backup: then ends are offsets, earliest or latest.",
+)
 @_rate
 @yes_option
 @pass_replays
-def start(replays: Replays, topic: str, first: str, until: str, rate: int | None, yes: bool) -> None:
+def start(
+    replays: Replays, topic: str, first: str, until: str, source: str, rate: int | None, yes: bool
+) -> None:
     """Show what a replay reads and costs, then read it into shadow tables.
 
     The range is read with today's source list, schemas and pseudonyms. Ctrl-C stops it between two windows; `kbq replay
     resume` continues. Exit code 1 if something stops it, 75 if something did not answer.
     """
     ends = parse_position("--from", first, EARLIEST), parse_position("--until", until, LATEST)
-    planned, proposal = replays.propose(topic, *ends)
+    check_rate(source, rate or 0)
+    planned, proposal = replays.propose(topic, *ends, source)
     confirm([proposal], yes=yes)
     _read(replays, planned.number, rate)
 

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from kbq_assets.core.topics.destinations import PythonRoute
 from kbq_assets.core.topics.evolution import PARK
 from kbq_assets.core.topics.personal import Pseudonyms
 from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.ports.backup_schemas import BackedUpSchemas
 from kbq_assets.ports.clock import Clock
 from kbq_assets.ports.kafka import RecordBatch, RecordSource
 from kbq_assets.ports.object_store import ObjectStore
@@ -127,7 +128,7 @@ def extract_unit(
             return UnitOutcome(unit, superseded=True)
         read.has_order = [*commit.partitions] == [0]
         if unit.tables:
-            read.schemas = PinnedSchemas(ports.registry, commit.schema_ids)
+            read.schemas = PinnedSchemas(_schemas(unit, ports, commit.schema_ids), commit.schema_ids)
         _read_windows(unit, ports, read, outputs, min(seconds, unit.seconds), is_patient)
     except Exception as error:
         for output in outputs:
@@ -232,6 +233,14 @@ def _source(unit: Unit, ports: WorkerPorts) -> RecordSource:
         return ports.source
     log = BackupLog(unit.copies.files, unit.copies.leader_epoch)
     return BackupSource(ports.backup(unit.settings).store, {unit.range.topic_partition: log})
+
+
+def _schemas(unit: Unit, ports: WorkerPorts, pins: Mapping[int, str]) -> WriterSchemas:
+    """The registry, or with records of a backup also the schemas that it keeps (PROTOCOL B8)."""
+    if unit.copies is None:
+        return ports.registry
+    store = ports.backup(unit.settings).store
+    return BackedUpSchemas(ports.registry, store, unit.range.topic_partition.topic, pins)
 
 
 def _open_tables(output: Output, ports: WorkerPorts, read: _Read) -> tuple[bool, bool]:

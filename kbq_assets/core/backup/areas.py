@@ -14,6 +14,8 @@ PERSONAL: Final = "personal"
 AREAS: Final = (REGULAR, PERSONAL)
 #: The stop of a topic whose backup cannot be read.
 UNREACHABLE: Final = "backup_unreachable"
+#: What a replay makes of the option `backup`: the copies are read, and none is made.
+READ_ONLY: Final = "read_only"
 
 
 def area_of(settings: TopicSettings) -> str:
@@ -21,6 +23,11 @@ def area_of(settings: TopicSettings) -> str:
     if settings.extraction.backup == "false":
         return ""
     return PERSONAL if settings.privacy.decisions else REGULAR
+
+
+def copied_area(settings: TopicSettings) -> str:
+    """The area that copies of a topic are written to; "" for none."""
+    return "" if settings.extraction.backup == READ_ONLY else area_of(settings)
 
 
 def has_tables(settings: TopicSettings) -> bool:

@@ -124,9 +124,13 @@ class Settings:
         return dataclasses.replace(self, chosen=self._index(name))
 
     def below(self, folder: str) -> Settings:
-        """The same settings with a staging area of its own, below this one; and for the first warehouse alone."""
+        """The same settings with a staging area of its own, below this one, the same backups, and for the first
+        warehouse alone."""
         staging_url = f"{self.staging_url.rstrip('/')}/{folder}"
-        return dataclasses.replace(self, staging_url=staging_url, warehouse_urls=self.warehouse_url, chosen=0)
+        backup = dataclasses.replace(self.backup, location=self.backup.location or self.staging_url)
+        return dataclasses.replace(
+            self, staging_url=staging_url, backup=backup, warehouse_urls=self.warehouse_url, chosen=0
+        )
 
     def stored_warehouses(self, names: Iterable[str]) -> tuple[str, ...]:
         """Names of `KBQ_WAREHOUSE` as stored state has them; empty for the first alone (PROTOCOL W2)."""

@@ -30,6 +30,11 @@ FORMER: Final = "_kbq_former_"
 REPLAY_COLUMN: Final = "_kbq_replay"
 
 
+#: Where a range is read from.
+KAFKA: Final = "kafka"
+BACKUP: Final = "backup"
+
+
 class Phase(StrEnum):
     """How far a replay is."""
 
@@ -61,7 +66,7 @@ class Replay(Stored):
     epoch: int
     #: every partition of the topic; of some nothing is read
     bounds: Mapping[int, Bounds]
-    source: str = "kafka"
+    source: str = KAFKA
     phase: str = str(Phase.READING)
     #: when it was started, by the store's time
     started_ms: int = 0

@@ -69,6 +69,8 @@ class Extracted:
     broker: BrokerOffsets
     first_at: int = 0
     until_at: int = 0
+    #: whether ``broker`` decides what can be read; else the caller does
+    is_bound: bool = True
 
 
 def bounds_of(partitions: Collection[Extracted], first: Position, until: Position) -> dict[int, Bounds]:
@@ -94,9 +96,9 @@ def _bounds(found: Extracted, first: Position, until: Position) -> Bounds:
             f"{tp} [{start}, {end}) is not within [{state.start}, {state.next}), which was extracted",
             next_step="choose offsets that were extracted since the partition's last reset",
         )
-    if start < broker.earliest or end > broker.latest:
+    if found.is_bound and (start < broker.earliest or end > broker.latest):
         raise Refused(
             f"Kafka no longer has {tp} [{start}, {end}): it has [{broker.earliest}, {broker.latest})",
-            next_step=f"--from {EARLIEST} begins at the first record that Kafka has",
+            next_step=f"--source backup reads a backup; --from {EARLIEST} begins at the first record that Kafka has",
         )
     return Bounds(start, end)

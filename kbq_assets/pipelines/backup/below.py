@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from kbq_assets.core.backup import copies as below
@@ -37,7 +38,11 @@ def _units(
         commit = topic.commits[shard_of(tp.partition)]
         if area := area_of(topic.settings):
             copies = _copies(open_area, area, commit, tp)
-            if copies is not None and copies.until > commit.partitions[tp.partition].next:
+            if copies is None:
+                continue
+            # A replay's log ends where its range does (R9).
+            copies = replace(copies, until=min(copies.until, found.offsets[tp].latest))
+            if copies.until > commit.partitions[tp.partition].next:
                 yield below.unit_of(commit, tp.partition, topic.settings, copies, limits)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from kbq_assets.core.backup.areas import AREAS, UNREACHABLE, area_of
+from kbq_assets.core.backup.areas import AREAS, UNREACHABLE, copied_area
 from kbq_assets.core.errors import KbqError, StateError, TransientError, UnsupportedFormat
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.stops import PartitionStop
@@ -34,7 +34,7 @@ def plan_backups(
     """The plan of each area with a topic. If an area is out of reach, the plan has a stop of each of its topics, and
     the tables go on."""
     sources = tuple(sources)
-    wanted = {area_of(entry.settings) for entry in sources}
+    wanted = {copied_area(entry.settings) for entry in sources}
     found: dict[str, ExtractionPlan] = {}
     for area in AREAS:
         if area in wanted:
@@ -50,14 +50,14 @@ def plan_backups(
 
 def in_area(area: str) -> Callable[[TopicSettings], bool]:
     """Whether a topic's backup is in an area."""
-    return lambda settings: area_of(settings) == area
+    return lambda settings: copied_area(settings) == area
 
 
 def _unreachable(
     topics: Mapping[str, TopicSettings], area: str, only: frozenset[str] | None, error: KbqError
 ) -> Iterable[PartitionStop]:
     for topic, settings in topics.items():
-        if area_of(settings) == area and (only is None or topic in only):
+        if copied_area(settings) == area and (only is None or topic in only):
             tp = TopicPartition(topic, -1)
             message = f"the backup of {topic} cannot be read: {error.message}"
             yield PartitionStop(tp, UNREACHABLE, message, (error.next_step or "kbq extract",))

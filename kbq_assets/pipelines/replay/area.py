@@ -71,7 +71,7 @@ class ReplayArea:
         return Deployment(
             settings,
             live.clock,
-            ReplaySources(settings, live.sources.open_catalog, replay.topic),
+            ReplaySources(settings, live.sources.open_catalog, replay.topic, replay.source),
             self.adapters.store,
             self.adapters.load_store,
             lambda: RangedOffsets(live.offsets, replay),

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kbq_assets.core.backup.areas import READ_ONLY
 from kbq_assets.core.errors import Refused
 from kbq_assets.core.protocol.offsets import BrokerOffsets, TopicDescription, TopicPartition
-from kbq_assets.core.replay.model import Bounds, Replay
+from kbq_assets.core.replay.model import BACKUP, KAFKA, Bounds, Replay
 from kbq_assets.core.topics.check_options import CheckOptions
 from kbq_assets.core.topics.ordering_options import OrderingOptions
 from kbq_assets.core.topics.source_list import SourceEntry
@@ -58,7 +59,8 @@ class RangedOffsets:
 
     def _ended(self, tp: TopicPartition, broker: BrokerOffsets) -> BrokerOffsets:
         bounds = self._bounds(tp)
-        if bounds.first >= bounds.until:  # nothing to read, so retention takes nothing from it
+        # With nothing to read, retention takes nothing; what Kafka has none of, is read from the backup (R9).
+        if bounds.first >= bounds.until or self.replay.source == BACKUP:
             return BrokerOffsets(bounds.until, bounds.until, broker.leader_epoch)
         return BrokerOffsets(broker.earliest, min(broker.latest, bounds.until), broker.leader_epoch)
 
@@ -69,11 +71,15 @@ class ReplaySources(SourceList):
     files back, and nothing is backed up again."""
 
     topic: str = ""
+    source: str = KAFKA
 
     def read(self) -> tuple[SourceEntry, ...]:
         """One entry. Raises Refused if the list no longer selects the topic."""
         found = replayed_settings(SourceList(self.settings, self.open_catalog), self.topic)
-        extraction = dataclasses.replace(found.extraction, backup="false")
+        from_backup = self.source == BACKUP
+        extraction = dataclasses.replace(found.extraction, backup=READ_ONLY if from_backup else "false")
+        if from_backup:  # what the backup lacks is no loss of the topic's
+            extraction = dataclasses.replace(extraction, on_retention_loss="stop")
         settled = dataclasses.replace(
             found,
             extraction=extraction,

@@ -14,7 +14,10 @@ from kbq_assets.core.loading.table_state import TableState
 from kbq_assets.core.protocol import commits as commit_changes
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import TableReference, commit_path, table_state_path
+from kbq_assets.core.protocol.offsets import OffsetRange
 from kbq_assets.core.replay.model import (
+    BACKUP,
+    KAFKA,
     Phase,
     Replay,
     ReplayProgress,
@@ -24,11 +27,13 @@ from kbq_assets.core.replay.model import (
 from kbq_assets.core.replay.positions import Position
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.extraction.ports import Progress
-from kbq_assets.pipelines.operate.commands import Proposal
+from kbq_assets.pipelines.operate.commands import Proposal, shards_of
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.replay.area import TURN_SECONDS, AreaAdapters, ReplayArea
+from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.diff import ReplayDiff, check_records, compare
 from kbq_assets.pipelines.replay.promote import PROMOTE, ROLL_BACK, Direction, Replacer
+from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.pipelines.replay.start import create, plan_lines, plan_replay, read_replays, replay_numbers
 from kbq_assets.ports.replay import ReplayTables
 
@@ -63,12 +68,13 @@ class Replays:
         """How far a replay is read and loaded."""
         return self.area(replay).progress()
 
-    def propose(self, topic: str, first: Position, until: Position) -> tuple[Replay, Proposal]:
+    def propose(
+        self, topic: str, first: Position, until: Position, source: str = KAFKA
+    ) -> tuple[Replay, Proposal]:
         """The next replay and its plan; applying it creates the replay, and reads nothing yet. Raises Refused."""
         tables = self.open_tables()
-        replay = plan_replay(
-            self.live, max(replay_numbers(self.live.store), default=0) + 1, topic, first, until
-        )
+        number = max(replay_numbers(self.live.store), default=0) + 1
+        replay = plan_replay(self.live, number, topic, first, until, source)
         lines = tuple(plan_lines(self.live, tables, replay))
         return replay, Proposal(
             f"replay {replay.number} of {topic}", lines, lambda: create(self.live, replay)
@@ -88,8 +94,10 @@ class Replays:
         replay = self.find(number)
         if replay.phase != Phase.READING:
             return self.progress(replay)
+        check_rate(replay.source, rate)
         area = self.area(replay, rate)
         area.prepare()
+        self._check_copies(area)
         before, clock = area.progress(), self.live.clock
         while not before.is_done:
             started = clock.monotonic()
@@ -103,6 +111,20 @@ class Replays:
             before = now
         self.enter(number, {Phase.READING}, Phase.READ)
         return before
+
+    def _check_copies(self, area: ReplayArea) -> None:
+        """Raise Refused if the backup has lost what is left to read, and Unavailable (R9)."""
+        replay, live = area.replay, self.live
+        if replay.source != BACKUP:
+            return
+        commits = shards_of(live.store, replay.topic)
+        copies = TopicCopies.read(live, replayed_settings(live.sources, replay.topic), commits)
+        for commit in area.commits():
+            for partition, found in sorted(commit.partitions.items()):
+                until = replay.bounds[partition].until
+                if found.next < until:
+                    left = OffsetRange(commit.topic_partition(partition), found.next, until)
+                    copies.check(left, f"kbq replay drop {replay.number}")
 
     def resume(self, number: int, *, as_errors: bool = False) -> None:
         """Clear what stopped a replay: partitions and parked tables. Its next reading tries them again."""
@@ -213,6 +235,14 @@ class Replays:
             return dataclasses.replace(replay, phase=str(phase))
 
         return state.change(self.live.store, Replay, replay_path(number), change).value
+
+
+def check_rate(source: str, rate: int) -> None:
+    """Raise Refused for a rate of a replay that does not read from Kafka: it would limit nothing."""
+    if rate and source == BACKUP:
+        raise Refused(
+            "--rate limits reading from Kafka, and this replay reads a backup", next_step="leave --rate out"
+        )
 
 
 _DROPPABLE: Final = frozenset({Phase.READING, Phase.READ, Phase.ROLLED_BACK, Phase.DROPPED})

@@ -15,12 +15,21 @@ from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.replay.model import REPLAYS, Replay, epoch_of, parse_replay_path, replay_path
+from kbq_assets.core.replay.model import (
+    BACKUP,
+    KAFKA,
+    REPLAYS,
+    Replay,
+    epoch_of,
+    parse_replay_path,
+    replay_path,
+)
 from kbq_assets.core.replay.positions import Extracted, Position, bounds_of
 from kbq_assets.core.replay.promotion import check_appended
 from kbq_assets.pipelines.deployment import Deployment
 from kbq_assets.pipelines.operate.commands import shards_of
 from kbq_assets.pipelines.protocol import state
+from kbq_assets.pipelines.replay.copies import TopicCopies
 from kbq_assets.pipelines.replay.ranged import replayed_settings
 from kbq_assets.ports.object_store import ObjectStore
 from kbq_assets.ports.replay import ReplayTables, RowRange
@@ -64,16 +73,25 @@ class ReplayedTopic:
         return sum((commit.totals for commit in self.commits.values()), Counts())
 
 
-def plan_replay(live: Deployment, number: int, topic: str, first: Position, until: Position) -> Replay:
+def plan_replay(
+    live: Deployment, number: int, topic: str, first: Position, until: Position, source: str = KAFKA
+) -> Replay:
     """The replay of a range. Raises Refused, NotFound."""
     if live.settings.warehouse_area:
         raise Refused("a replay fills the first warehouse alone", next_step="not built yet for others")
-    replayed_settings(live.sources, topic)
+    settings = replayed_settings(live.sources, topic)
     found = ReplayedTopic.read(live, topic)
     for table in found.tables(topic):
         check_appended(table, found.states[table])
-    bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
-    planned = Replay(number, topic, 0, bounds, started_ms=live.store.now_ms())
+    if source == BACKUP:
+        copies = TopicCopies.read(live, settings, found.commits)
+        bounds = bounds_of(_copied(copies, found.commits, first, until), first, until)
+    else:
+        bounds = bounds_of(_extracted(live, found.commits, first, until), first, until)
+    planned = Replay(number, topic, 0, bounds, source, started_ms=live.store.now_ms())
+    if source == BACKUP:
+        for range_ in planned.ranges:
+            copies.check(range_)
     return replace(planned, epoch=epoch_of(planned.ranges, found.commits.values(), found.marks))
 
 
@@ -116,12 +134,25 @@ def _extracted(
     ]
 
 
+def _copied(
+    copies: TopicCopies, commits: Mapping[int, Commit], first: Position, until: Position
+) -> list[Extracted]:
+    if first.time_ms >= 0 or until.time_ms >= 0:
+        raise Refused(
+            "--source backup: a time is looked up in Kafka, which may no longer have the records",
+            next_step="give offsets, earliest or latest",
+        )
+    states = {c.topic_partition(p): found for c in commits.values() for p, found in c.partitions.items()}
+    return [Extracted(tp, found, copies.offsets(tp), is_bound=False) for tp, found in sorted(states.items())]
+
+
 def plan_lines(live: Deployment, tables: ReplayTables, replay: Replay) -> Iterable[str]:
     """What a replay will read, touch and cost, for a person to confirm."""
     found = ReplayedTopic.read(live, replay.topic)
     averages = Averages.of(found.totals)
     records = int(replay.positions * averages.records)
-    yield from (f"reads {range_} again" for range_ in replay.ranges[:_NAMED])
+    origin = " from the backup" if replay.source == BACKUP else ""
+    yield from (f"reads {range_} again{origin}" for range_ in replay.ranges[:_NAMED])
     if len(replay.ranges) > _NAMED:
         yield f"and {len(replay.ranges) - _NAMED} more partitions"
     size = replay.positions * averages.bytes / 1e6

@@ -1,0 +1,63 @@
+"""What the backup of a topic has, for replays that read from it (PROTOCOL R9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kbq_assets.core.backup.areas import area_of
+from kbq_assets.core.backup.commits import windows_of
+from kbq_assets.core.backup.copies import copies_of, is_same_log
+from kbq_assets.core.errors import NotFound, Refused
+from kbq_assets.core.protocol.commits import Commit
+from kbq_assets.core.protocol.names import commit_path, shard_of
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.pipelines.deployment import Deployment
+from kbq_assets.pipelines.protocol import state
+
+_NEXT = "kbq backup status shows what the backup has; --source kafka reads what Kafka has"
+
+
+@dataclass(frozen=True)
+class TopicCopies:
+    """The backup's commits of one topic, by shard."""
+
+    topic: str
+    commits: Mapping[int, Commit]
+
+    @classmethod
+    def read(cls, live: Deployment, settings: TopicSettings, commits: Mapping[int, Commit]) -> TopicCopies:
+        """Read them, beside the ``commits`` of the tables. Raises Refused if the topic has no backup, or one of another
+        log, and Unavailable."""
+        topic = next(iter(commits.values())).topic
+        if not (area := area_of(settings)):
+            raise Refused(f"{topic} has no backup", next_step="--source kafka, or backup=true for the topic")
+        store, found = live.backup_area(area), {}
+        for shard, tables in sorted(commits.items()):
+            try:
+                found[shard] = state.read(store, Commit, commit_path(topic, shard)).value
+            except NotFound as error:
+                raise Refused(
+                    f"{topic} has no backup yet", next_step="kbq extract, or --source kafka"
+                ) from error
+            if not is_same_log(found[shard], tables):
+                raise Refused(f"the backup of {topic} is of another log than its tables", next_step=_NEXT)
+        return cls(topic, found)
+
+    def offsets(self, tp: TopicPartition) -> BrokerOffsets:
+        """The last copies of a partition that adjoin; of none, an empty range at 0."""
+        backup = self.commits[shard_of(tp.partition)]
+        first = until = 0
+        for window in windows_of(backup, tp.partition, backup.epoch):
+            first, until = (first if window.first <= until and until else window.first), window.until
+        return BrokerOffsets(first, until)
+
+    def check(self, range_: OffsetRange, next_step: str = _NEXT) -> None:
+        """Raise Refused unless the backup has all of a range."""
+        partition = range_.topic_partition.partition
+        backup = self.commits[shard_of(partition)]
+        known = partition in backup.partitions
+        until = copies_of(backup, partition, range_.from_offset).until if known else range_.from_offset
+        if until < range_.until_offset:
+            raise Refused(f"{range_}: the backup has nothing of position {until}", next_step=next_step)
