@@ -35,7 +35,10 @@ class BackedUpSchemas:
                 kept = [path for path in kept if path == schema_path(self._topic, schema_id, pin)]
             if len(kept) != 1:
                 raise
-            return _parse(self._store.get(kept[0]).data)
+            found = _parse(self._store.get(kept[0]).data)
+            if found is None or schema_path(self._topic, schema_id, found.fingerprint) != kept[0]:
+                raise  # damaged: as if the backup had none
+            return found
 
     def by_guid(self, guid: str) -> RegisteredSchema:
         """See the port."""
@@ -46,10 +49,13 @@ class BackedUpSchemas:
         return self._registry.versions(subject)
 
 
-def _parse(data: bytes) -> RegisteredSchema:
-    found = json.loads(data)
-    references = tuple((name, text) for name, text in found["references"])
-    return RegisteredSchema(found["schema_id"], found["schema"], found["schema_type"], references)
+def _parse(data: bytes) -> RegisteredSchema | None:
+    try:
+        found = json.loads(data)
+        references = tuple((name, text) for name, text in found["references"])
+        return RegisteredSchema(found["schema_id"], found["schema"], found["schema_type"], references)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def keep_schema(store: ObjectStore, registry: SchemaRegistry, topic: str, schema_id: int) -> bool:

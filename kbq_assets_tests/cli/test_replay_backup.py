@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,29 @@ def test_schemas_come_from_the_backup_while_the_registry_is_away(world: FakePlat
     run.done("replay", "start", TOPIC, *RANGE, "--source", "backup")
     assert [len(each) for each in rows(world, 1)] == [4, 1]
     assert rows(world, 2) == rows(world, 1)
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"schema_id": 1, "schema": "other"', None])
+def test_a_damaged_schema_of_the_backup_is_not_used(
+    world: FakePlatform, run: Shell, damage: bytes | None
+) -> None:
+    [path] = [path for path in world.objects() if path.startswith(f"backup/@/schemas/{TOPIC}/1-")]
+    stored = world.store.get(path)
+    other = stored.data.replace(b"Order", b"Other")
+    world.store.swap(path, other if damage is None else damage, stored.generation)
+    world.registry.down = True
+    stopped = run("replay", "start", TOPIC, *RANGE, "--source", "backup")
+    assert stopped.exit_code == 75
+    world.registry.down = False
+    run.done("replay", "resume", "1")
+    assert [len(each) for each in rows(world, 1)] == [4, 1]
+
+
+def test_a_replay_s_area_has_the_backups_of_the_live_one(world: FakePlatform) -> None:
+    settings = world.settings
+    assert settings.below("replayed/1").backup.location == settings.staging_url
+    elsewhere = replace(settings, backup=replace(settings.backup, location="gs://copies"))
+    assert elsewhere.below("replayed/1").backup == elsewhere.backup
 
 
 def test_a_crash_is_resumed_and_ends_at_the_end_of_the_range(world: FakePlatform, run: Shell) -> None:
