@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant("files are deleted before the load is recorded", "L4", ((job_recovery, "settle", _delete_then_settle),)),
     Mutant("the mark passes a bad file before its batch", "L5", ((table_state, "isolate", _isolate_with_the_mark),),
            seed=55),
-    Mutant("one job id for all of a table's jobs", "L2", ((table_state, "_under_new_id", _same_sequence),)),
+    Mutant("one job id for all of a table's jobs", "L2", ((table_state, "under_new_id", _same_sequence),)),
     Mutant("newest windows first", "L1", ((batches, "windows_by_partition", _newest_first),)),
     Mutant("hours of quarantined rows are complete", "L5, L10",
            ((loading_completeness, "_refused", lambda current: []),), seed=12),
