@@ -90,7 +90,8 @@ class Replacer:
             if not self._is_done(replay):
                 for table in replay.tables:
                     self._enter(replay, TableReference.parse(table))
-                self._check_order(replay)
+                if self.direction is ROLL_BACK:  # all tables wait, so no promotion can overtake it now
+                    check_latest(replay, read_replays(self.live.store))
                 self._prepare(replay)
                 self._replace(replay)
         except (Refused, ConfigurationError, JobFailed) as error:
@@ -180,11 +181,6 @@ class Replacer:
                 )
             else:
                 clock.sleep(POLL_SECONDS)
-
-    def _check_order(self, replay: Replay) -> None:
-        """Raise Refused for a rollback below a later promotion (R7). All tables wait, so none can overtake it now."""
-        if self.direction is ROLL_BACK:
-            check_latest(replay, read_replays(self.live.store))
 
     def _swap(self, current: Versioned[TableState], value: TableState) -> bool:
         try:
