@@ -269,4 +269,5 @@ def test_a_column_of_another_type_is_refused_before_anything_waits(world: FakePl
         True,
     )  # E12: ids are how records name their schema
     assert run("replay", "promote", "1", "--yes").exit_code == 3
+    run.done("replay", "drop", "1", "--yes")
     is_whole(world, run)
