@@ -39,7 +39,6 @@ from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.options import is_error_table
 from kbq_assets.core.topics.personal import SEALED
 from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.pipelines.errors_replay.source import ErrorRowSource
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.ports.error_replays import REPLAYED_AT, ErrorReplay, ErrorReplays
 from kbq_assets.ports.kafka import RecordSource
@@ -181,6 +180,8 @@ class _ErrorsReplay:
         records = list(self._repaired([row for row in rows if row not in sealed]))
         if not records:
             return
+        from kbq_assets.pipelines.errors_replay.source import ErrorRowSource  # arrays: not for every driver
+
         outcome = self.ports.parse(self._unit(records, settings), ErrorRowSource(records))
         files = [file for window in outcome.windows for file in window.files]
         try:
