@@ -111,11 +111,16 @@ class FakePlatform:
             "examine_staging": lambda role: (),
             "orchestrator": _no_orchestrator,
             "replay_tables": lambda: FakeReplayTables(self.warehouse),
-            "over": lambda settings: self._below(
-                StoreBelow(store(), _folder(settings, self.settings)), settings
-            ),
+            "over": lambda settings: self._over(parts.adapters, store(), settings),
         }
-        return with_ports(Parts(Adapters(self.settings)), **{**opened, **ports})
+        parts: Parts = with_ports(Parts(Adapters(self.settings)), **{**opened, **ports})
+        return parts
+
+    def _over(self, adapters: Adapters, store: ObjectStore, settings: Settings) -> Adapters:
+        folder = _folder(settings, self.settings)
+        return (
+            self._below(StoreBelow(store, folder), settings) if folder else Adapters.over(adapters, settings)
+        )
 
     def _below(self, store: StoreBelow, settings: Settings) -> Adapters:
         """Adapters whose staging area lies in a folder of this one's."""

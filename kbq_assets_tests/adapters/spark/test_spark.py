@@ -32,10 +32,16 @@ from kbq_assets_tests.fixtures.variables import Variables
 from kbq_assets_tests.sources import parse_source
 
 PACKAGE = Path(kbq_assets.__file__).parent
-#: What runs in workers; the catalogue is read by drivers.
+#: What drivers and loaders run, and no worker.
 DRIVERS = {"catalog_files.py"}
+LOADERS = {PACKAGE / "wire" / "files" / "reencode.py", *(PACKAGE / "wire" / "arrow").glob("*.py")}
 SHIPPED = [
-    *(path for name in ("core", "ports", "wire", "worker") for path in (PACKAGE / name).rglob("*.py")),
+    *(
+        path
+        for name in ("core", "ports", "wire", "worker")
+        for path in (PACKAGE / name).rglob("*.py")
+        if path not in LOADERS
+    ),
     *(path for path in (PACKAGE / "adapters").glob("*.py") if path.name not in DRIVERS),
     *(
         path
