@@ -364,7 +364,7 @@ def named(avro: Any) -> Any:
     return json.loads(text)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_of_any_schema_come_back_as_they_were(data: st.DataObject) -> None:
     parts = data.draw(st.lists(shapes(), min_size=1, max_size=4))
