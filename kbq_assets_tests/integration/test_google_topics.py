@@ -62,16 +62,15 @@ class World:
             }
         )
         kafka = self.fakes.kafka
-        self._engine = InProcessEngine(
-            WorkerPorts(
-                found.deployment.store,
-                kafka,
-                self.fakes.registry,
-                self.fakes.clock,
-                pseudonyms=lambda: PSEUDONYMS,
-            )
+        worker = WorkerPorts(
+            found.deployment.store,
+            kafka,
+            self.fakes.registry,
+            self.fakes.clock,
+            pseudonyms=lambda: PSEUDONYMS,
         )
-        self._parts = with_ports(found, offsets=lambda: kafka, source=lambda: kafka)
+        self._engine = InProcessEngine(worker)
+        self._parts = with_ports(found, offsets=lambda: kafka, source=lambda: kafka, worker=lambda: worker)
 
     def produce(self, topic: str, *values: bytes) -> None:
         """Append records to the topic's partition."""

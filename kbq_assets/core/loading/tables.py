@@ -69,7 +69,7 @@ class Column:
     description: str = ""
     policy_tag: str = ""
     pii: str = ""
-    digits: tuple[int, int] | None = field(default=None, compare=False)
+    digits: tuple[int, int] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
