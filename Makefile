@@ -46,11 +46,11 @@ clean: ## Stop everything and remove .kbq, .venv and caches
 	@rm -rf .kbq $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: lint types ## Lint, types, architecture, and the tests at moderate sizes (11 minutes on two cores)
+test: lint types ## Lint, types, architecture, and the tests at moderate sizes (15 minutes on two cores)
 	@$(COMPILE)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
 
-test-all: lint types ## The same with every test, at full size (40 minutes)
+test-all: lint types ## The same with every test, at full size (50 minutes)
 	@$(COMPILE)
 	@KBQ_TEST_FULL=$(KBQ_TEST_FULL) $(BIN)/python -m pytest $(PYTEST_ARGS)
 

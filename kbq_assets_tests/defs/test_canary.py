@@ -113,23 +113,23 @@ class World:
         }
         opened = definitions.parts(environ)
         settings = opened.adapters.settings
+        worker = WorkerPorts(
+            open_store(settings),
+            self.kafka,
+            self.registry,
+            SystemClock(),
+            pseudonyms=lambda: open_pseudonyms(settings),
+            seal_key=lambda: open_seal_key(settings),
+        )
         self.parts = with_ports(
             opened,
             load_store=lambda: Keeping(home / "staging"),
             offsets=lambda: self.kafka,
             source=lambda: self.kafka,
             expected=lambda: lambda tp: None,
+            worker=lambda: worker,
         )
-        self.engine = InProcessEngine(
-            WorkerPorts(
-                open_store(settings),
-                self.kafka,
-                self.registry,
-                SystemClock(),
-                pseudonyms=lambda: open_pseudonyms(settings),
-                seal_key=lambda: open_seal_key(settings),
-            )
-        )
+        self.engine = InProcessEngine(worker)
 
     def produce(self) -> None:
         for line in TOPICS.split("\n"):

@@ -110,8 +110,9 @@ def test_records_of_a_topic_become_rows_of_bigquery(
         KBQ_POLL_SECONDS="1",
         KBQ_QUIET_SECONDS="0",
     )
-    engine = InProcessEngine(WorkerPorts(found.deployment.store, world.kafka, world.registry, world.clock))
-    real = with_ports(found, offsets=lambda: world.kafka, source=lambda: world.kafka)
+    worker = WorkerPorts(found.deployment.store, world.kafka, world.registry, world.clock)
+    engine = InProcessEngine(worker)
+    real = with_ports(found, offsets=lambda: world.kafka, source=lambda: world.kafka, worker=lambda: worker)
     assert real.extractor.extract(engine).totals.staged == 5
     report = real.loader.load()
     assert [(t.state, t.rows, t.message) for t in report.tables] == [("idle", 1, ""), ("idle", 5, "")]
