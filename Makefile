@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of Pythons, and each would compile KBQ's sources anew: 0.6 CPU seconds a command.
+export PYTHONDONTWRITEBYTECODE :=
 # The first Python that Dagster runs on, 3.11 to 3.14; PYTHON=/path/to/python3 chooses another.
 PYTHON ?=
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input

@@ -24,6 +24,8 @@ SOURCES = Path(kbq_assets.__file__).parent
 def private_imports() -> Iterator[tuple[str, str, str]]:
     """File, module and name of everything imported from below an underscore of Dagster's."""
     for file in sorted(SOURCES.rglob("*.py")):
+        if "dagster._" not in file.read_text(encoding="utf-8"):
+            continue
         for node in ast.walk(parse_source(file)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster._"):
                 yield from ((file.name, node.module or "", alias.name) for alias in node.names)
