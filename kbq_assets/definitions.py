@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -141,6 +142,19 @@ class Adapters:
         with spark.process_config_and_initialize_cm() as started:
             yield spark_engine(started, self.settings)
 
+    @contextmanager
+    def resident_engines(self) -> Iterator[Callable[[Settings], ExtractionEngine]]:
+        """Spark, for run after run on one context, which starts with the first."""
+        from kbq_assets.adapters.spark.session import resident_options
+        from kbq_assets.defs.extraction.engine import KbqPySpark, spark_engine
+
+        spark = self.settings.spark
+        spark = dataclasses.replace(spark, options=resident_options(spark))
+        resource = KbqPySpark(settings=dataclasses.replace(self.settings, spark=spark))
+        cycles = itertools.count(1)
+        with resource.process_config_and_initialize_cm() as started:
+            yield lambda settings: spark_engine(started, settings, cycle=next(cycles))
+
     def catalog(self, folder: Path) -> Callable[[], CatalogFiles]:
         """Reads the files of the topic catalog."""
         from kbq_assets.adapters.catalog_files import CatalogFolder
@@ -223,7 +237,10 @@ class Parts:
         """From Kafka to staged files."""
         from kbq_assets.pipelines.extraction.extractor import Extractor
 
-        return Extractor(self.deployment, self.adapters.engine, self.adapters.advisory_groups)
+        adapters = self.adapters
+        return Extractor(
+            self.deployment, adapters.engine, adapters.advisory_groups, adapters.resident_engines
+        )
 
     @cached_property
     def loader(self) -> Loader:

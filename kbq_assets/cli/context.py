@@ -85,6 +85,13 @@ def reopen() -> None:
     click.get_current_context().meta.pop(_PARTS, None)
 
 
+def current_extractor() -> Extractor:
+    """The extractor of the settings in force now."""
+    reopen()
+    extractor: Extractor = _parts().extractor
+    return extractor
+
+
 def choose_warehouse(name: str) -> None:
     """Let the parts of this invocation be those of one warehouse."""
     click.get_current_context().meta[_WAREHOUSE] = name

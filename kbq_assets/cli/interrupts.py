@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -13,6 +15,22 @@ def end_in_order() -> None:
     """Raise KeyboardInterrupt at the first of these signals. Stopping child processes after it has a time limit."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
+
+
+@contextmanager
+def drain_first(drain: Callable[[], object]) -> Iterator[None]:
+    """Call ``drain`` at the first of these signals in this block; the next one raises KeyboardInterrupt."""
+
+    def begin(number: int, frame: FrameType | None) -> None:
+        end_in_order()
+        drain()
+
+    before = {number: signal.signal(number, begin) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

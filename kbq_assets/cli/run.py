@@ -20,6 +20,7 @@ from kbq_assets.cli.context import (
     pass_operator,
 )
 from kbq_assets.cli.render import console, echo_json, number, stop_lines, table
+from kbq_assets.cli.resident import Lines, keep_extracting
 from kbq_assets.core.protocol.waits import park_commands
 from kbq_assets.pipelines.backup.report import BackupReport
 from kbq_assets.pipelines.extraction.extractor import Extractor
@@ -35,14 +36,42 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--topic", "topics", multiple=True, help="Extract only these topics; may be repeated.")
+@click.option(
+    "--resident", is_flag=True, help="Keep Spark running and extract again and again, until SIGTERM."
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="With --resident: from the start of a cycle to the start of the next.  [default: 60]",
+)
+@click.option(
+    "--cycles", type=click.IntRange(min=1), metavar="N", help="With --resident: end after so many cycles."
+)
 @json_option
 @pass_extractor
-def extract(extractor: Extractor, topics: tuple[str, ...], as_json: bool) -> None:
+def extract(
+    extractor: Extractor,
+    topics: tuple[str, ...],
+    resident: bool,
+    every: float | None,
+    cycles: int | None,
+    as_json: bool,
+) -> None:
     """Read new records of the source list's topics into staged files and commit them.
 
     The work runs as Spark tasks. If a run dies, the next one continues at the last committed window. Exit code 1 if
     a partition waits for an operator, 75 if something did not answer.
+
+    With --resident, one Spark application runs cycle after cycle. SIGTERM ends it in order: running tasks get 20 s.
+    Exit code 75 if Spark ended: start it again.
     """
+    if resident:
+        lines = Lines(extraction_report_json if as_json else None)
+        keep_extracting(extractor, topics, every or 60.0, cycles or 0, lines)
+        return
+    if every or cycles:
+        raise click.UsageError("--every and --cycles need --resident")
     only = extractor.chosen(topics)
     with positions_bar() as on_progress:
         report = extractor.extract(only=only, on_progress=on_progress)

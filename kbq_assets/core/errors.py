@@ -8,7 +8,8 @@
     │   └── UnsupportedFormat       a state object written by a newer KBQ
     ├── TransientError              retry; the next run continues
     │   ├── UnknownOutcome          a write that may or may not have happened: read again
-    │   └── Unavailable             broker, registry, store or warehouse out of reach
+    │   ├── Unavailable             broker, registry, store or warehouse out of reach
+    │   └── EngineEnded             the Spark application is gone: the next process starts another
     ├── StateError                  the stored state is not what the protocol allows: stop, check, fix
     │   ├── MissingState            a registered object is gone
     │   ├── CorruptState            an object cannot be read
@@ -75,6 +76,10 @@ class UnknownOutcome(TransientError):
 
 class Unavailable(TransientError):
     """A remote system is out of reach or over its limits."""
+
+
+class EngineEnded(TransientError):
+    """The Spark application of this process has ended and does not come back."""
 
 
 class StateError(KbqError):

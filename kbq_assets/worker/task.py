@@ -8,7 +8,7 @@ import resource
 import socket
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbq_assets.core.config.parts import RegistrySettings
 from kbq_assets.core.config.references import is_reference
@@ -20,8 +20,20 @@ from kbq_assets.core.extraction.units import Unit, UnitOutcome
 if TYPE_CHECKING:  # the driver needs this class's name, and not the imports of tasks
     from kbq_assets.worker.unit import WorkerPorts
 
-#: The worker's ports, kept between tasks: consumers, registry cache and connections are expensive.
-_OPENED: list[tuple[Settings, WorkerPorts]] = []
+#: Settings of a process whose ports stay open: a resident application may get new ones.
+_MOST_OPENED: Final = 4
+
+
+@dataclass
+class _Opened:
+    """Ports, kept between tasks: connections and the registry's answers are expensive."""
+
+    settings: Settings
+    cycle: int
+    ports: WorkerPorts
+
+
+_OPENED: list[_Opened] = []
 
 
 @dataclass(frozen=True)
@@ -29,10 +41,11 @@ class UnitTask:
     """The callable that Spark ships: settings and this class's name.
 
     Raises ConfigurationError if a secret would leave this machine. A cluster gets only references, which workers
-    resolve.
+    resolve. Each ``cycle`` of a resident application asks the registry anew.
     """
 
     settings: Settings
+    cycle: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", self.settings.for_tasks)
@@ -44,7 +57,7 @@ class UnitTask:
         from kbq_assets.worker.unit import extract_units
 
         # A write of each schema per task and not per window: Cloud Storage bills refused ones too.
-        ports = dataclasses.replace(worker_ports(self.settings), written_schemas=set())
+        ports = dataclasses.replace(worker_ports(self.settings, self.cycle), written_schemas=set())
         return [_signed(outcome) for outcome in extract_units(units, ports)]
 
 
@@ -80,11 +93,23 @@ def _refuse_plain_secrets(settings: Settings) -> None:
         )
 
 
-def worker_ports(settings: Settings) -> WorkerPorts:
-    """The ports of this process, opened once per settings."""
-    for opened, ports in _OPENED:
-        if opened == settings:
-            return ports
+def worker_ports(settings: Settings, cycle: int = 0) -> WorkerPorts:
+    """The ports of this process, opened once per settings; the registry's client, which remembers schemas, once per
+    cycle."""
+    for opened in _OPENED:
+        if opened.settings == settings:
+            if opened.cycle != cycle:
+                from kbq_assets.worker.adapters import open_registry
+
+                opened.ports = dataclasses.replace(opened.ports, registry=open_registry(settings))
+                opened.cycle = cycle
+            return opened.ports
+    del _OPENED[: 1 - _MOST_OPENED]
+    _OPENED.append(_Opened(settings, cycle, _open(settings)))
+    return _OPENED[-1].ports
+
+
+def _open(settings: Settings) -> WorkerPorts:
     from kbq_assets.adapters.clock import SystemClock
     from kbq_assets.adapters.routes import find_route
     from kbq_assets.adapters.secrets import use_google
@@ -99,7 +124,7 @@ def worker_ports(settings: Settings) -> WorkerPorts:
     from kbq_assets.worker.unit import WorkerPorts
 
     use_google(settings.google.extract_credentials)
-    ports = WorkerPorts(
+    return WorkerPorts(
         open_store(settings),
         open_source(settings),
         open_registry(settings),
@@ -109,5 +134,3 @@ def worker_ports(settings: Settings) -> WorkerPorts:
         find_route=find_route,
         backup=backup_places(settings),
     )
-    _OPENED.append((settings, ports))
-    return ports

@@ -240,3 +240,30 @@ def test_documents_are_documents_whatever_the_exit_code(world: FakePlatform, run
     result = run("extract", "--json")
     assert result.exit_code == 1
     assert [stop["reason"] for stop in json.loads(result.stdout)["stops"]] == ["unknown_schema"]
+
+
+def test_a_resident_extraction_prints_what_each_cycle_read_and_each_stop_once(
+    world: FakePlatform, run: Shell
+) -> None:
+    world.produce(3)
+    run("extract")
+    world.produce(2, partition=1)
+    world.kafka.delete_before(TopicPartition(TOPIC, 1), 1)
+    world.produce(2)
+    result = run("extract", "--resident", "--every", "0.1", "--cycles", "3")
+    assert result.exit_code == 0
+    assert result.stdout.count("extracted 2 records of 1 partitions") == 1
+    assert result.stdout.count("stopped: ") == 1
+    assert result.stderr == "ended: 3 cycles are done\n"
+
+
+def test_a_resident_extraction_can_be_read_by_programs(world: FakePlatform, run: Shell) -> None:
+    world.produce(3)
+    lines = run("extract", "--resident", "--every", "0.1", "--cycles", "2", "--json").stdout.splitlines()
+    assert [json.loads(line)["records"] for line in lines] == [3, 0]
+
+
+@pytest.mark.parametrize("option", [("--every", "5"), ("--cycles", "2")])
+def test_options_of_a_resident_extraction_need_one(run: Shell, option: tuple[str, str]) -> None:
+    result = run("extract", *option)
+    assert (result.exit_code, "need --resident" in result.stderr) == (2, True)

@@ -9,7 +9,7 @@ import copy
 import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,7 @@ class FakePlatform:
             "worker": lambda: WorkerPorts(self.store, self.kafka, self.registry, self.clock),
             "warehouse": lambda: self.warehouse,
             "engine": self._engine,
+            "resident_engines": self._resident_engines,
             "clock": self.clock,
             "expected": lambda: self.expected.get,
             "notifiers": lambda: tuple(self.notifiers),
@@ -151,6 +152,11 @@ class FakePlatform:
             backup=lambda topic: BackupPlace(self.store),
         )
         yield InProcessEngine(ports, kills=self.kills)
+
+    @contextmanager
+    def _resident_engines(self) -> Iterator[Callable[[Settings], InProcessEngine]]:
+        with ExitStack() as stack:
+            yield lambda settings: stack.enter_context(self._engine())
 
 
 def _folder(settings: Settings, above: Settings) -> str:

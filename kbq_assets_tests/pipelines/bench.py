@@ -115,6 +115,7 @@ class Bench:
         sources: Sequence[SourceEntry] = (),
         open_engine: Callable[[WorkerPorts], ExtractionEngine] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> ExtractionReport:
         """One run, whose calls may fail. ``choose`` says which of the open tasks ends next, if no other engine is to
         run them."""
@@ -122,7 +123,9 @@ class Bench:
         worker = self._worker(store, kafka)
         engine = open_engine(worker) if open_engine else InProcessEngine(worker, choose=choose)
         area = BackupArea(self.backups.view("backup"))
-        ports = ExtractionPorts(store, kafka, engine, self.clock, open_backup=lambda name: area)
+        ports = ExtractionPorts(
+            store, kafka, engine, self.clock, open_backup=lambda name: area, is_draining=is_draining
+        )
         return extract(
             ports,
             sources or [SourceEntry(TOPIC, self.settings)],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from kbq_assets.core.config.settings import VARIABLES, Settings, parse_settings
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.worker.task import UnitTask
+from kbq_assets.worker.task import UnitTask, worker_ports
 from kbq_assets_tests.fixtures.variables import Variables
 
 CANARY = "canary-5f0c"
@@ -97,3 +98,20 @@ def test_no_other_variable_can_carry_a_secret_to_a_cluster(name: str, value: str
 @pytest.mark.parametrize("name", SECRETS)
 def test_on_one_machine_plain_secrets_are_the_users_choice(name: str) -> None:
     UnitTask(settings(KBQ_SPARK_MASTER="local[2]", **{name: CANARY}))
+
+
+def test_each_cycle_of_a_resident_application_asks_the_registry_anew_and_keeps_connections(
+    tmp_path: Path,
+) -> None:
+    here = settings(KBQ_HOME=str(tmp_path))
+    first, again, later = (worker_ports(here, cycle) for cycle in (1, 1, 2))
+    assert first is again
+    assert later.registry is not first.registry
+    assert (later.source, later.store) == (first.source, first.store)
+
+
+def test_settings_that_change_for_ever_leave_a_bounded_number_of_open_ports(tmp_path: Path) -> None:
+    opened = [worker_ports(settings(KBQ_HOME=str(tmp_path / str(number)))) for number in range(9)]
+    again = [worker_ports(settings(KBQ_HOME=str(tmp_path / str(number)))) for number in (8, 7, 6, 5)]
+    assert again == opened[:4:-1], "the latest stay"
+    assert worker_ports(settings(KBQ_HOME=str(tmp_path / "0"))) is not opened[0]

@@ -18,11 +18,14 @@ from typing import Any, Final
 
 from pyspark import InheritableThread, SparkContext
 
+from kbq_assets.core.errors import EngineEnded
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 
 _LOGGER: Final = logging.getLogger("kbq.extract")
 #: Warn if no executor has registered after this many seconds.
 QUIET_SECONDS: Final = 30.0
+#: Spark's option by which an application's executors come and go with its tasks.
+DYNAMIC_ALLOCATION: Final = "spark.dynamicAllocation.enabled"
 #: In the error of a task that died as often as Spark lets it; a context that ends has others.
 _ABORTED: Final = "Job aborted due to stage failure"
 #: A task's function. Workers import it: Spark ships only its name and the units.
@@ -33,7 +36,8 @@ class SparkEngine:
     """An ExtractionEngine on a Spark context.
 
     It runs ``slots`` tasks at a time, by default one per core that the cluster has at the moment: executors arrive
-    after the driver and may leave. It complains if no task has been running for ``quiet_seconds``.
+    after the driver and may leave. With dynamic allocation it submits twice as many, since Spark adds executors only
+    while tasks wait. It complains if no task has been running for ``quiet_seconds``.
     """
 
     def __init__(
@@ -48,11 +52,23 @@ class SparkEngine:
         self._open: dict[int, tuple[Unit, ...]] = {}
         self._ended: queue.Queue[tuple[int, list[UnitOutcome]]] = queue.Queue()
         self._last_sign = time.monotonic()
+        self._grows = context.getConf().get(DYNAMIC_ALLOCATION, "false") == "true"
 
     @property
     def idle_slots(self) -> int:
-        """Number of tasks that could start now."""
-        return (self._slots or self._context.defaultParallelism) - len(self._open)
+        """Number of tasks that could start now. Raises EngineEnded."""
+        return self._most_tasks() - len(self._open)
+
+    def _most_tasks(self) -> int:
+        try:
+            cores = self._slots or self._context.defaultParallelism
+        except Exception as error:  # a stopped context and a dead JVM have many
+            raise EngineEnded(
+                f"the Spark application {self._context.applicationId} has ended: {_cause(error)}",
+                next_step="start the command again: the next run continues where this one ended",
+            ) from error
+        # A cluster adds executors only while tasks wait.
+        return cores * 2 if self._grows and not self._slots else cores
 
     def submit(self, units: tuple[Unit, ...]) -> None:
         """Start one task."""

@@ -22,6 +22,7 @@ from pyspark import SparkConf, SparkContext
 
 from kbq_assets.adapters.java import find_java
 from kbq_assets.adapters.spark.classes import archive_options
+from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION
 from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.config.redaction import SPARK_PATTERN
@@ -72,6 +73,19 @@ def spark_config(settings: SparkSettings, home: Path, daemon: str = "") -> dict[
     config |= settings.options
     theirs = settings.options.get(_REDACTION)
     return config | {_REDACTION: f"({SPARK_PATTERN})|({theirs})" if theirs else SPARK_PATTERN}
+
+
+def resident_options(settings: SparkSettings) -> dict[str, str]:
+    """The options of an application that runs for days; the user's win. On a cluster its executors come with tasks
+    and leave when they are idle. An event log, and what the driver remembers of jobs, would grow without end."""
+    options = {
+        "spark.eventLog.enabled": "false",
+        **dict.fromkeys(("spark.ui.retainedJobs", "spark.ui.retainedStages"), "200"),
+        "spark.ui.retainedTasks": "1000",
+    }
+    if not _is_local(settings):
+        options |= {DYNAMIC_ALLOCATION: "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true"}
+    return options | dict(settings.options)
 
 
 def _delete_old_events(folder: Path) -> None:

@@ -71,13 +71,16 @@ class SparkExtraction(dg.ConfigurableResource[ExtractionEngine]):
 
 
 def spark_engine(
-    spark: PySparkResource, settings: Settings, note: Callable[[str], object] | None = None
+    spark: PySparkResource,
+    settings: Settings,
+    note: Callable[[str], object] | None = None,
+    cycle: int = 0,
 ) -> ExtractionEngine:
     """Units as tasks on a resource's context, which starts now."""
     from kbq_assets.adapters.spark.engine import SparkEngine
     from kbq_assets.worker.task import UnitTask
 
-    task = UnitTask(settings)
+    task = UnitTask(settings, cycle)
     if note is not None:
         note(f"starting Spark ({settings.spark.master})")
     return SparkEngine(spark.spark_context, task)

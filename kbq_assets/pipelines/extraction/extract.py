@@ -148,11 +148,14 @@ class _Run:
         self._staged_files = 0
         self._complaint = ""
         self._is_cancelled = False
+        self._is_draining = False
         self._deadline = ports.clock.monotonic() + limits.seconds
+        self._cancel_at = self._deadline + limits.grace_seconds
 
     def read_all(self) -> None:
         """Run tasks until nothing is left or the time limit is reached, and publish every finished window."""
         while True:
+            self._heed_drain()
             self._submit()
             if not self._turns.in_flight:
                 break
@@ -194,6 +197,15 @@ class _Run:
         """Each topic's usage."""
         return [self._usage[topic] for topic in sorted(self._usage)]
 
+    def _heed_drain(self) -> None:
+        """Bring the time limit forward when the run is asked to end."""
+        if self._is_draining or not self._ports.is_draining():
+            return
+        self._is_draining = True
+        now = self._ports.clock.monotonic()
+        self._deadline = min(self._deadline, now)
+        self._cancel_at = min(self._cancel_at, now + self._limits.drain_seconds)
+
     def _watch_tasks(self) -> None:
         """Warn if no task runs. Cancel the tasks that are still out well after the time limit: the next run reads their
         ranges again."""
@@ -201,11 +213,12 @@ class _Run:
         self._complaint = engine.complaint()
         if self._complaint and not before:
             _LOGGER.warning("%s", self._complaint)
-        grace = self._limits.grace_seconds
-        if self._is_cancelled or self._ports.clock.monotonic() < self._deadline + grace:
+        now = self._ports.clock.monotonic()
+        if self._is_cancelled or now < self._cancel_at:
             return
         self._is_cancelled = True
-        reason = f"the task was canceled {grace:.0f} s after the run's time limit"
+        limit = "the run was asked to end" if self._is_draining else "the run's time limit"
+        reason = f"the task was canceled {now - self._deadline:.0f} s after {limit}"
         engine.cancel(f"{reason}: {self._complaint}" if self._complaint else reason)
 
     def _submit(self) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from kbq_assets.core.config.google_permissions import Role
+from kbq_assets.core.config.settings import Settings
 from kbq_assets.core.errors import ConfigurationError, KbqError
 from kbq_assets.core.extraction.planning import ExtractionPlan
 from kbq_assets.core.extraction.throttle import ReadLimits
@@ -28,14 +29,19 @@ MARK_SECONDS: Final = 4.0
 #: cycle of 11,200 partitions has 320 commits and 22,000 done files: 30 s (`make bench-publish`).
 PUBLISHING_THREADS: Final = 8
 
+#: An engine for a run with these settings.
+OpenEngine: TypeAlias = Callable[[Settings], ExtractionEngine]
+
 
 @dataclass(frozen=True)
 class Extractor:
-    """Plans and runs extractions. ``open_engine`` is entered for one run and left after it."""
+    """Plans and runs extractions. ``open_engine`` is entered for one run and left after it; ``open_engines`` for many,
+    each with an engine of its own."""
 
     deployment: Deployment
     open_engine: Callable[[], AbstractContextManager[ExtractionEngine]]
     open_groups: Callable[[], AdvisoryGroups] | None = None
+    open_engines: Callable[[], AbstractContextManager[OpenEngine]] | None = None
 
     @cached_property
     def limits(self) -> extraction.ExtractionLimits:
@@ -80,12 +86,14 @@ class Extractor:
         *,
         only: frozenset[str] | None = None,
         on_progress: Callable[[extraction.Progress], None] = lambda progress: None,
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> extraction.ExtractionReport:
-        """Bring topics up to date, on the given engine or on one that opens when there is something to read."""
+        """Bring topics up to date, on the given engine or on one that opens when there is something to read. Once
+        ``is_draining``, no task starts, and those that run have ``drain_seconds`` to end."""
         if engine is None:
             with ExitStack() as stack:
                 lazy = OnDemandEngine(lambda: stack.enter_context(self.open_engine()))
-                return self.extract(lazy, only=only, on_progress=on_progress)
+                return self.extract(lazy, only=only, on_progress=on_progress, is_draining=is_draining)
         deployment = self.deployment
         deployment.check_staging(Role.EXTRACT)
         deployment.register_warehouses()
@@ -96,6 +104,7 @@ class Extractor:
             deployment.clock,
             publishing_threads=PUBLISHING_THREADS,
             open_backup=deployment.backup_area,
+            is_draining=is_draining,
         )
         with closing(RunLog(deployment.store, deployment.clock)) as log:
             watching = log.watching(on_progress)

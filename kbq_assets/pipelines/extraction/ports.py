@@ -43,6 +43,8 @@ class ExtractionLimits:
     seconds: float = 600.0
     #: after this much more, tasks that have not ended or never started are canceled
     grace_seconds: float = 120.0
+    #: the time that tasks get to end in a run that drains; Kubernetes kills a pod after 30 s
+    drain_seconds: float = 20.0
     #: most that the run reads
     total: ReadLimits = field(default_factory=ReadLimits)
     slices: SliceLimits = field(default_factory=SliceLimits)
@@ -64,6 +66,8 @@ class ExtractionPorts:
     publishing_threads: int = 1
     #: the store of an area of backups
     open_backup: Callable[[str], ObjectStore] = no_backups
+    #: whether the run should end soon, with what its tasks have read
+    is_draining: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

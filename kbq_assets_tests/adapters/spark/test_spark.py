@@ -21,10 +21,15 @@ import pytest
 
 import kbq_assets
 from kbq_assets.adapters.spark import environment
-from kbq_assets.adapters.spark.engine import SparkEngine
-from kbq_assets.adapters.spark.session import KEPT_EVENT_LOGS, prepare_environment, spark_config
+from kbq_assets.adapters.spark.engine import DYNAMIC_ALLOCATION, SparkEngine
+from kbq_assets.adapters.spark.session import (
+    KEPT_EVENT_LOGS,
+    prepare_environment,
+    resident_options,
+    spark_config,
+)
 from kbq_assets.core.config.parts import SparkSettings
-from kbq_assets.core.errors import ConfigurationError
+from kbq_assets.core.errors import ConfigurationError, EngineEnded
 from kbq_assets.core.extraction.units import Unit, UnitOutcome
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
 from kbq_assets.core.topics.topic_settings import TopicSettings
@@ -134,11 +139,54 @@ def test_event_logs_of_the_latest_runs_stay(tmp_path: Path) -> None:
 
 
 def test_slots_follow_the_executors_that_are_there() -> None:
-    context: Any = SimpleNamespace(defaultParallelism=2)
+    context: Any = SimpleNamespace(defaultParallelism=2, getConf=conf)
     engine = SparkEngine(context, lambda units: [])
     assert engine.idle_slots == 2
     context.defaultParallelism = 100
     assert engine.idle_slots == 100
+
+
+def conf(**options: str) -> Any:
+    """A context's configuration."""
+    return SimpleNamespace(get=lambda name, default: options.get(name.rpartition(".")[2], default))
+
+
+def test_more_tasks_than_cores_wait_where_spark_adds_executors_for_them() -> None:
+    context: Any = SimpleNamespace(defaultParallelism=2, getConf=lambda: conf(enabled="true"))
+    assert SparkEngine(context, lambda units: []).idle_slots == 4
+    assert SparkEngine(context, lambda units: [], slots=3).idle_slots == 3
+
+
+def test_an_application_that_is_gone_is_an_error_with_the_way_on() -> None:
+    class Gone:
+        applicationId = "app-7"
+
+        def getConf(self) -> Any:
+            return conf()
+
+        @property
+        def defaultParallelism(self) -> int:
+            raise ConnectionRefusedError("no JVM")
+
+    context: Any = Gone()
+    with pytest.raises(EngineEnded, match=r"app-7 has ended: no JVM\n  next: start the command again"):
+        _ = SparkEngine(context, lambda units: []).idle_slots
+
+
+@pytest.mark.parametrize(
+    ("settings", "allocation"),
+    [
+        (SparkSettings("local[2]"), None),
+        (ON_CLUSTER, "true"),
+        (SparkSettings(ON_CLUSTER.master, {DYNAMIC_ALLOCATION: "false"}), "false"),
+    ],
+)
+def test_a_resident_application_keeps_no_log_and_gives_idle_executors_back(
+    settings: SparkSettings, allocation: str | None
+) -> None:
+    options = resident_options(settings)
+    assert (options.get(DYNAMIC_ALLOCATION), options["spark.eventLog.enabled"]) == (allocation, "false")
+    assert int(options["spark.ui.retainedJobs"]) < 1000
 
 
 class FakeContext:
@@ -150,6 +198,10 @@ class FakeContext:
     def __init__(self) -> None:
         self.let_go = threading.Event()
         self.running = 0
+
+    def getConf(self) -> Any:
+        """No options."""
+        return conf()
 
     def setJobGroup(self, group: str, description: str) -> None:
         """Accepted."""

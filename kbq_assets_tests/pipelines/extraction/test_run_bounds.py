@@ -130,6 +130,23 @@ def test_after_brokers_were_out_of_reach_the_rest_of_a_task_asks_them_for_a_shor
     assert (len(report.failures), report.totals.records) == (1, 3)
 
 
+def test_a_run_that_drains_starts_no_task_and_keeps_what_its_tasks_have_read() -> None:
+    bench, is_asked = bench_of(4), False
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal is_asked
+        is_asked = is_asked or progress.records > 0
+
+    report = bench.extract(
+        open_engine=lambda worker: InProcessEngine(worker, slots=1),
+        limits=ExtractionLimits(slices=SliceLimits(packed_units=1)),
+        on_progress=on_progress,
+        is_draining=lambda: is_asked,
+    )
+    assert (report.totals.records, report.unfinished, report.failures) == (1, 3, {})
+    assert bench.extract().totals.records == 3
+
+
 class TestNoExecutors:
     """A cluster that takes tasks and starts none."""
 
@@ -158,6 +175,14 @@ class TestNoExecutors:
             bench.extract(open_engine=open_engine, on_progress=on_progress)
         assert [record.getMessage() for record in caplog.records] == ["nobody hears"]
         assert min(second for second, message in shown if message) == 30.0
+
+    def test_a_run_that_drains_waits_for_its_tasks_for_a_bounded_time(
+        self, deaf: tuple[Bench, list[DeafEngine], Callable[[WorkerPorts], OnDemandEngine]]
+    ) -> None:
+        bench, _, open_engine = deaf
+        report = bench.extract(open_engine=open_engine, is_draining=lambda: bench.clock.monotonic() >= 5)
+        assert bench.clock.monotonic() == pytest.approx(25, abs=2)
+        assert set(report.failures.values()) == {"the task was canceled 20 s after the run was asked to end"}
 
     def test_the_run_ends_a_while_after_its_time_with_that_reason(
         self, deaf: tuple[Bench, list[DeafEngine], Callable[[WorkerPorts], OnDemandEngine]]
