@@ -52,7 +52,6 @@ class SparkEngine:
         self._open: dict[int, tuple[Unit, ...]] = {}
         self._ended: queue.Queue[tuple[int, list[UnitOutcome]]] = queue.Queue()
         self._last_sign = time.monotonic()
-        self._grows = context.getConf().get(DYNAMIC_ALLOCATION, "false") == "true"
 
     @property
     def idle_slots(self) -> int:
@@ -60,15 +59,17 @@ class SparkEngine:
         return self._most_tasks() - len(self._open)
 
     def _most_tasks(self) -> int:
+        if self._slots:
+            return self._slots
         try:
-            cores = self._slots or self._context.defaultParallelism
+            grows = self._context.getConf().get(DYNAMIC_ALLOCATION, "false") == "true"
+            cores = self._context.defaultParallelism
         except Exception as error:  # a stopped context and a dead JVM have many
             raise EngineEnded(
-                f"the Spark application {self._context.applicationId} has ended: {_cause(error)}",
+                f"the Spark application on {self._context.master} has ended: {_cause(error)}",
                 next_step="start the command again: the next run continues where this one ended",
             ) from error
-        # A cluster adds executors only while tasks wait.
-        return cores * 2 if self._grows and not self._slots else cores
+        return cores * 2 if grows else cores
 
     def submit(self, units: tuple[Unit, ...]) -> None:
         """Start one task."""

@@ -7,6 +7,7 @@ all that looks like a secret (`core/config/redaction.py`).
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
@@ -27,6 +28,7 @@ from kbq_assets.adapters.spark.environment import FOLDER, PYTHON
 from kbq_assets.core.config.parts import SparkSettings
 from kbq_assets.core.config.redaction import SPARK_PATTERN
 
+_LOGGER: Final = logging.getLogger("kbq.extract")
 _LOOPBACK = "127.0.0.1"
 _REDACTION = "spark.redaction.regex"
 #: Runs whose event logs stay in `spark-events/`.
@@ -135,7 +137,14 @@ def spark_context(settings: SparkSettings, home: Path, daemon: str = "") -> Iter
         try:
             yield context
         finally:
-            context.stop()
+            _stop(context)
+
+
+def _stop(context: SparkContext) -> None:
+    try:
+        context.stop()
+    except Exception as error:  # the JVM is gone; an error of the run must not hide behind this one
+        _LOGGER.warning("Spark did not stop in order: %s", error)
 
 
 def _started(options: Mapping[str, str]) -> SparkContext:

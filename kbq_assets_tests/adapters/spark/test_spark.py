@@ -159,7 +159,7 @@ def test_more_tasks_than_cores_wait_where_spark_adds_executors_for_them() -> Non
 
 def test_an_application_that_is_gone_is_an_error_with_the_way_on() -> None:
     class Gone:
-        applicationId = "app-7"
+        master = "local[2]"
 
         def getConf(self) -> Any:
             return conf()
@@ -169,7 +169,9 @@ def test_an_application_that_is_gone_is_an_error_with_the_way_on() -> None:
             raise ConnectionRefusedError("no JVM")
 
     context: Any = Gone()
-    with pytest.raises(EngineEnded, match=r"app-7 has ended: no JVM\n  next: start the command again"):
+    with pytest.raises(
+        EngineEnded, match=r"on local\[2\] has ended: no JVM\n  next: start the command again"
+    ):
         _ = SparkEngine(context, lambda units: []).idle_slots
 
 
