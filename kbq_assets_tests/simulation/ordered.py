@@ -33,8 +33,8 @@ _DECISIONS: dict[str, Callable[[TableState, AuditEntry], TableState]] = {
 }
 
 
-def judge_swap(before: TableState, after: TableState) -> list[str]:
-    """What a swap of an ordered table's state breaks."""
+def judge_swap(before: TableState, after: TableState, given_up: Callable[[], set[str]]) -> list[str]:
+    """What a swap of an ordered table's state breaks. ``given_up``: paths that resets gave up."""
     job, order = after.in_flight, before.order
     if not order.rule.by or not after.order.rule.by:
         return []
@@ -44,7 +44,10 @@ def judge_swap(before: TableState, after: TableState) -> list[str]:
             found.append(f"batch {order.next} was entered while the table was held")
         if order.rule.gates and order.validated < order.settled:
             found.append(f"batch {order.next} was entered before batch {order.settled} was validated")
-        if order.failed and not {*map(identity, job.files)} <= {*map(identity, order.failed.files)}:
+        failed = order.failed.files if order.failed else ()
+        # A reset that gives up all files of a batch leaves its number to the next windows (O3).
+        is_left = any(file.path not in given_up() for file in failed)
+        if order.failed and is_left and not {*map(identity, job.files)} <= {*map(identity, failed)}:
             found.append(f"batch {order.failed.number} was passed over, or has other files")
     if after.order.settled - order.settled not in (0, 1):
         found.append(f"batch {after.order.settled} was settled after {order.settled}")
@@ -52,6 +55,12 @@ def judge_swap(before: TableState, after: TableState) -> list[str]:
     if lost := [bad.file.path for bad in after.quarantined if not bad.dropped and bad.file.path not in known]:
         found.append(f"{lost} went to quarantine")
     return found
+
+
+def given_up(world: World) -> set[str]:
+    """The paths that resets gave up."""
+    commits = state.read_commits(world.store, state.topic_registry(world.store))
+    return {path for commit in commits for path in commit.value.given_up}
 
 
 def operate(world: World, name: str) -> None:

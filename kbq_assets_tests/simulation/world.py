@@ -341,7 +341,7 @@ class World:
         return all(self.area in wanted for span, wanted in windows.items() if offset in span)
 
     def _watch(self, before: TableState, after: TableState) -> None:
-        self.out_of_order.extend(ordered.judge_swap(before, after))
+        self.out_of_order.extend(ordered.judge_swap(before, after, partial(ordered.given_up, self)))
         self._watch_quarantine(before, after)
         self._watch_hours(before, after)
 
