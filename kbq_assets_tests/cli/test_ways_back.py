@@ -483,7 +483,7 @@ def restore_table(world: FakePlatform) -> None:
     world.warehouse.stored[ORDERS] = world.saved  # type: ignore[attr-defined]
 
 
-UPSERT = source("table=orders load=upsert key=x")
+UPSERT = source("table=orders load=upsert key=_kafka_key keys=true")
 
 
 def failed_statement(world: FakePlatform, run: Shell) -> None:
@@ -515,9 +515,8 @@ TABLES = [
             (working_statements, "resume --table shop.orders"),
             (working_statements, "order skip shop.orders --batch 1 --reason by-hand"),
         ),
-        accounted="unknown",
     ),
-    State(ParkReason.LEDGER_DIFFERS, ledger_gone, (("adopt --table shop.orders",),), accounted="unknown"),
+    State(ParkReason.LEDGER_DIFFERS, ledger_gone, (("adopt --table shop.orders",),)),
     State(
         ParkReason.INCOMPATIBLE_SCHEMA,
         incompatible,

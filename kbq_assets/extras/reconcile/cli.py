@@ -121,6 +121,9 @@ def reconciliation_json(result: Reconciliation) -> dict[str, object]:
         "values": {"compared": result.values.compared, **_value_lists(result)},
         "totals": result.totals(),
         "topics": {topic: result.totals(topic) for topic in result.topics},
+        "upserts": [
+            document(account, "table rows superseded deleted findings") for account in result.upserts
+        ],
         "partitions": [_account_json(account) for account in result.partitions],
     }
 
@@ -129,6 +132,7 @@ def render_reconciliation(result: Reconciliation) -> RenderableType:
     """An account for people: a line per partition, totals, pending rows, findings, the verdict."""
     notes = [Text(f"{_name(a)}: {other}") for a in result.partitions if (other := _other(a))]
     notes += [Text(note, style="yellow") for note in result.notes]
+    notes += [Text(str(account)) for account in result.upserts]
     if result.values != ValueReport():
         differ = number(len(result.values.findings))
         notes.append(

@@ -39,6 +39,8 @@ from kbq_assets.extras.reconcile.counts import (
     with_statements,
 )
 from kbq_assets.extras.reconcile.findings import Finding, next_steps
+from kbq_assets.extras.reconcile.newest import UpsertAccount
+from kbq_assets.extras.reconcile.upserts import UpsertComparison
 from kbq_assets.extras.reconcile.values import NONE, ValueReport, compare_values
 from kbq_assets.pipelines.protocol import state
 from kbq_assets.pipelines.protocol.snapshot import Snapshot, read_snapshot
@@ -85,12 +87,15 @@ class Reconciliation:
     stops: tuple[PartitionStop, ...] = ()
     unread_new: int = 0
     values: ValueReport = field(default_factory=ValueReport)
+    #: tables that show the newest record of each key
+    upserts: tuple[UpsertAccount, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings."""
         of_partitions = (finding for account in self.partitions for finding in account.findings)
-        return (*self.problems, *of_partitions, *self.values.findings)
+        of_upserts = (finding for account in self.upserts for finding in account.findings)
+        return (*self.problems, *of_partitions, *of_upserts, *self.values.findings)
 
     @property
     def accounted(self) -> bool:
@@ -137,7 +142,8 @@ class Reconciliation:
     @property
     def topics(self) -> list[str]:
         """Topics in order."""
-        return sorted({a.topic_partition.topic for a in self.partitions})
+        of_upserts = (topic for account in self.upserts for topic in account.topics)
+        return sorted({*(a.topic_partition.topic for a in self.partitions), *of_upserts})
 
 
 def reconcile(
@@ -157,28 +163,60 @@ def reconcile(
     commits = [c for c in commits if only is None or c.topic in only]
     _check_given(commits, warehouse_of(ports.store))
     changed = _with_statements(ports.store)
+    changed = {table: topics for table, topics in changed.items() if only is None or topics & only}
+    upserts = _upserts(ports, commits, snapshot.settings, changed)
     commits = [c for c in commits if c.topic not in set().union(*changed.values())]
     accounts, problems = _accounts(ports, commits, snapshot.settings)
-    shown = {table: topics for table, topics in changed.items() if only is None or topics & only}
-    problems += [Finding(not_compared(table), is_unknown=True) for table in shown]
     return Reconciliation(
         tuple(sorted(accounts, key=lambda account: account.topic_partition)),
         (*map(Finding.of, counted.findings), *problems),
-        (*counted.notes, *(note for count in counted.tables for note in count.notes)),
+        (
+            *(note for note in counted.notes if note not in set(map(not_compared, changed))),
+            *(note for count in counted.tables for note in count.notes),
+        ),
         planned.stops,
         _never_read(planned, snapshot),
         ValueReport() if values == NONE else _values(ports, commits, snapshot.settings, values),
+        upserts,
     )
 
 
 def _with_statements(store: ObjectStore) -> dict[TableReference, set[str]]:
-    """Tables that statements change, and their topics: these cannot be compared record by record."""
+    """Tables that statements change, and their topics: their records are no rows one by one."""
     states = {
         t: found.value for t, found in state.read_table_states(store, state.table_registry(store)).items()
     }
     return {
         table: {mark.partition("/")[0] for mark in states[table].marks} for table in with_statements(states)
     }
+
+
+def _upserts(
+    ports: ReconcilePorts,
+    commits: list[Commit],
+    settings: Mapping[str, TopicSettings],
+    changed: Mapping[TableReference, set[str]],
+) -> tuple[UpsertAccount, ...]:
+    """The accounts of tables that statements change, as far as the commits feed them."""
+    own = [c for c in commits if c.topic in set().union(*changed.values())]
+    broker = ports.offsets.offsets([c.topic_partition(p) for c in own for p in c.partitions])
+    files = _Files.read(ports.store, own)
+
+    def waiting(tp: TopicPartition) -> list[StagedFile]:
+        found = files.waiting(tp)
+        return [*found.pending, *found.quarantined]
+
+    def states() -> dict[TableReference, TableState]:
+        found = state.read_table_states(ports.store, state.table_registry(ports.store))
+        return {table: each.value for table, each in found.items()}
+
+    comparison = UpsertComparison(
+        Again(ports.worker, settings), ports.warehouse, broker, settings, states, waiting, ports.compacts
+    )
+    return tuple(
+        comparison.of(table, topics, [c for c in own if c.topic in topics])
+        for table, topics in sorted(changed.items())
+    )
 
 
 def _check_given(commits: Iterable[Commit], warehouse: str) -> None:

@@ -1,0 +1,198 @@
+"""The account of a table that shows the newest record of each key: its rows against the records of its topics."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.statements.rules import MARK, TIMESTAMP, StatementRule
+from kbq_assets.extras.reconcile.account import SHOWN
+from kbq_assets.extras.reconcile.findings import DELETE_ROWS, Finding, read_again
+from kbq_assets.extras.reconcile.spill import Spill
+
+#: Records that are compared in memory at once.
+PER_PART: Final = 100_000
+
+
+class Place(NamedTuple):
+    """Where a record is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offset {self.offset}"
+
+
+class KeyedRecord(NamedTuple):
+    """A record that was applied: its key (None: it has none), Kafka's time, and whether it deletes its key.
+
+    ``rows`` of the table have its place; ``is_remembered``: the table remembers it as a deletion.
+    """
+
+    place: Place
+    key: tuple[Any, ...] | None
+    time: Any = None
+    deletes: bool = False
+    rows: int = 0
+    is_remembered: bool = True
+
+
+@dataclass(frozen=True)
+class UpsertAccount:
+    """How the records of a table ended: as a row, superseded by a newer one of their key, or deleted with it."""
+
+    table: TableReference
+    rows: int = 0
+    superseded: int = 0
+    deleted: int = 0
+    findings: tuple[Finding, ...] = ()
+    topics: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.rows} rows, {self.superseded} records superseded, {self.deleted} keys deleted"
+
+
+@dataclass
+class Places:
+    """How many there are, and the first few."""
+
+    count: int = 0
+    first: list[tuple[Place, str]] = field(default_factory=list)
+
+    def add(self, place: Place, note: str = "") -> None:
+        """Count one more."""
+        self.count += 1
+        bisect.insort(self.first, (place, note))
+        del self.first[SHOWN:]
+
+    @property
+    def again(self) -> str:
+        """The command that applies these records again."""
+        place = self.first[0][0]
+        return read_again(TopicPartition(place.topic, place.partition), place.offset)
+
+    def __str__(self) -> str:
+        more = f" and {self.count - SHOWN} more" if self.count > SHOWN else ""
+        return ", ".join(f"{place}{note}" for place, note in self.first) + more
+
+
+@dataclass
+class OtherRows:
+    """Rows at no place of a record that was applied. ``undecided`` are those whose records Kafka no longer has."""
+
+    rows: int = 0
+    unknown: Places = field(default_factory=Places)
+    strange: list[str] = field(default_factory=list)
+    undecided: int = 0
+
+
+@dataclass
+class _Part:
+    """The newest record of each key of a part, and the keys in two partitions."""
+
+    newest: dict[tuple[Any, ...], KeyedRecord] = field(default_factory=dict)
+    torn: set[tuple[Any, ...]] = field(default_factory=set)
+
+
+@dataclass
+class NewestAccount:
+    """Settles one table, a part of its keys at a time."""
+
+    table: TableReference
+    rule: StatementRule
+    spill: Spill[KeyedRecord]
+    other: OtherRows
+    findings: list[Finding] = field(default_factory=list)
+    _doubled: Places = field(default_factory=Places)
+    _older: Places = field(default_factory=Places)
+    _missing: Places = field(default_factory=Places)
+    _forgotten: Places = field(default_factory=Places)
+
+    def settle(self) -> UpsertAccount:
+        """Compare the rows with the records that were applied."""
+        rows, superseded, deleted, torn = self.other.rows, 0, 0, 0
+        for number in self.spill.parts:
+            part = self._newest_of(number)
+            torn += len(part.torn)
+            superseded -= len(part.newest)
+            for record in self.spill.read(number):
+                rows += record.rows
+                superseded += record.key is not None
+                self._judge(record, part)
+            deleted += self._judge_keys(part)
+        if torn:
+            self._unknown(f"{torn} keys are in two partitions, whose records do not compare")
+        if self.other.undecided:
+            self._unknown(f"Kafka no longer has the records of {self.other.undecided} rows")
+        self._name_all()
+        return UpsertAccount(self.table, rows, superseded, deleted, tuple(self.findings))
+
+    def _newest_of(self, number: int) -> _Part:
+        part = _Part()
+        for record in self.spill.read(number):
+            if record.key is None:
+                continue
+            known = part.newest.setdefault(record.key, record)
+            if known.place[:2] != record.place[:2] and (
+                self.rule.tie != TIMESTAMP or known.time is None or known.time == record.time
+            ):
+                part.torn.add(record.key)
+            if self._order(record) > self._order(known):
+                part.newest[record.key] = record
+        return part
+
+    def _order(self, record: KeyedRecord) -> tuple[Any, ...]:
+        by_time = self.rule.tie == TIMESTAMP and record.time is not None
+        return (record.time, record.place.offset) if by_time else (record.place.offset,)
+
+    def _judge(self, record: KeyedRecord, part: _Part) -> None:
+        """Compare the rows of a record with what must be there."""
+        if record.rows > 1:
+            self._doubled.add(record.place, f" ({record.rows} rows)")
+        if record.key is None:
+            if not record.rows and not record.deletes:
+                self._missing.add(record.place)
+        elif record.rows and record.key not in part.torn:
+            newest = part.newest[record.key]
+            if newest.place != record.place:
+                self._older.add(record.place, f" (newest: {newest.place})")
+
+    def _judge_keys(self, part: _Part) -> int:
+        """Note keys without their row; the number of those that are deleted."""
+        deleted, marks = 0, self.rule.deletes == MARK
+        for newest in self._decided(part):
+            deleted += newest.deletes
+            if (marks or not newest.deletes) and not newest.rows:
+                self._missing.add(newest.place)
+            if newest.deletes and not newest.is_remembered:
+                self._forgotten.add(newest.place)
+        return deleted
+
+    def _decided(self, part: _Part) -> Iterator[KeyedRecord]:
+        return (newest for key, newest in part.newest.items() if key not in part.torn)
+
+    def _name_all(self) -> None:
+        may_be_newer = bool(self.other.undecided) and self.rule.tie == TIMESTAMP
+        self._name("doubled rows", self._doubled, DELETE_ROWS)
+        self._name("rows that are older than their key's newest record", self._older)
+        self._name("rows of no record that was applied", self.other.unknown, DELETE_ROWS)
+        for text in self.other.strange:
+            self._add(f"rows of no record that was applied: {text}", DELETE_ROWS)
+        self._name("keys without their newest row", self._missing, is_unknown=may_be_newer)
+        self._name("deletions that are not remembered", self._forgotten)
+
+    def _name(self, what: str, places: Places, next_step: str = "", *, is_unknown: bool = False) -> None:
+        if places.count:
+            self._add(f"{what}: {places}", next_step or places.again, is_unknown=is_unknown)
+
+    def _unknown(self, text: str) -> None:
+        self._add(text, "", is_unknown=True)
+
+    def _add(self, text: str, next_step: str, *, is_unknown: bool = False) -> None:
+        self.findings.append(Finding(f"{self.table}: {text}", next_step, is_unknown=is_unknown))

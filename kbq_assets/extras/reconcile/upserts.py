@@ -1,0 +1,282 @@
+"""Accounts of upsert tables: extraction reads the topics again, and the newest record of each key is the table's row.
+
+A verdict needs a table that nobody loads meanwhile. What cannot be decided is named: records that Kafka no longer has,
+a topic that the source list does not select, pseudonyms as keys, change events.
+
+Memory holds the positions of one partition's rows and one part of the keys (spill.py), whatever the topics have.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import Any, Final
+
+from kbq_assets.core.avro import tree as avro
+from kbq_assets.core.errors import KbqError
+from kbq_assets.core.loading.table_notes import has_own_columns_alone
+from kbq_assets.core.loading.table_state import TableState
+from kbq_assets.core.loading.tables import columns_of
+from kbq_assets.core.protocol.commits import Commit, StagedFile
+from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.protocol.offsets import BrokerOffsets, OffsetRange, TopicPartition
+from kbq_assets.core.statements.names import deleted_table
+from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRule
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets.extras.reconcile.again import Again, ScratchStore
+from kbq_assets.extras.reconcile.findings import Finding
+from kbq_assets.extras.reconcile.newest import (
+    PER_PART,
+    KeyedRecord,
+    NewestAccount,
+    OtherRows,
+    Place,
+    UpsertAccount,
+)
+from kbq_assets.extras.reconcile.spill import Spill
+from kbq_assets.extras.reconcile.values import CHUNK, CHUNK_BYTES
+from kbq_assets.ports.warehouse import KafkaRange, Warehouse
+from kbq_assets.wire.arrow.container import read_blocks, read_header
+
+_MOST_DELETIONS: Final = 2**31 - 1
+#: Staged files of a partition that are not applied.
+Waiting = Callable[[TopicPartition], Iterable[StagedFile]]
+
+
+class _NotCompared(KbqError):
+    """Why a table cannot be compared."""
+
+
+@dataclass(frozen=True)
+class UpsertComparison:
+    """Compares tables with their topics. ``read_states`` reads the tables' states as they are now; ``waiting`` are the
+    files that no statement applied."""
+
+    again: Again
+    warehouse: Warehouse
+    broker: Mapping[TopicPartition, BrokerOffsets]
+    settings: Mapping[str, TopicSettings]
+    read_states: Callable[[], Mapping[TableReference, TableState]]
+    waiting: Waiting
+    compacts: Callable[[str], bool]
+
+    def of(
+        self, table: TableReference, topics: Collection[str], commits: Collection[Commit]
+    ) -> UpsertAccount:
+        """The account of a table that these topics feed; ``commits`` are theirs. Raises Unavailable."""
+        return replace(self._of(table, topics, commits), topics=tuple(sorted(topics)))
+
+    def _of(
+        self, table: TableReference, topics: Collection[str], commits: Collection[Commit]
+    ) -> UpsertAccount:
+        state = self.read_states()[table]
+        try:
+            rule = self._rule(topics, commits, state)
+            with Spill[KeyedRecord](_positions(commits), PER_PART) as spill:
+                reading = _Reading(self, table, rule, spill)
+                reading.read(commits)
+                now = self.read_states()[table]
+                if now.in_flight is not None or now.jobs.ended != state.jobs.ended:
+                    return UpsertAccount(table, findings=(_loaded_meanwhile(table),))
+                return NewestAccount(table, rule, spill, reading.other, reading.findings).settle()
+        except _NotCompared as error:
+            why = Finding(
+                f"{table}: not compared (load: upsert): {error.message}", error.next_step, is_unknown=True
+            )
+            return UpsertAccount(table, findings=(why,))
+
+    def _rule(self, topics: Collection[str], commits: Collection[Commit], state: TableState) -> StatementRule:
+        """The rule by which every record became a row. Raises _NotCompared."""
+        if not topics:
+            raise _NotCompared("nothing was applied yet", next_step="kbq load")
+        if state.in_flight is not None:
+            raise _NotCompared("a batch is in flight", next_step="kbq load, then kbq reconcile")
+        if missing := sorted(set(topics) - {commit.topic for commit in commits}):
+            raise _NotCompared(f"{', '.join(missing)} feed it too", next_step="kbq reconcile without --topic")
+        rule = state.definition.statements.rule
+        for topic in topics:
+            settings = self.settings.get(topic)
+            if settings is None:
+                raise _NotCompared(f"the source list no longer selects {topic}")
+            if rule.appends and not any(state.rows.values()):
+                rule = settings.statement.rule  # its first batch was skipped
+            if settings.statement.rule.kind != UPSERT or rule.kind != UPSERT:
+                raise _NotCompared("it has rows that no upsert wrote")
+            if settings.records.format == "debezium":
+                raise _NotCompared("a row of change data has values of several records")
+            if any(decision.action == "pseudonym" for decision in settings.privacy.decisions):
+                raise _NotCompared("its keys may be pseudonyms under several keys")
+        return rule
+
+
+def _positions(commits: Iterable[Commit]) -> int:
+    return sum(p.next - p.start for commit in commits for p in commit.partitions.values())
+
+
+def _loaded_meanwhile(table: TableReference) -> Finding:
+    return Finding(
+        f"{table}: it was loaded while it was compared", "kbq reconcile when no load runs", is_unknown=True
+    )
+
+
+@dataclass
+class _Rows:
+    """The table's rows of one partition by epoch and offset, and the offsets of the deletions that it remembers; None
+    if it remembers none."""
+
+    tp: TopicPartition
+    epochs: dict[int, dict[int, int]]
+    remembered: set[int] | None
+
+    def take(self, offset: int) -> int:
+        """How many rows are at the place of a record that was applied."""
+        return sum(positions.pop(offset, 0) for positions in self.epochs.values())
+
+    def knows_deletion(self, offset: int) -> bool:
+        """Whether a deletion needs nothing more to be remembered."""
+        return self.remembered is None or offset in self.remembered
+
+
+@dataclass
+class _Reading:
+    """Reads one table and the records of its topics, partition by partition, into ``spill``."""
+
+    owner: UpsertComparison
+    table: TableReference
+    rule: StatementRule
+    spill: Spill[KeyedRecord]
+    findings: list[Finding] = field(default_factory=list)
+    other: OtherRows = field(default_factory=OtherRows)
+
+    def read(self, commits: Collection[Commit]) -> None:
+        """Read all partitions, and then what is left of the table's rows."""
+        known = {c.topic_partition(p): c for c in commits for p in c.partitions}
+        ranges = self.owner.warehouse.kafka_ranges(self.table)
+        own: dict[TopicPartition, list[KafkaRange]] = {tp: [] for tp in sorted(known)}
+        for range_, count in ranges.items():
+            tp = TopicPartition(range_.topic, range_.partition)
+            if tp in known and range_.epoch <= known[tp].epoch:
+                own[tp].append(range_)
+            else:
+                where = f"{tp} epoch {range_.epoch}" if range_.topic else "no position"
+                self.other.strange.append(f"{count} rows of {where}")
+                self.other.rows += count
+        for tp, of_partition in own.items():
+            self._read_partition(known[tp], tp, of_partition)
+
+    def _read_partition(self, commit: Commit, tp: TopicPartition, ranges: Iterable[KafkaRange]) -> None:
+        positions = self.owner.warehouse.positions
+        epochs = {range_.epoch: dict(positions(self.table, range_)) for range_ in ranges}
+        rows = _Rows(tp, epochs, self._remembered(tp))
+        for range_ in self._ranges(commit, tp):
+            for record in self._of_range(commit, range_, rows):
+                self.spill.add(record.key or record.place, record)
+        self._add_others(commit, rows)
+
+    def _remembered(self, tp: TopicPartition) -> set[int] | None:
+        """The offsets of the partition's deletions; None if their rows stay, or nobody can read them."""
+        statements = self.owner.warehouse.statements
+        if self.rule.deletes == MARK or statements is None:
+            return None
+        topic = tp.topic.replace("'", "''")
+        sql = (
+            f"SELECT kbq_offset AS place FROM {statements.sql_name(deleted_table(self.table))}"
+            f" WHERE kbq_topic = '{topic}' AND kbq_partition = {tp.partition}"
+        )
+        try:
+            return {int(text.partition("=")[2]) for text in statements.rows_of(sql, _MOST_DELETIONS)}
+        except KbqError as error:
+            self._unknown(f"its deleted keys cannot be read: {error.message}")
+            return None
+
+    def _add_others(self, commit: Commit, rows: _Rows) -> None:
+        """Judge the rows at whose place no record was applied."""
+        state, first = commit.partitions[rows.tp.partition], self._first(commit, rows.tp.partition)
+        compacts = self.owner.compacts(rows.tp.topic)
+        for epoch, positions in rows.epochs.items():
+            for offset, count in positions.items():
+                self.other.rows += count
+                is_gone = offset < first or (epoch < state.since and offset >= state.next)
+                may_wait = compacts or self._waits(rows.tp, offset)
+                if is_gone or (may_wait and offset < state.next):
+                    self.other.undecided += count
+                else:
+                    self.other.unknown.add(Place(*rows.tp, offset))
+
+    def _waits(self, tp: TopicPartition, offset: int) -> bool:
+        return any(file.name.first_offset <= offset < file.until for file in self.owner.waiting(tp))
+
+    def _first(self, commit: Commit, partition: int) -> int:
+        """The first position that can be read again."""
+        state, broker = commit.partitions[partition], self.owner.broker.get(commit.topic_partition(partition))
+        return min(max(state.start, broker.earliest), state.next) if broker else state.next
+
+    def _ranges(self, commit: Commit, tp: TopicPartition) -> Iterator[OffsetRange]:
+        """What was extracted of a partition and can be read again, as much at once as memory takes."""
+        state, first = commit.partitions[tp.partition], self._first(commit, tp.partition)
+        if first > state.start or (state.since > 1 and state.start > 0):
+            self._unknown(f"{tp}: records below offset {first} cannot be read again, and are not compared")
+        gaps = state.accepted_gaps
+        edges = [first, *(edge for gap in gaps for edge in (gap.first, gap.until)), state.next]
+        bounds = sorted({min(max(edge, first), state.next) for edge in edges})
+        average = state.totals.bytes // max(1, state.totals.records)
+        most = max(1, min(CHUNK, CHUNK_BYTES // max(1, average)))
+        for start, until in itertools.pairwise(bounds):
+            if any(gap.first <= start < gap.until for gap in gaps):
+                continue
+            for begin in range(start, until, most):
+                yield OffsetRange(tp, begin, min(begin + most, until))
+
+    def _of_range(self, commit: Commit, range_: OffsetRange, rows: _Rows) -> Iterator[KeyedRecord]:
+        """The records of a range that were applied to the table."""
+        scratch = ScratchStore(self.owner.again.open_ports().store, keeps_files=True)
+        waiting = [file for file in self.owner.waiting(range_.topic_partition) if file.table == self.table]
+        try:
+            outcome = self.owner.again.extract(commit, range_, scratch, accepts=True)
+            if problem := outcome.failure or (outcome.stop.message if outcome.stop else ""):
+                raise _NotCompared(f"{range_}: {problem}", next_step="kbq plan")
+            for file in (file for window in outcome.windows for file in window.files):
+                if file.table == self.table:
+                    yield from self._of_file(file, scratch, waiting, rows)
+        finally:
+            scratch.discard()
+
+    def _of_file(
+        self, file: StagedFile, scratch: ScratchStore, waiting: Iterable[StagedFile], rows: _Rows
+    ) -> Iterator[KeyedRecord]:
+        import fastavro  # not for every run of a driver
+
+        pending = [(f.name.first_offset, f.until) for f in waiting if f.name.schema_id == file.name.schema_id]
+        with scratch.open_read(file.path) as stream:
+            header = read_header(stream)
+            deletes = has_own_columns_alone(columns_of(header.schema))
+            schema = fastavro.parse_schema(avro.load_schema(header.schema))
+            for block in read_blocks(stream, header):
+                data = BytesIO(block.data)
+                for _ in range(block.count):
+                    row: Any = fastavro.schemaless_reader(data, schema, None)
+                    offset = row["_kafka_offset"]
+                    if not any(first <= offset < until for first, until in pending):
+                        yield self._record(row, rows, deletes=deletes or row.get(DELETED) is True)
+
+    def _record(self, row: Any, rows: _Rows, *, deletes: bool) -> KeyedRecord:
+        offset, key = row["_kafka_offset"], tuple(_value(row, path) for path in self.rule.key)
+        return KeyedRecord(
+            Place(*rows.tp, offset),
+            None if None in key else key,
+            row.get("_kafka_timestamp"),
+            deletes,
+            rows.take(offset),
+            rows.knows_deletion(offset),
+        )
+
+    def _unknown(self, text: str) -> None:
+        self.findings.append(Finding(f"{self.table}: {text}", is_unknown=True))
+
+
+def _value(row: Any, path: str) -> Any:
+    for name in path.split("."):
+        row = row.get(name) if row is not None else None
+    return row

@@ -1,0 +1,153 @@
+"""A reconciliation accounts for upsert tables: each record is a row, superseded or deleted. Damage is named."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.core.topics.source_list import SourceEntry
+from kbq_assets.extras.reconcile.newest import UpsertAccount
+from kbq_assets.extras.reconcile.records import Reconciliation, reconcile
+from kbq_assets_tests.pipelines.bench import TOPIC, A
+from kbq_assets_tests.pipelines.statements.test_upsert_load import UpsertBench
+
+
+class ReconciledBench(UpsertBench):
+    """Its warehouse is compared, and changed by hand."""
+
+    path: Path
+
+    def settled(self, **ports: object) -> Reconciliation:
+        self.warehouse = self.duckdb  # type: ignore[assignment]
+        return reconcile(self.reconcile_ports([SourceEntry(TOPIC, self.settings)], **ports))
+
+    def account(self, **ports: object) -> UpsertAccount:
+        [account] = self.settled(**ports).upserts
+        return account
+
+    def by_hand(self, sql: str) -> None:
+        with duckdb.connect(str(self.path)) as connection:
+            connection.execute(sql)
+
+
+def new_bench(path: Path, **options: object) -> ReconciledBench:
+    bench = ReconciledBench(path, **options)
+    bench.path = path / "w.duckdb"
+    return bench
+
+
+def fill(bench: ReconciledBench, schemas: list[int]) -> None:
+    """Twelve records for five keys, in two partitions, a quarter of them tombstones."""
+    chance = random.Random(1)
+    bench.change(b"k0", 1, partition=0)
+    for number in range(12):
+        key = b"k%d" % chance.randrange(1, 6)
+        x = None if chance.random() < 0.25 else number
+        bench.change(key, x, schema=chance.choice(schemas), partition=key[-1] % 2)
+    bench.cycle()
+
+
+@pytest.fixture(scope="module")
+def filled_bench(tmp_path_factory: pytest.TempPathFactory) -> ReconciledBench:
+    """Loads cost seconds: the tests of a table share them."""
+    bench = new_bench(tmp_path_factory.mktemp("filled"))
+    bench.change(b"gone", None)
+    fill(bench, [1, 2])
+    return bench
+
+
+@pytest.fixture
+def filled(filled_bench: ReconciledBench) -> Iterator[ReconciledBench]:
+    """The table as it was before each test."""
+    before, settings = filled_bench.path.read_bytes(), filled_bench.settings
+    logs = copy.deepcopy(filled_bench.kafka.topics_by_name)
+    yield filled_bench
+    filled_bench.kafka.topics_by_name = logs
+    filled_bench.path.write_bytes(before)
+    filled_bench.settings = settings
+
+
+def test_the_account_is_that_of_an_independent_computation(filled: ReconciledBench) -> None:
+    result, account = filled.settled(), filled.account()
+    living = len(filled.expected())
+    deleted = len(filled.last) - living
+    assert (result.verdict, account.findings) == ("yes", ())
+    assert (account.rows, account.superseded, account.deleted) == (living, 14 - len(filled.last), deleted)
+    assert deleted
+    assert result.topics == [TOPIC]
+
+
+def test_a_table_may_mark_deletions_and_records_that_wait_are_not_missing(
+    tmp_path: Path,
+) -> None:
+    bench = new_bench(tmp_path, deletes="mark")
+    fill(bench, [1])
+    account = bench.account()
+    assert (account.rows, account.superseded, account.findings) == (len(bench.last), 13 - len(bench.last), ())
+    assert account.deleted
+    bench.change(b"k0", None)
+    bench.change(b"new", 7)
+    bench.extract()
+    assert (bench.settled().verdict, bench.account().rows) == ("yes", account.rows)
+
+
+DELETED = "DELETE FROM d.A WHERE _kafka_key = 'k0'"
+DOUBLED = "INSERT INTO d.A SELECT * FROM d.A WHERE _kafka_key = 'k0'"
+UNKNOWN = "UPDATE d.A SET _kafka_offset = 9999 WHERE _kafka_key = 'k0'"
+STRANGE = "UPDATE d.A SET _kafka_partition = 77 WHERE _kafka_key = 'k0'"
+FORGOTTEN = "DELETE FROM d._kbq_deleted_A"
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        (DELETED, f"keys without their newest row: {TOPIC}[0] offset 1"),
+        (DOUBLED, f"doubled rows: {TOPIC}[0] offset 1 (2 rows)"),
+        (UNKNOWN, f"rows of no record that was applied: {TOPIC}[0] offset 9999"),
+        (STRANGE, f"rows of no record that was applied: 1 rows of {TOPIC}[77] epoch 1"),
+        (FORGOTTEN, "deletions that are not remembered: "),
+    ],
+)
+def test_what_was_done_by_hand_is_named(filled: ReconciledBench, sql: str, named: str) -> None:
+    filled.by_hand(sql)
+    result = filled.settled()
+    assert result.verdict == "no"
+    assert any(named in finding for finding in result.findings), result.findings
+
+
+def test_a_row_set_to_an_older_version_is_named_with_the_newest(filled: ReconciledBench) -> None:
+    filled.by_hand("UPDATE d.A SET _kafka_offset = 2 WHERE _kafka_key = 'k2'")
+    [older] = [each for each in filled.settled().findings if "older than their key's newest record" in each]
+    assert f"{TOPIC}[0] offset 2 (newest: {TOPIC}[0] offset 8)" in older
+    assert older.next_step.startswith(f"kbq reset --topic {TOPIC} --partition 0 --from-offset 2 ")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"load": "append", "key": ""}, "it has rows that no upsert wrote"),
+        ({"pii": "x:pseudonym,_key:keep"}, "its keys may be pseudonyms"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(filled: ReconciledBench, options: dict[str, str], why: str) -> None:
+    filled.settings = filled.settings.with_options(**options)
+    result = filled.settled()
+    assert result.verdict == "unknown"
+    assert f"{A}: not compared (load: upsert): {why}" in str(result.findings)
+
+
+def test_rows_whose_records_kafka_lost_leave_the_verdict_unknown(filled: ReconciledBench) -> None:
+    filled.kafka.delete_before(TopicPartition(TOPIC, 0), 2)
+    result = filled.settled()
+    assert result.verdict == "unknown"
+    assert f"{A}: Kafka no longer has the records of 1 rows" in result.findings
+    filled.by_hand(
+        DOUBLED.replace("k0", "k1") + ";" + DOUBLED.replace("k0", "k2") + ";" + DOUBLED.replace("k0", "k3")
+    )
+    assert filled.settled().verdict == "no"
