@@ -18,7 +18,7 @@ from kbq_assets.extras.reconcile.spill import Spill
 PER_PART: Final = 100_000
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is in Kafka."""
 
     topic: str
@@ -35,7 +35,7 @@ class KeyedRecord(NamedTuple):
     ``rows`` of the table have its place; ``is_remembered``: the table remembers it as a deletion.
     """
 
-    place: Place
+    place: RecordPlace
     key: tuple[Any, ...] | None
     time: Any = None
     deletes: bool = False
@@ -59,13 +59,13 @@ class UpsertAccount:
 
 
 @dataclass
-class Places:
+class NamedRecords:
     """How many there are, and the first few."""
 
     count: int = 0
-    first: list[tuple[Place, str]] = field(default_factory=list)
+    first: list[tuple[RecordPlace, str]] = field(default_factory=list)
 
-    def add(self, place: Place, note: str = "") -> None:
+    def add(self, place: RecordPlace, note: str = "") -> None:
         """Count one more."""
         self.count += 1
         bisect.insort(self.first, (place, note))
@@ -87,13 +87,13 @@ class OtherRows:
     """Rows at no place of a record that was applied. ``undecided`` are those whose records Kafka no longer has."""
 
     rows: int = 0
-    unknown: Places = field(default_factory=Places)
+    unknown: NamedRecords = field(default_factory=NamedRecords)
     strange: list[str] = field(default_factory=list)
     undecided: int = 0
 
 
 @dataclass
-class _Part:
+class _PartOfKeys:
     """The newest record of each key of a part, and the keys in two partitions."""
 
     newest: dict[tuple[Any, ...], KeyedRecord] = field(default_factory=dict)
@@ -109,10 +109,10 @@ class NewestAccount:
     spill: Spill[KeyedRecord]
     other: OtherRows
     findings: list[Finding] = field(default_factory=list)
-    _doubled: Places = field(default_factory=Places)
-    _older: Places = field(default_factory=Places)
-    _missing: Places = field(default_factory=Places)
-    _forgotten: Places = field(default_factory=Places)
+    _doubled: NamedRecords = field(default_factory=NamedRecords)
+    _older: NamedRecords = field(default_factory=NamedRecords)
+    _missing: NamedRecords = field(default_factory=NamedRecords)
+    _forgotten: NamedRecords = field(default_factory=NamedRecords)
 
     def settle(self) -> UpsertAccount:
         """Compare the rows with the records that were applied."""
@@ -133,8 +133,8 @@ class NewestAccount:
         self._name_all()
         return UpsertAccount(self.table, rows, superseded, deleted, tuple(self.findings))
 
-    def _newest_of(self, number: int) -> _Part:
-        part = _Part()
+    def _newest_of(self, number: int) -> _PartOfKeys:
+        part = _PartOfKeys()
         for record in self.spill.read(number):
             if record.key is None:
                 continue
@@ -151,7 +151,7 @@ class NewestAccount:
         by_time = self.rule.tie == TIMESTAMP and record.time is not None
         return (record.time, record.place.offset) if by_time else (record.place.offset,)
 
-    def _judge(self, record: KeyedRecord, part: _Part) -> None:
+    def _judge(self, record: KeyedRecord, part: _PartOfKeys) -> None:
         """Compare the rows of a record with what must be there."""
         if record.rows > 1:
             self._doubled.add(record.place, f" ({record.rows} rows)")
@@ -163,7 +163,7 @@ class NewestAccount:
             if newest.place != record.place:
                 self._older.add(record.place, f" (newest: {newest.place})")
 
-    def _judge_keys(self, part: _Part) -> int:
+    def _judge_keys(self, part: _PartOfKeys) -> int:
         """Note keys without their row; the number of those that are deleted."""
         deleted, marks = 0, self.rule.deletes == MARK
         for newest in self._decided(part):
@@ -174,7 +174,7 @@ class NewestAccount:
                 self._forgotten.add(newest.place)
         return deleted
 
-    def _decided(self, part: _Part) -> Iterator[KeyedRecord]:
+    def _decided(self, part: _PartOfKeys) -> Iterator[KeyedRecord]:
         return (newest for key, newest in part.newest.items() if key not in part.torn)
 
     def _name_all(self) -> None:
@@ -187,7 +187,9 @@ class NewestAccount:
         self._name("keys without their newest row", self._missing, is_unknown=may_be_newer)
         self._name("deletions that are not remembered", self._forgotten)
 
-    def _name(self, what: str, places: Places, next_step: str = "", *, is_unknown: bool = False) -> None:
+    def _name(
+        self, what: str, places: NamedRecords, next_step: str = "", *, is_unknown: bool = False
+    ) -> None:
         if places.count:
             self._add(f"{what}: {places}", next_step or places.again, is_unknown=is_unknown)
 

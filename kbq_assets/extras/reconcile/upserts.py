@@ -32,7 +32,7 @@ from kbq_assets.extras.reconcile.newest import (
     KeyedRecord,
     NewestAccount,
     OtherRows,
-    Place,
+    RecordPlace,
     UpsertAccount,
 )
 from kbq_assets.extras.reconcile.spill import Spill
@@ -75,7 +75,7 @@ class UpsertComparison:
         try:
             rule = self._rule(topics, commits, state)
             with Spill[KeyedRecord](_positions(commits), PER_PART) as spill:
-                reading = _Reading(self, table, rule, spill)
+                reading = _RecordsOfTable(self, table, rule, spill)
                 reading.read(commits)
                 now = self.read_states()[table]
                 if now.in_flight is not None or now.jobs.ended != state.jobs.ended:
@@ -140,7 +140,7 @@ class _Rows:
 
 
 @dataclass
-class _Reading:
+class _RecordsOfTable:
     """Reads one table and the records of its topics, partition by partition, into ``spill``."""
 
     owner: UpsertComparison
@@ -203,7 +203,7 @@ class _Reading:
                 if is_gone or (may_wait and offset < state.next):
                     self.other.undecided += count
                 else:
-                    self.other.unknown.add(Place(*rows.tp, offset))
+                    self.other.unknown.add(RecordPlace(*rows.tp, offset))
 
     def _waits(self, tp: TopicPartition, offset: int) -> bool:
         return any(file.name.first_offset <= offset < file.until for file in self.owner.waiting(tp))
@@ -264,7 +264,7 @@ class _Reading:
     def _record(self, row: Any, rows: _Rows, *, deletes: bool) -> KeyedRecord:
         offset, key = row["_kafka_offset"], tuple(_value(row, path) for path in self.rule.key)
         return KeyedRecord(
-            Place(*rows.tp, offset),
+            RecordPlace(*rows.tp, offset),
             None if None in key else key,
             row.get("_kafka_timestamp"),
             deletes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -12,17 +13,23 @@ from kbq_assets.core.protocol.names import TableReference
 from kbq_assets.core.statements.rules import StatementRule
 from kbq_assets.extras.reconcile import spill
 from kbq_assets.extras.reconcile.account import SHOWN
-from kbq_assets.extras.reconcile.newest import KeyedRecord, NewestAccount, OtherRows, Place, UpsertAccount
+from kbq_assets.extras.reconcile.newest import (
+    KeyedRecord,
+    NewestAccount,
+    OtherRows,
+    RecordPlace,
+    UpsertAccount,
+)
 from kbq_assets.extras.reconcile.spill import Spill
 
 T = TableReference("d", "t")
 RULE = StatementRule("upsert", ("id",))
 
 
-def record(key: int | None, offset: int, rows: int = 0, partition: int = 0, **changes: object) -> KeyedRecord:
-    return KeyedRecord(Place("t", partition, offset), None if key is None else (key,), rows=rows)._replace(
-        **changes
-    )
+def record(key: int | None, offset: int, rows: int = 0, partition: int = 0, **changes: Any) -> KeyedRecord:
+    return KeyedRecord(
+        RecordPlace("t", partition, offset), None if key is None else (key,), rows=rows
+    )._replace(**changes)
 
 
 def settled(
@@ -96,7 +103,7 @@ def test_timestamps_decide_between_partitions(times: tuple[int, int]) -> None:
 
 def test_rows_of_no_record_count_and_are_named() -> None:
     other = OtherRows(rows=3, strange=["1 rows of x[0] epoch 9"], undecided=1)
-    other.unknown.add(Place("t", 0, 7))
+    other.unknown.add(RecordPlace("t", 0, 7))
     account = settled([record(1, 0, 1)], other=other)
     assert account.rows == 4
     assert [finding.is_unknown for finding in account.findings] == [True, False, False]
