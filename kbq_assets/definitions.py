@@ -184,7 +184,7 @@ class Adapters:
         """The notifiers that KBQ_NOTIFY names."""
         from kbq_assets.extras.notices.senders import open_notifiers
 
-        return open_notifiers(self.settings.notify, self.clock)
+        return open_notifiers(self.settings.extras.notify, self.clock)
 
     def expected(self) -> Callable[[TopicPartition], Expected | None]:
         """The log of the demo's producers; it knows no other topics."""
@@ -363,7 +363,7 @@ class Parts:
             other_warehouse_definitions(
                 {name: self.for_warehouse(name).loader for name in self.adapters.settings.other_warehouses}
             ),
-            notice_definitions(self.deployment.settings.notify, translator, lambda: self.notices),
+            notice_definitions(self.deployment.settings.extras.notify, translator, lambda: self.notices),
             reconcile_definitions(self.reconciler, translator),
         )
 

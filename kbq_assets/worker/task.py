@@ -65,8 +65,9 @@ def _signed(outcome: UnitOutcome) -> UnitOutcome:
     """An outcome with the process that read it, and the most memory that this process ever used."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = peak if sys.platform == "darwin" else peak * 1024  # kilobytes elsewhere
-    worker = f"{socket.gethostname()}:{os.getpid()}"
-    return dataclasses.replace(outcome, worker=worker, memory_bytes=memory)
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    process = dataclasses.replace(outcome.process, name=name, memory_bytes=memory)
+    return dataclasses.replace(outcome, process=process)
 
 
 def _refuse_plain_secrets(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from kbq_assets.core.errors import (
     OffsetOutOfRange,
     UnreadableBatch,
 )
-from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
 from kbq_assets.core.protocol import codec
 from kbq_assets.core.protocol.commits import Commit
 from kbq_assets.core.protocol.names import commit_path, shard_of
@@ -94,7 +94,7 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
     is_patient = True
     commits = _Commits(ports)
     for number, unit in enumerate(units):
-        left = unit.task_seconds - waited - (ports.clock.monotonic() - started)
+        left = unit.task.seconds - waited - (ports.clock.monotonic() - started)
         if number and left <= 0:
             yield UnitOutcome(unit)
             continue
@@ -105,8 +105,8 @@ def extract_units(units: Sequence[Unit], ports: WorkerPorts) -> Iterator[UnitOut
 
 def _seconds_waited(unit: Unit, now_ms: int) -> float:
     """Seconds that a task waited for an executor; 0 if the clocks of driver and worker contradict each other."""
-    seconds = (now_ms - unit.handed_ms) / 1000
-    return seconds if unit.handed_ms and 0 <= seconds < unit.task_seconds else 0.0
+    seconds = (now_ms - unit.task.handed_ms) / 1000
+    return seconds if unit.task.handed_ms and 0 <= seconds < unit.task.seconds else 0.0
 
 
 def extract_unit(
@@ -140,7 +140,7 @@ def extract_unit(
     return dataclasses.replace(
         first,
         seconds=ports.clock.monotonic() - started,
-        core_seconds=ports.clock.cpu_seconds() - cpu,
+        process=WorkerProcess(core_seconds=ports.clock.cpu_seconds() - cpu),
         evolved=tuple(sorted(read.variants.evolved)) if read.variants else (),
         schema_ids=read.schemas.seen if read.schemas else {},
         backup=others[0] if others else None,

@@ -12,7 +12,7 @@ import numpy as np
 
 from kbq_assets.core.errors import KbqError, PreconditionFailed
 from kbq_assets.core.extraction.units import Unit
-from kbq_assets.core.protocol.commits import StagedFile, Stop, Window
+from kbq_assets.core.protocol.commits import EventTimes, StagedFile, Stop, Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.names import StagedFileName, TableReference, schema_path
 from kbq_assets.core.protocol.waits import StopReason
@@ -287,9 +287,7 @@ class WindowWriter:
             fingerprint=file.fingerprint,
             dates=tuple(sorted(file.event_dates)),
             oldest_ms=self._tally.oldest_ms,
-            event_hours=file.event_hours,
-            newest_event_ms=file.newest_event_ms,
-            event_time_fallbacks=file.event_time_fallbacks,
+            events=EventTimes(file.event_hours, file.newest_event_ms, file.event_time_fallbacks),
             warehouses=self._unit.settings.destination.warehouses,
         )
 

@@ -53,9 +53,17 @@ from kbq_assets.core.protocol.names import FIRST_WAREHOUSE
 _DRIVER_ONLY: Final = {"driver_only": True}
 
 
+@dataclass(frozen=True)
+class ExtrasSettings:
+    """Settings of extras. To remove an extra's, delete its field here and its module."""
+
+    notify: NotifySettings = field(default_factory=NotifySettings)
+    service: ServiceSettings = field(default_factory=ServiceSettings)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings, in parts. To remove an extra's part, delete its field here and its module."""
+    """All settings, in parts."""
 
     home: Path = variable(
         "KBQ_HOME",
@@ -86,8 +94,7 @@ class Settings:
     backup: BackupSettings = field(default_factory=BackupSettings)
     dagster: DagsterSettings = field(default_factory=DagsterSettings, metadata=_DRIVER_ONLY)
     pii: PiiSettings
-    notify: NotifySettings = field(default_factory=NotifySettings, metadata=_DRIVER_ONLY)
-    service: ServiceSettings = field(default_factory=ServiceSettings, metadata=_DRIVER_ONLY)
+    extras: ExtrasSettings = field(default_factory=ExtrasSettings, metadata=_DRIVER_ONLY)
 
     @property
     def staging(self) -> Staging:

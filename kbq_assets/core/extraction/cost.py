@@ -55,7 +55,7 @@ def with_outcome(usage: Usage | None, outcome: UnitOutcome) -> Usage:
         bytes=usage.bytes + sum(w.counts.bytes for w in windows),
         staged_bytes=usage.staged_bytes + sum(f.bytes for w in windows for f in w.files),
         seconds=usage.seconds + outcome.seconds,
-        core_seconds=usage.core_seconds + outcome.core_seconds,
+        core_seconds=usage.core_seconds + outcome.process.core_seconds,
     )
 
 

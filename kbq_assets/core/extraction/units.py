@@ -44,6 +44,15 @@ class Copies:
 
 
 @dataclass(frozen=True)
+class TaskTime:
+    """Seconds for all units of a task, from ``handed_ms`` on: units whose turn comes later are not read."""
+
+    seconds: float = math.inf
+    #: when the driver handed the task out, by its clock (0: count from the task's start)
+    handed_ms: int = 0
+
+
+@dataclass(frozen=True)
 class Unit:
     """Consecutive windows of one partition, read by one task (PROTOCOL E3)."""
 
@@ -62,12 +71,9 @@ class Unit:
     headroom: float = 1.0
     #: reading ends after this long; a later unit continues there
     seconds: float = math.inf
-    #: time for all units of the task, from ``handed_ms`` on; units whose turn comes later are not read
-    task_seconds: float = math.inf
+    task: TaskTime = TaskTime()
     #: a task that read it died: it shares no task until it is read
     alone: bool = False
-    #: when the driver handed the task out, by its clock (0: count from the task's start)
-    handed_ms: int = 0
     #: whether its records go to tables; else to the backup alone, and everything above is that of the backup
     tables: bool = True
     #: the epoch of the backup, if a unit for tables copies its range too (PROTOCOL B1); 0: it does not
@@ -98,6 +104,15 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class WorkerProcess:
+    """The process that read a unit: its name, the unit's processor time, the most memory that it ever held."""
+
+    name: str = ""
+    core_seconds: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class UnitOutcome:
     """The result of a unit. Stops and failures are values, not task failures (PROTOCOL E3).
 
@@ -115,14 +130,9 @@ class UnitOutcome:
     seconds: float = 0.0
     #: that of the first records; -1 if there are none or it is unknown
     first_leader_epoch: int = -1
-    #: processor time of the task
-    core_seconds: float = 0.0
     #: when each window's first batch arrived, by the worker's clock
     opened_ms: tuple[int, ...] = ()
-    #: the process that read the unit
-    worker: str = ""
-    #: most memory that this process ever held
-    memory_bytes: int = 0
+    process: WorkerProcess = WorkerProcess()
     #: new schema variants
     evolved: tuple[Evolution, ...] = ()
     #: fingerprints of the schemas that it used

@@ -87,7 +87,7 @@ def with_rows(hours: TableHours, files: Iterable[StagedFile]) -> TableHours:
     files = list(files)
     loaded: Counter[int] = Counter()
     for file in files:
-        loaded.update(file.event_hours)
+        loaded.update(file.events.hours)
     unlisted = sum(file.rows for file in files) - loaded.total()
     if not files:
         return hours
@@ -239,17 +239,17 @@ def _first_missing(files: Iterable[StagedFile], until: int) -> tuple[int, int]:
 
 def _first_hour(file: StagedFile, until: int) -> int:
     """The first incomplete hour that a file may have rows of."""
-    if sum(file.event_hours.values()) < file.rows:  # it does not list the hours of some rows
+    if sum(file.events.hours.values()) < file.rows:  # it does not list the hours of some rows
         return max(until, min(file.dates, default=0) * 24)
-    return min(hour for hour in file.event_hours if hour >= until)
+    return min(hour for hour in file.events.hours if hour >= until)
 
 
 def _last_hour(file: StagedFile) -> int:
-    if sum(file.event_hours.values()) < file.rows:
+    if sum(file.events.hours.values()) < file.rows:
         if not file.dates:
             return _NEVER  # it may have rows of any date
-        return max((*file.event_hours, *((day + 1) * 24 - 1 for day in file.dates)))
-    return max(file.event_hours, default=-1)
+        return max((*file.events.hours, *((day + 1) * 24 - 1 for day in file.dates)))
+    return max(file.events.hours, default=-1)
 
 
 class HourRow(NamedTuple):

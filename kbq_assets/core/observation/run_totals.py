@@ -39,7 +39,7 @@ class WorkerUse(Stored):
             self,
             units=self.units + 1,
             seconds=round(self.seconds + outcome.seconds, 3),
-            memory_bytes=max(self.memory_bytes, outcome.memory_bytes),
+            memory_bytes=max(self.memory_bytes, outcome.process.memory_bytes),
         )
 
 

@@ -38,7 +38,7 @@ class Watermark(Stored):
         """After one more window. A window without business times (no rows, only error rows or tombstones) changes
         nothing: its Kafka time may be far ahead of the next records. Only the first such rows set ``rows_ms``, so a
         partition that has no others is judged by its log end."""
-        newest = max((file.newest_event_ms for file in window.files), default=0)
+        newest = max((file.events.newest_ms for file in window.files), default=0)
         if not window.files or (newest <= 0 and self.rows_ms):
             return self
         highest = min(newest, window.newest_ms or newest, asked_ms or newest)

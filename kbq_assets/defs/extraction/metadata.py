@@ -112,7 +112,7 @@ def staged_metadata(piece: StagedSlice, now_ms: int) -> Metadata:
         "bytes_before_compression": sum(f.raw_bytes for f in files),
         "files": len(files),
         "skipped_records": counts.skipped,
-        "event_time_fallbacks": sum(f.event_time_fallbacks for f in files),
+        "event_time_fallbacks": sum(f.events.fallbacks for f in files),
         "dropped_values": counts.dropped_values,
         **_offsets(piece),
         **_share_of_cost(piece),

@@ -23,7 +23,7 @@ from kbq_assets.core.extraction.cost import Usage, with_outcome
 from kbq_assets.core.extraction.planning import Addition, ExtractionPlan, RecordedGap
 from kbq_assets.core.extraction.stops import PartitionStop
 from kbq_assets.core.extraction.turns import Turns
-from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import TaskTime, Unit, UnitOutcome
 from kbq_assets.core.observation.run_totals import WorkerUse
 from kbq_assets.core.protocol import commits
 from kbq_assets.core.protocol.commits import Commit
@@ -230,8 +230,8 @@ class _Run:
             task = self._turns.next_task(idle, left)
             if not task:
                 return
-            now_ms = clock.now_ms()
-            engine.submit(tuple(replace(unit, task_seconds=left, handed_ms=now_ms) for unit in task))
+            time = TaskTime(left, clock.now_ms())
+            engine.submit(tuple(replace(unit, task=time) for unit in task))
 
     def _take(self, outcome: UnitOutcome) -> None:
         topic = outcome.unit.range.topic_partition.topic
@@ -239,7 +239,8 @@ class _Run:
         if outcome.unit.tables:
             self._staged_files += sum(len(window.files) for window in outcome.windows)
         self._evolved.update(outcome.evolved)
-        self._workers[outcome.worker] = self._workers.get(outcome.worker, WorkerUse()).with_outcome(outcome)
+        worker = outcome.process.name
+        self._workers[worker] = self._workers.get(worker, WorkerUse()).with_outcome(outcome)
         for released in self._turns.take(outcome):
             if released.unit.tables:
                 self._publisher.add(released)

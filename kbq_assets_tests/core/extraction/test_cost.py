@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kbq_assets.core.extraction.cost import Usage, cost_lines, costs_path, with_outcome
-from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
 from kbq_assets.core.protocol.commits import Window
 from kbq_assets.core.protocol.counts import Counts
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -20,8 +20,8 @@ def test_usage_adds_up_over_units_failed_ones_included() -> None:
     unit = Unit(OffsetRange(TopicPartition("t", 0), 0, 10), 1, settings)
     file = staged_file(first=0, until=10)
     window = Window(0, 10, Counts(positions=10, records=8, bytes=80), (file,))
-    read = UnitOutcome(unit, (window,), seconds=2.0, core_seconds=1.5)
-    failed = UnitOutcome(unit, failure="no answer", seconds=1.0, core_seconds=0.25)
+    read = UnitOutcome(unit, (window,), seconds=2.0, process=WorkerProcess(core_seconds=1.5))
+    failed = UnitOutcome(unit, failure="no answer", seconds=1.0, process=WorkerProcess(core_seconds=0.25))
     assert with_outcome(with_outcome(None, read), failed) == Usage(
         "t", "sales", "4711", tasks=2, positions=10, records=8, bytes=80, staged_bytes=file.bytes, seconds=3.0,
         core_seconds=1.75,

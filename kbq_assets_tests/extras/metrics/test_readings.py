@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq_assets.core.extraction.units import Unit, UnitOutcome
+from kbq_assets.core.extraction.units import Unit, UnitOutcome, WorkerProcess
 from kbq_assets.core.observation.run_totals import RUNS, SignOfLife, WorkerUse, sign_path
 from kbq_assets.core.protocol.names import BACKLOG, TableReference
 from kbq_assets.core.protocol.offsets import OffsetRange, TopicPartition
@@ -110,7 +110,7 @@ def test_after_a_run_its_workers_are_shown(world: FakePlatform) -> None:
 
 def test_a_worker_s_use_adds_up() -> None:
     unit = Unit(OffsetRange(TP, 0, 10), 1, TopicSettings())
-    outcome = UnitOutcome(unit, seconds=1.5, memory_bytes=70)
+    outcome = UnitOutcome(unit, seconds=1.5, process=WorkerProcess(memory_bytes=70))
     assert WorkerUse(1, 1.0, 90).with_outcome(outcome) == WorkerUse(2, 2.5, 90)
 
 

@@ -84,7 +84,7 @@ def test_a_test_arrives_at_a_real_server_and_no_output_shows_its_address(
         reopened = world.reopened
 
         def parts() -> Parts:
-            return reopened(notifiers=lambda: open_notifiers(world.settings.notify, world.clock))
+            return reopened(notifiers=lambda: open_notifiers(world.settings.extras.notify, world.clock))
 
         monkeypatch.setattr(world, "reopened", parts)
         output = shell.done("notify", "--test") + shell.done("settings")

@@ -236,4 +236,4 @@ def test_a_notifier_that_fails_is_a_red_tick(world: NotifiedWorld, instance: dg.
 
 
 def test_tasks_get_nothing_of_the_notifiers(world: NotifiedWorld) -> None:
-    assert UnitTask(world.parts.deployment.settings).settings.notify.notifiers == ()
+    assert UnitTask(world.parts.deployment.settings).settings.extras.notify.notifiers == ()

@@ -48,7 +48,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def opened(notify: str, **environ: str) -> Notifier:
     """The one notifier of a configuration."""
     settings = parse_settings({"KBQ_NOTIFY": notify, **environ})
-    [notifier] = open_notifiers(settings.notify, FakeClock())
+    [notifier] = open_notifiers(settings.extras.notify, FakeClock())
     for shown in (repr(settings), repr(notifier), notifier.name, notifier.shown):
         assert SECRET not in shown
     return notifier

@@ -79,10 +79,10 @@ def test_date_column_hours_and_counts_agree_with_the_reference(values: list[str 
     expected = [KAFKA_MS * 1000 if time is None else time for time in own]
     counts = bench.extract().totals
     files = list(bench.commit().files)
-    hours = sum((Counter(file.event_hours) for file in files), Counter[int]())
-    assert counts.event_time_fallbacks == sum(file.event_time_fallbacks for file in files) == own.count(None)
+    hours = sum((Counter(file.events.hours) for file in files), Counter[int]())
+    assert counts.event_time_fallbacks == sum(file.events.fallbacks for file in files) == own.count(None)
     assert hours == Counter(time // HOUR for time in expected)
-    assert max(0, *(file.newest_event_ms for file in files)) == max(0, *filter(None, own), 0) // 1000
+    assert max(0, *(file.events.newest_ms for file in files)) == max(0, *filter(None, own), 0) // 1000
     bench.load()
     rows = sorted(bench.warehouse.records(TABLE), key=lambda row: int(row["_kafka_offset"]))
     assert [micros(row["_event_time"]) for row in rows] == expected
@@ -96,7 +96,7 @@ def test_each_table_of_a_topic_has_the_newest_time_that_its_own_records_have() -
     for land, at in (("fr", 5), ("de", None), ("fr", None), ("de", None), ("fr", 3), ("it", 9)):
         produce(bench, land=land, at=at)
     bench.extract()
-    found = {f.table.table: (f.newest_event_ms, f.event_time_fallbacks) for f in bench.commit().files}
+    found = {f.table.table: (f.events.newest_ms, f.events.fallbacks) for f in bench.commit().files}
     assert found == {"t_fr": (5, 1), "t_de": (0, 2), "t_it": (9, 0)}
 
 

@@ -286,8 +286,8 @@ def test_event_dates_come_from_the_named_field_or_the_kafka_time(
     bench.extract()
     [window] = bench.commit().partitions[0].windows
     [file] = window.files
-    assert (file.dates, file.event_time_fallbacks) == (dates, fallbacks)
-    assert (list(file.event_hours.values()), file.newest_event_ms // 86_400_000) == ([1], dates[0])
+    assert (file.dates, file.events.fallbacks) == (dates, fallbacks)
+    assert (list(file.events.hours.values()), file.events.newest_ms // 86_400_000) == ([1], dates[0])
     assert bench.commit().totals.event_time_fallbacks == fallbacks
 
 

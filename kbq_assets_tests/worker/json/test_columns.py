@@ -241,8 +241,8 @@ def test_an_automatic_business_time_is_looked_for_in_each_document() -> None:
     assert [str(row["event_date"]) for row in rows(bench)] == ["2025-01-31", "2025-02-01", "1970-01-02"]
     assert [row["_event_time"] == row["_kbq_event_time"] for row in rows(bench)] == [True, True, False]
     files = list(bench.commit().files)
-    assert sum(file.event_time_fallbacks for file in files) == 1
-    assert sum(rows for file in files for rows in file.event_hours.values()) == 3
+    assert sum(file.events.fallbacks for file in files) == 1
+    assert sum(rows for file in files for rows in file.events.hours.values()) == 3
 
 
 @pytest.mark.parametrize("pii", ["", "email:drop"])

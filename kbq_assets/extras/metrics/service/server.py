@@ -28,7 +28,7 @@ def serve(
     open_reporter: Callable[[ReporterChoice], Reporter],
 ) -> None:
     """Serve until a signal. Raises ConfigurationError."""
-    settings = deployment.settings.service
+    settings = deployment.settings.extras.service
     reporters = {c.name: open_reporter(c) for c in settings.reporters if c.name != PROMETHEUS}
     watches = Watches(deployment)
     clock, seconds = deployment.clock, settings.report_seconds

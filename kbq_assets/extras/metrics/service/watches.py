@@ -58,7 +58,7 @@ class Watches:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        clock, seconds = deployment.clock, float(deployment.settings.service.look_seconds)
+        clock, seconds = deployment.clock, float(deployment.settings.extras.service.look_seconds)
         self.broker = Watch("broker", self._read_broker, clock, seconds)
         self.warehouse = Watch("warehouse", self._read_warehouse, clock, max(seconds, _WAREHOUSE_SECONDS))
         self.backups = Watch("backups", self._read_backups, clock, seconds)
@@ -149,7 +149,7 @@ class Watches:
         )
         status = status_of(state.view, broker.offsets if broker else {}, planned, deployment.sources.restarts)
         status = replace(status, backups=self.backups.last.value or BackupsStatus())
-        by_partition = deployment.settings.service.lag_label == "partition"
+        by_partition = deployment.settings.extras.service.lag_label == "partition"
         measured = Measured(state, status, broker, self.warehouse.last.value or 0, by_partition)
         return Shown(state, status, (*kbe_families(state), *kbq_families(measured)))
 
