@@ -32,6 +32,8 @@ MACHINE_RUNS: Final = _size(100, 300)
 #: A process dies, or sleeps, at every nth kind of point in its run. Neighbors in the alphabet are mostly the two ends
 #: of one call. A point costs a CPU second.
 EVERY_NTH_POINT: Final = _size(8, 1)
+#: The same for loads of each kind of statement, in one process. The kinds begin at points of their own.
+EVERY_NTH_STATEMENT_POINT: Final = _size(100, 4, "KBQ_TEST_STATEMENT_POINTS")
 #: Worlds in which processes die twelve times, and starts of all processes at once.
 DEATHS: Final = _size(1, 4)
 STARTS_AT_ONCE: Final = _size(1, 3)

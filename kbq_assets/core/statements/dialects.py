@@ -21,11 +21,17 @@ class Dialect:
     contains: str
     #: a record of one value, ``v``
     boxed: str
+    #: the days between two dates
+    days: str
 
     def quoted(self, name: str) -> str:
         """An identifier."""
         escaped = name.replace(self.quote, self.quote * 2 if self.quote == '"' else f"\\{self.quote}")
         return f"{self.quote}{escaped}{self.quote}"
+
+    def path(self, alias: str, path: str) -> str:
+        """A column of a row, or a field of records in it."""
+        return ".".join((alias, *map(self.quoted, path.split("."))))
 
     def failing(self, message: str) -> str:
         """An expression of type BOOL that fails with ``message``, an expression of type STRING."""
@@ -44,6 +50,7 @@ BIGQUERY: Final = Dialect(
     "ARRAY_LENGTH",
     "{value} IN UNNEST({list})",
     "STRUCT({value} AS v)",
+    "ABS(DATE_DIFF({left}, {right}, DAY))",
 )
 DUCKDB: Final = Dialect(
     "duckdb",
@@ -53,4 +60,5 @@ DUCKDB: Final = Dialect(
     "len",
     "list_contains({list}, {value})",
     "struct_pack(v := {value})",
+    "ABS({left} - {right})",
 )

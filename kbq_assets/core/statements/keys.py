@@ -13,29 +13,34 @@ from kbq_assets.core.protocol.names import TableReference
 _KEYS: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )
+#: Types whose values have an order, in every warehouse the same.
+_VERSIONS: Final = frozenset({"DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 
 
-def key_columns(table: TableReference, key: Iterable[str], columns: Iterable[Column]) -> tuple[Column, ...]:
-    """The columns of a key, which may be fields of records. Raises ConfigurationError for one that a table lacks, or
-    that identifies no row."""
+def key_columns(
+    table: TableReference, key: Iterable[str], columns: Iterable[Column], option: str = "key"
+) -> tuple[Column, ...]:
+    """The columns of a key, or of another ``option``, which may be fields of records. Raises ConfigurationError for one
+    that a table lacks, or that identifies no row."""
     known = tuple(columns)
-    return tuple(_key_column(table, path, known) for path in key)
+    return tuple(_key_column(table, path, known, option) for path in key)
 
 
-def _key_column(table: TableReference, path: str, columns: Iterable[Column]) -> Column:
+def _key_column(table: TableReference, path: str, columns: Iterable[Column], option: str) -> Column:
     found: Mapping[str, Column] = {column.name: column for column in columns}
     name, _, rest = path.partition(".")
     column = found.get(name)
     if column is not None and rest and column.type == "STRUCT" and column.mode != "REPEATED":
-        return _key_column(table, rest, column.fields)
+        return _key_column(table, rest, column.fields, option)
     if column is None or rest:
         raise ConfigurationError(
-            f"{table} has no column {path}, which its key names",
-            next_step="correct `key`; files wait until the next load",
+            f"{table} has no column {path}, which its {option} names",
+            next_step=f"correct `{option}`; files wait until the next load",
         )
-    if column.type not in _KEYS or column.mode == "REPEATED":
+    types = _KEYS if option == "key" else _VERSIONS
+    if column.type not in types or column.mode == "REPEATED":
         raise ConfigurationError(
-            f"{table}: {path} has the type {column.type}, which cannot be part of a key",
-            next_step=f"a key has columns of the types {', '.join(sorted(_KEYS))}",
+            f"{table}: {path} has the type {column.type}, which `{option}` does not allow",
+            next_step=f"its columns have one of the types {', '.join(sorted(types))}",
         )
     return column

@@ -12,6 +12,9 @@ from kbq_assets.core.protocol.names import TableReference
 
 APPEND: Final = "append"
 UPSERT: Final = "upsert"
+INSERT_NEW: Final = "insert_new"
+DELETE_INSERT: Final = "delete_insert"
+SNAPSHOT: Final = "snapshot"
 #: What a deletion does to its row.
 REMOVE: Final = "remove"
 MARK: Final = "mark"
@@ -25,17 +28,26 @@ DELETED: Final = "_kbq_deleted"
 
 @dataclass(frozen=True)
 class StatementRule(Stored):
-    """How batches change a table. ``key``: paths of the columns whose values identify a row."""
+    """How batches change a table. ``key``: paths of the columns whose values identify a row, or the rows that go
+    together; ``version``: the path of the column that says which rows are newer; ``within_days``: a key counts as known
+    for so many days around a row's, 0 for ever."""
 
     kind: str = APPEND
     key: tuple[str, ...] = ()
     deletes: str = REMOVE
     tie: str = PARK
+    version: str = ""
+    within_days: int = 0
 
     @property
     def appends(self) -> bool:
         """Whether no statement is needed."""
         return self.kind == APPEND
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What the table's rows depend on: another one would need other rows."""
+        return self.kind, self.key, self.version
 
 
 def rule_of(table: TableReference, wanted: Collection[StatementRule], stored: StatementRule) -> StatementRule:
@@ -44,16 +56,17 @@ def rule_of(table: TableReference, wanted: Collection[StatementRule], stored: St
     if len(set(wanted)) > 1:
         raise ConfigurationError(
             f"the topics of {table} load it in different ways: {', '.join(sorted(map(_shown, set(wanted))))}",
-            next_step="give these topics the same `load` and `key`, or tables of their own",
+            next_step="give these topics the same `load` and its options, or tables of their own",
         )
     rule = next(iter(wanted), stored)
-    if not stored.appends and not rule.appends and (rule.kind, rule.key) != (stored.kind, stored.key):
+    if not stored.appends and not rule.appends and rule.identity != stored.identity:
         raise ConfigurationError(
             f"{table} has the rows of {_shown(stored)}, and its topic asks for {_shown(rule)}",
-            next_step="set `load` and `key` back, or give the topic another table",
+            next_step="set `load`, `key` and `version` back, or give the topic another table",
         )
     return rule
 
 
 def _shown(rule: StatementRule) -> str:
-    return f"load={rule.kind}" + (f" key={','.join(rule.key)}" if rule.key else "")
+    parts = {"key": ",".join(rule.key), "version": rule.version}
+    return f"load={rule.kind}" + "".join(f" {name}={value}" for name, value in parts.items() if value)

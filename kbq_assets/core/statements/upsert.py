@@ -22,6 +22,7 @@ from kbq_assets.core.loading.tables import Column
 from kbq_assets.core.protocol.names import PARTITIONS_PER_SHARD
 from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.dialects import Dialect
+from kbq_assets.core.statements.expressions import greater, same
 from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
 
@@ -86,16 +87,11 @@ def _key_name(number: int) -> str:
 
 def _key(upsert: Upsert, alias: str) -> list[str]:
     """The key's values in a row of the table, or of the batch."""
-    quoted = upsert.dialect.quoted
-    return [".".join((alias, *map(quoted, path.split(".")))) for path in upsert.rule.key]
+    return [upsert.dialect.path(alias, path) for path in upsert.rule.key]
 
 
 def _remembered_key(upsert: Upsert, alias: str) -> list[str]:
     return [f"{alias}.{_key_name(number)}" for number in range(len(upsert.rule.key))]
-
-
-def _same(left: Iterable[str], right: Iterable[str]) -> str:
-    return " AND ".join(f"{a} = {b}" for a, b in zip(left, right, strict=True))
 
 
 def _has_key(upsert: Upsert, alias: str) -> str:
@@ -128,7 +124,7 @@ def _newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = _POSITIO
     )
     if upsert.rule.tie == TIMESTAMP:
         pairs = [(f"{left}.{_TIME}", f"{right}.{time}"), epoch, topic, partition, offset]
-        return f"COALESCE({_greater(pairs)}, TRUE)"
+        return f"COALESCE({greater(pairs)}, TRUE)"
     shards = (upsert.dialect.divided(each, PARTITIONS_PER_SHARD) for each in partition)
     apart = (
         f"{topic[0]} <> {topic[1]} OR {' <> '.join(shards)}"
@@ -136,7 +132,7 @@ def _newer(upsert: Upsert, left: str, right: str, of: tuple[str, ...] = _POSITIO
     )
     message = _message(left, right, of)
     failing = upsert.dialect.failing(message)
-    return f"COALESCE(CASE WHEN {apart} THEN {failing} ELSE {_greater([epoch, offset])} END, TRUE)"
+    return f"COALESCE(CASE WHEN {apart} THEN {failing} ELSE {greater([epoch, offset])} END, TRUE)"
 
 
 def _message(left: str, right: str, of: tuple[str, ...]) -> str:
@@ -146,14 +142,6 @@ def _message(left: str, right: str, of: tuple[str, ...]) -> str:
         for alias, names in ((left, _POSITION), (right, of))
     )
     return f"'{TWO_PARTITIONS}: ' || {places}"
-
-
-def _greater(pairs: Sequence[tuple[str, str]]) -> str:
-    """Whether the first values are greater, compared one after another."""
-    (mine, theirs), rest = pairs[0], pairs[1:]
-    if not rest:
-        return f"{mine} > {theirs}"
-    return f"({mine} > {theirs} OR ({mine} = {theirs} AND {_greater(rest)}))"
 
 
 def _newest(upsert: Upsert, source: str, condition: str = "TRUE") -> str:
@@ -191,11 +179,11 @@ def _merge(upsert: Upsert) -> str:
         known = _newer(upsert, "n", "d", _REMEMBERED, _REMEMBERED_TIME)
         source = (
             f"SELECT n.* FROM ({source}) AS n LEFT JOIN {upsert.deleted} AS d"
-            f" ON {_same(_remembered_key(upsert, 'd'), _key(upsert, 'n'))} WHERE d.kbq_offset IS NULL OR {known}"
+            f" ON {same(_remembered_key(upsert, 'd'), _key(upsert, 'n'))} WHERE d.kbq_offset IS NULL OR {known}"
         )
     lines = [
         f"MERGE INTO {upsert.target} AS t USING ({source}) AS s"
-        f" ON {_same(_key(upsert, 't'), _key(upsert, 's'))}"
+        f" ON {same(_key(upsert, 't'), _key(upsert, 's'))}"
     ]
     names = [column.name for column in upsert.columns]
     if deleted != "FALSE" and upsert.remembers:
@@ -231,7 +219,7 @@ def _memory(upsert: Upsert, deletions: str) -> str:
     inserted = ", ".join((*(_key_name(number) for number in range(len(key))), *positions))
     values = ", ".join((*_key(upsert, "s"), *(f"s.{name}" for name in found)))
     return (
-        f"MERGE INTO {upsert.deleted} AS d USING ({deletions}) AS s ON {_same(key, _key(upsert, 's'))}\n"
+        f"MERGE INTO {upsert.deleted} AS d USING ({deletions}) AS s ON {same(key, _key(upsert, 's'))}\n"
         f"WHEN MATCHED AND {_newer(upsert, 's', 'd', _REMEMBERED, _REMEMBERED_TIME)} THEN UPDATE SET {changes}\n"
         f"WHEN NOT MATCHED THEN INSERT ({inserted}) VALUES ({values})"
     )
@@ -262,7 +250,7 @@ def _conversion(upsert: Upsert) -> Iterable[str]:
         yield _memory(upsert, tombstones)
     yield (
         f"DELETE FROM {upsert.target} AS t WHERE {_has_key(upsert, 't')} AND EXISTS (SELECT 1 FROM {upsert.target}"
-        f" AS u WHERE {_same(_key(upsert, 'u'), _key(upsert, 't'))} AND {_newer(upsert, 'u', 't')})"
+        f" AS u WHERE {same(_key(upsert, 'u'), _key(upsert, 't'))} AND {_newer(upsert, 'u', 't')})"
     )
     if own and upsert.remembers:
         yield f"DELETE FROM {upsert.target} AS t WHERE {is_tombstone.format('t')}"

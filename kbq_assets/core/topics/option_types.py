@@ -112,6 +112,13 @@ def _paths(name: str, text: str) -> tuple[str, ...]:
     return found
 
 
+def _path(name: str, text: str) -> str:
+    """One column, or a field of records in it."""
+    if "," in text:
+        raise ConfigurationError(f"{name}={text}", next_step=f"one column: {name}=a")
+    return next(iter(_paths(name, text)), "")
+
+
 def _warehouses(name: str, text: str) -> tuple[str, ...]:
     found = tuple(text.split(",")) if text else ()
     if len(set(found)) != len(found) or "" in found:
@@ -154,6 +161,7 @@ DECISIONS: Final = OptionType("map", lambda name, text: parse_decisions(text))
 SCHEMA: Final = OptionType("string", _schema)
 TABLES: Final = OptionType("strings", _tables)
 PATHS: Final = OptionType("strings", _paths)
+PATH: Final = OptionType("string", _path)
 CLUSTERING: Final = OptionType("strings", _clustering)
 WAREHOUSES: Final = OptionType("strings", _warehouses)
 CHECKS: Final = OptionType("strings", _blocking)

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kbq_assets.core.errors import ConfigurationError
-from kbq_assets.core.statements.rules import APPEND, MARK, PARK, REMOVE, TIMESTAMP, UPSERT, StatementRule
+from kbq_assets.core.statements.rules import (
+    APPEND,
+    DELETE_INSERT,
+    INSERT_NEW,
+    MARK,
+    PARK,
+    REMOVE,
+    SNAPSHOT,
+    TIMESTAMP,
+    UPSERT,
+    StatementRule,
+)
 from kbq_assets.core.topics.declaration import option
 from kbq_assets.core.topics.key_options import KeyOptions
-from kbq_assets.core.topics.option_types import PATHS, choice
+from kbq_assets.core.topics.option_types import PATH, PATHS, choice, whole
 
 _KAFKA_KEY, _DECODED_KEY = "_kafka_key", "_key"
+_EXAMPLES: Final = {
+    "key": "key=<columns>, such as key=_kafka_key",
+    "version": "version=<a column that rises>",
+}
+
+
+#: The options that each kind takes, and those of them that it needs.
+_TAKES: Final[Mapping[str, tuple[str, ...]]] = {
+    APPEND: (),
+    UPSERT: ("key", "deletes", "tie"),
+    INSERT_NEW: ("key", "within_days"),
+    DELETE_INSERT: ("key", "version"),
+    SNAPSHOT: ("version",),
+}
+_NEEDS: Final = ("key", "version")
 
 
 @dataclass(frozen=True)
@@ -19,19 +48,34 @@ class StatementOptions:
 
     kind: str = option(
         APPEND,
-        choice(APPEND, UPSERT),
-        "`append`: a row per record; `upsert`: "
-        "[the newest record of each key](ordered.md#tables-that-show-the-current-state), by a statement, which "
-        "BigQuery bills",
+        choice(*_TAKES),
+        "`append`: a row per record; by a statement, which BigQuery bills: `upsert`: "
+        "[the newest record of each key](ordered.md#tables-that-show-the-current-state); `insert_new`: "
+        "[records whose key is new](ordered.md#new-records-only); `delete_insert`, `snapshot`: "
+        "[the newest version](ordered.md#the-newest-version) of each key, or of the whole table",
         name="load",
         place="loading.load",
     )
     key: tuple[str, ...] = option(
         "",
         PATHS,
-        "`load=upsert`: the columns, `a,b.c`, whose values identify a row; `_kafka_key`, with `keys=true`, is the "
-        "key's own bytes",
+        "`load=upsert`, `insert_new`, `delete_insert`: the columns, `a,b.c`, whose values identify a row, or the rows "
+        "that go together; `_kafka_key`, with `keys=true`, is the key's own bytes",
         place="loading.key",
+    )
+    version: str = option(
+        "",
+        PATH,
+        "`load=delete_insert`, `snapshot`: the column whose highest value has the newest rows",
+        shown_default="none",
+        place="loading.version",
+    )
+    within_days: int = option(
+        "0",
+        whole(),
+        "`load=insert_new`: a key is known if a row has it whose event date is at most so many days away; 0: whatever "
+        "its date",
+        place="loading.within_days",
     )
     deletes: str = option(
         REMOVE,
@@ -50,25 +94,23 @@ class StatementOptions:
     @property
     def rule(self) -> StatementRule:
         """The rule of the topic's tables."""
-        return (
-            StatementRule()
-            if self.kind == APPEND
-            else StatementRule(self.kind, self.key, self.deletes, self.tie)
-        )
+        return StatementRule(self.kind, self.key, self.deletes, self.tie, self.version, self.within_days)
 
     def check(self, keys: KeyOptions, tombstones: str, requires_filter: bool) -> None:
         """Raises ConfigurationError for options that other ones contradict."""
+        self._check_own()
         if self.kind == APPEND:
             return
-        if not self.key:
-            raise ConfigurationError(
-                f"load={self.kind}: no key", next_step="key=<columns>, such as key=_kafka_key"
-            )
         roots = {path.partition(".")[0] for path in self.key}
         if _KAFKA_KEY in roots and not keys.as_bytes:
             raise ConfigurationError("key=_kafka_key: the table has no such column", next_step="keys=true")
         if _DECODED_KEY in roots and not keys.are_decoded:
             raise ConfigurationError("key=_key: the table has no such column", next_step="key_format=avro")
+        if tombstones == "row" and self.kind != UPSERT:
+            raise ConfigurationError(
+                f"load={self.kind}: a tombstone is no row of it, and deletes nothing",
+                next_step="tombstones=skip, or load=upsert",
+            )
         if tombstones == "row" and roots - {_KAFKA_KEY, _DECODED_KEY}:
             raise ConfigurationError(
                 f"key={','.join(self.key)}: a tombstone has nothing but its Kafka key, and would delete nothing",
@@ -80,8 +122,30 @@ class StatementOptions:
                 next_step="require_partition_filter=false",
             )
 
+    def _check_own(self) -> None:
+        """Raises ConfigurationError for an option that the kind lacks, or does not know."""
+        for name in _NEEDS:
+            if name in _TAKES[self.kind] and not getattr(self, name):
+                raise ConfigurationError(f"load={self.kind}: no {name}", next_step=_EXAMPLES[name])
+        default = StatementOptions()
+        given = (
+            each.name for each in dataclasses.fields(self) if each.name not in ("kind", *_TAKES[self.kind])
+        )
+        for name in given:
+            if getattr(self, name) != getattr(default, name):
+                takers = [kind for kind, taken in _TAKES.items() if name in taken]
+                raise ConfigurationError(
+                    f"{name}: load={self.kind} does not use it",
+                    next_step=f"leave it out, or load={' or '.join(takers)}",
+                )
+
     def check_changes(self, order: str, tombstones: str) -> None:
         """Raises ConfigurationError for options with which change events cannot be applied to their table."""
+        if self.kind != UPSERT:
+            raise ConfigurationError(
+                f"load={self.kind} takes a change event for a row, and its deletions delete nothing",
+                next_step="load=upsert, or load=append",
+            )
         if order == "none":
             raise ConfigurationError(
                 f"load={self.kind} applies change events in their order: an older one may have values that a newer "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from datetime import date
+from typing import Final
 
 from kbq_assets.core.debezium import columns
 from kbq_assets.core.errors import ConfigurationError
@@ -14,13 +16,17 @@ from kbq_assets.core.protocol.commits import StagedFile
 from kbq_assets.core.statements import changes
 from kbq_assets.core.statements.keys import key_columns
 from kbq_assets.core.statements.names import deleted_table
-from kbq_assets.core.statements.rules import DELETED, MARK, StatementRule, rule_of
+from kbq_assets.core.statements.rules import DELETED, MARK, UPSERT, StatementRule, rule_of
 from kbq_assets.core.statements.table_statements import BatchStatement
+from kbq_assets.core.statements.targets import Target
+from kbq_assets.core.statements.texts import text_of
 from kbq_assets.core.statements.upsert import Upsert, deleted_columns, upsert_sql
 from kbq_assets.pipelines.loading.ports import topics_of
 from kbq_assets.pipelines.loading.restaging import Fit
 from kbq_assets.pipelines.loading.table_run import TableRun
 from kbq_assets.ports.statements import Statements
+
+_EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def rule_for(run: TableRun, state: TableState, files: Iterable[StagedFile]) -> StatementRule:
@@ -55,13 +61,34 @@ def statement_for(
     if rule.appends or statements is None:
         return None
     key = key_columns(run.table, rule.key, run.columns)
-    if rule.deletes != MARK:
+    key_columns(run.table, filter(None, [rule.version]), run.columns, "version")
+    if rule.kind == UPSERT and rule.deletes != MARK:
         run.ports.warehouse.create_table(deleted_table(run.table), deleted_columns(key), TableOptions())
     # The first batch finds out where the ledger is (S7); each later one knows.
     number = (known.applied or statements.open_ledger(run.table).batch) + 1
     if (failed := state.definition.failed) is not None and failed.statement is not None:
         _check_not_skipped(run, statements, failed.statement.number)
-    return BatchStatement(number, rule, _text(run, statements, known.rule, rule, fitted, bool(state.marks)))
+    if rule.kind == UPSERT:
+        text = _upsert(run, statements, known.rule, rule, fitted, bool(state.marks))
+    else:
+        name, days = statements.sql_name(run.table), _days(fitted, rule.within_days)
+        text = text_of(Target(statements.dialect, rule, name, run.columns, known.rule.appends, days))
+    return BatchStatement(number, rule, text)
+
+
+def _days(fitted: Fit, within: int) -> tuple[str, str] | None:
+    """The first and the last event date that concern a batch, widened by so many days; None if a file lists none."""
+    files = [file for file in fitted.batch.files if file.rows]
+    if not files or not all(file.dates for file in files):
+        return None
+    found = [day for file in files for day in file.dates]
+    last = date.max.toordinal() - _EPOCH
+    first, until = max(min(found) - within, 1 - _EPOCH), min(max(found) + within, last)
+    return _iso(first), _iso(until)
+
+
+def _iso(day: int) -> str:
+    return date.fromordinal(_EPOCH + day).isoformat()
 
 
 def _check_not_skipped(run: TableRun, statements: Statements, number: int) -> None:
@@ -75,7 +102,7 @@ def _check_not_skipped(run: TableRun, statements: Statements, number: int) -> No
         )
 
 
-def _text(
+def _upsert(
     run: TableRun,
     statements: Statements,
     known: StatementRule,

@@ -1,4 +1,4 @@
-"""BigQuery runs the text of an upsert: local-bigquery judges its syntax, names and types, and what becomes of the rows.
+"""BigQuery runs the texts of statements: local-bigquery judges syntax, names and types, and what becomes of the rows.
 
 It cannot run a MERGE in a transaction, so the text runs without one here. Transactions are those of the contract.
 """
@@ -17,9 +17,12 @@ from google.cloud import bigquery
 
 from kbq_assets.core.loading.tables import Column, TableOptions, columns_of
 from kbq_assets.core.protocol.names import TableReference
+from kbq_assets.core.statements.dialects import BIGQUERY
 from kbq_assets.core.statements.names import deleted_table, scratch_table
-from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, StatementRule
+from kbq_assets.core.statements.rules import DELETED, MARK, TIMESTAMP, UPSERT, StatementRule
 from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.statements.targets import Target
+from kbq_assets.core.statements.texts import text_of
 from kbq_assets.core.statements.upsert import TWO_PARTITIONS, Upsert, deleted_columns, upsert_sql
 from kbq_assets.ports.statements import Statements
 from kbq_assets.ports.warehouse import JobError
@@ -33,6 +36,7 @@ TARGET = TableReference("current", "orders")
 SCHEMA = schema_of(
     ("value", ["null", "string"]),
     ("_kafka_key", ["null", "bytes"]),
+    ("v", ["null", "long"]),
     ("_kafka_timestamp", {"type": "long", "logicalType": "timestamp-millis"}),
 )
 _NUMBERS = itertools.count(1)
@@ -64,18 +68,24 @@ class Table:
         load = replace(load_job(f"l{number}", uri, schema=SCHEMA), table=scratch)
         self.warehouse.insert_job(load)
         assert self.done(load.job_id) is None
-        name = self.statements.sql_name
-        upsert = Upsert(
-            self.statements.dialect, self.rule, name(TARGET), name(deleted_table(TARGET)), self.columns,
-            tombstones={value for _, value, _ in records} == {None}, converts=converts,
-        )  # fmt: skip
-        sql = upsert_sql(upsert).replace(SCRATCH, name(scratch))
+        name, is_tombstone = self.statements.sql_name, {value for _, value, _ in records} == {None}
+        sql = self._text(is_tombstone, converts).replace(SCRATCH, name(scratch))
         client = self.warehouse._session.client
         try:
             client.query_and_wait(sql)
         except GoogleAPICallError as error:
             return str(error)
         return ""
+
+    def _text(self, tombstones: bool, converts: bool) -> str:
+        name = self.statements.sql_name
+        if self.rule.kind != UPSERT:
+            days = ("1970-01-01", "2100-01-01")
+            return text_of(Target(BIGQUERY, self.rule, name(TARGET), self.columns, converts, days))
+        deleted = name(deleted_table(TARGET))
+        return upsert_sql(
+            Upsert(BIGQUERY, self.rule, name(TARGET), deleted, self.columns, tombstones, converts=converts)
+        )
 
     def done(self, job_id: str) -> JobError | None:
         found = None
@@ -90,7 +100,8 @@ class Table:
 
 def _row(key: bytes, value: str | None, offset: int, partition: int) -> dict[str, Any]:
     own = {"_kafka_topic": "t", "_kafka_partition": partition, "_kafka_offset": offset, "_kbq_epoch": 1}
-    return {"value": value, "_kafka_key": key, "_kafka_timestamp": offset, "event_date": 19_000, **own}
+    time = {"_kafka_timestamp": offset, "event_date": 19_000 + offset}
+    return {"value": value, "_kafka_key": key, "v": None if offset == 99 else offset // 2, **time, **own}
 
 
 @pytest.fixture
@@ -135,3 +146,35 @@ def test_marked_deletions_timestamps_and_an_appended_table(warehouse: PlacedWare
     assert table.apply((b"b", "3", 3), converts=True) == ""
     assert table.apply((b"b", None, 4), partition=1) == ""
     assert table.rows(f"_kafka_key, value, {DELETED}") == [(b"a", "2", False), (b"b", "3", True)]
+
+
+def test_known_keys_are_not_inserted_again(warehouse: PlacedWarehouse, stage: Stage) -> None:
+    table = Table(warehouse, stage, StatementRule("insert_new", ("_kafka_key",)))
+    assert table.apply((b"a", "1", 1), (b"a", "2", 2), (b"b", "3", 3)) == ""
+    assert table.apply((b"a", "4", 40), (b"c", "5", 5)) == ""
+    assert table.rows() == [(b"a", "1"), (b"b", "3"), (b"c", "5")]
+
+
+def test_keys_are_known_for_days(warehouse: PlacedWarehouse, stage: Stage) -> None:
+    table = Table(warehouse, stage, StatementRule("insert_new", ("_kafka_key",), within_days=2))
+    assert table.apply((b"a", "1", 1), (b"a", "2", 2), (b"a", "9", 9)) == ""
+    assert table.apply((b"a", "11", 11), (b"a", "20", 20)) == ""
+    assert sorted(value for _, value in table.rows()) == ["1", "20", "9"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "then"),
+    [
+        (StatementRule("delete_insert", ("_kafka_key",), version="v"), ["a4", "a5", "b2"], ["a6", "b2"]),
+        (StatementRule("snapshot", version="v"), ["a4", "a5"], ["a6"]),
+    ],
+)
+def test_rows_of_the_newest_version_replace_older_ones(
+    warehouse: PlacedWarehouse, stage: Stage, rule: StatementRule, first: list[str], then: list[str]
+) -> None:
+    table = Table(warehouse, stage, rule)
+    assert table.apply((b"a", "a1", 1), (b"b", "b2", 2), (b"a", "a4", 4), (b"a", "none", 99)) == ""
+    assert table.apply((b"a", "a5", 5), (b"a", "old", 0)) == ""
+    assert sorted(value for _, value in table.rows()) == first
+    assert table.apply((b"a", "a6", 6), converts=True) == ""
+    assert sorted(value for _, value in table.rows()) == then

@@ -39,7 +39,18 @@ def test_topics_decide_and_a_table_without_known_topics_keeps_its_rule(
     assert rule_of(T, wanted, stored) == rule
 
 
-@pytest.mark.parametrize(("wanted", "stored"), [([BY_ID, APPEND], APPEND), ([BY_X], BY_ID)])
+BY_VERSION = StatementRule("snapshot", version="v")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored"),
+    [
+        ([BY_ID, APPEND], APPEND),
+        ([BY_X], BY_ID),
+        ([StatementRule("insert_new", ("id",))], BY_ID),
+        ([StatementRule("snapshot", version="other")], BY_VERSION),
+    ],
+)
 def test_topics_that_disagree_and_another_key_are_refused(
     wanted: list[StatementRule], stored: StatementRule
 ) -> None:
@@ -70,6 +81,34 @@ def test_options_of_topics_become_rules_and_error_tables_append() -> None:
         ({"load": "upsert", "key": "id,id"}, "columns: key"),
         ({"load": "upsert", "key": "a b"}, "columns: key"),
         ({"load": "replace"}, "one of append, upsert"),
+        ({"load": "insert_new"}, "load=insert_new: no key"),
+        ({"load": "delete_insert", "key": "id"}, "no version"),
+        ({"load": "delete_insert", "version": "v"}, "no key"),
+        ({"load": "snapshot"}, "no version"),
+        ({"load": "snapshot", "version": "v", "key": "id"}, "key: load=snapshot does not use it"),
+        ({"load": "snapshot", "version": "v,w"}, "one column"),
+        ({"load": "insert_new", "key": "id", "deletes": "mark"}, "load=upsert"),
+        ({"load": "insert_new", "key": "id", "within_days": "-1"}, "0 or more"),
+        ({"load": "upsert", "key": "id", "within_days": "3"}, "load=insert_new"),
+        ({"load": "delete_insert", "key": "id", "version": "v", "tie": "timestamp"}, "load=upsert"),
+        ({"within_days": "3"}, "load=append does not use it"),
+        ({"load": "insert_new", "key": "id", "tombstones": "row"}, "tombstones=skip"),
+        ({"load": "insert_new", "key": "_kafka_key"}, "keys=true"),
+        ({"load": "insert_new", "key": "id", "order": "offset"}, "order=none"),
+        (
+            {"load": "snapshot", "version": "v", "require_partition_filter": "true"},
+            "require_partition_filter",
+        ),
+        (
+            {
+                "load": "insert_new",
+                "key": "_key.id",
+                "key_format": "avro",
+                "format": "debezium",
+                "order": "offset",
+            },
+            "load=upsert, or load=append",
+        ),
     ],
 )
 def test_options_that_contradict_an_upsert_are_refused_with_a_next_step(
@@ -95,6 +134,13 @@ COLUMNS = (
 def test_a_key_may_be_columns_and_fields_of_records() -> None:
     found = key_columns(T, ("id", "_key.id", "_key.at.n"), COLUMNS)
     assert [column.type for column in found] == ["INT64", "STRING", "DATE"]
+
+
+@pytest.mark.parametrize("path", ["price", "tags", "_key", "day"])
+def test_a_column_whose_values_have_no_order_is_no_version(path: str) -> None:
+    columns = (*COLUMNS, Column("day", "BIGNUMERIC"))  # texts, in DuckDB
+    with pytest.raises(ConfigurationError, match="`version` does not allow"):
+        key_columns(T, [path], columns, "version")
 
 
 @pytest.mark.parametrize("path", ["no", "id.x", "_key", "_key.no", "price", "tags", "_key.at"])

@@ -269,7 +269,7 @@ def test_a_table_keeps_its_key() -> None:
     bench.extract()
     [report] = [each for each in bench.load().tables if each.table == A]
     assert (report.state, bench.offsets(A)) == ("failed", [0])
-    assert "set `load` and `key` back" in report.message
+    assert "set `load`, `key` and `version` back" in report.message
 
 
 def test_a_warehouse_without_statements_refuses_the_rule_and_loads_nothing() -> None:

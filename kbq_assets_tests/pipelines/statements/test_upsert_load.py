@@ -9,20 +9,14 @@ from typing import Any
 
 import pytest
 
-from kbq_assets.adapters.duckdb import DuckDbWarehouse
 from kbq_assets.core.errors import Unavailable
-from kbq_assets.core.extraction.units import WindowLimits
-from kbq_assets.core.loading.table_options import table_options
-from kbq_assets.core.loading.table_state import TableState
-from kbq_assets.core.protocol.names import table_state_path
 from kbq_assets.core.protocol.offsets import TopicPartition
-from kbq_assets.core.topics.topic_settings import TopicSettings
-from kbq_assets.pipelines.loading.load import LoadOptions, LoadPorts, LoadReport, load
 from kbq_assets.pipelines.operate.commands import propose_resume_table
-from kbq_assets.pipelines.protocol import state
 from kbq_assets.wire.chunk import encode_long
-from kbq_assets_tests.pipelines.bench import TOPIC, A, Bench
+from kbq_assets_tests.pipelines.bench import TOPIC, A
+from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
 
+VALUES = "SELECT _kafka_key, x FROM d.A"
 OPTIONS: dict[str, Any] = {
     "dataset": "d",
     "table": "A",
@@ -33,18 +27,11 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-class UpsertBench(Bench):
-    """With a DuckDB warehouse, and the records that were produced, by key."""
+class UpsertBench(DuckDbBench):
+    """With the records that were produced, by key."""
 
     def __init__(self, path: Path, **changes: Any) -> None:
-        self.options = {**OPTIONS, **changes}
-        super().__init__(
-            settings=TopicSettings.of(**self.options), window=WindowLimits(records=4), partitions=2
-        )
-        store = self.store
-        self.duckdb = DuckDbWarehouse(
-            path / "w.duckdb", open_uri=lambda uri: store.open_read(store.path_of(uri))
-        )
+        super().__init__(path, {**OPTIONS, **changes})
         self.last: dict[bytes, int | None] = {}
 
     def change(self, key: bytes, x: int | None, *, schema: int = 1, partition: int = 0) -> None:
@@ -55,26 +42,8 @@ class UpsertBench(Bench):
         self.kafka.produce(TopicPartition(TOPIC, partition), body, key=key, timestamp=1000)
         self.last[key] = x
 
-    def cycle(self, **changes: Any) -> LoadReport:
-        """Extract and load, with some options changed."""
-        self.settings = TopicSettings.of(**{**self.options, **changes})
-        self.extract()
-        return self.load_duckdb()
-
-    def load_duckdb(self) -> LoadReport:
-        ports = LoadPorts(self.store, self.duckdb, self.clock)
-        settings = {TOPIC: self.settings}
-        return load(ports, LoadOptions(lambda table, topics: table_options(table, topics, settings)))
-
-    def rows(self, sql: str = "SELECT _kafka_key, x FROM d.A") -> list[tuple[Any, ...]]:
-        with self.duckdb.connect_readonly() as connection:
-            return connection.execute(sql).fetchall()
-
     def expected(self) -> dict[bytes, int]:
         return {key: x for key, x in self.last.items() if x is not None}
-
-    def table(self) -> TableState:
-        return state.read(self.store, TableState, table_state_path(A)).value
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -88,8 +57,8 @@ def test_interleaved_schemas_tombstones_and_ranges_read_again_show_the_last_stat
             x = None if chance.random() < 0.25 else number
             bench.change(key, x, schema=chance.choice([1, 2]), partition=key[-1] % 2)
         bench.cycle()
-        assert dict(bench.rows()) == bench.expected()
-    assert len(bench.rows()) == len(bench.expected())
+        assert dict(bench.rows(VALUES)) == bench.expected()
+    assert len(bench.rows(VALUES)) == len(bench.expected())
     assert bench.duckdb.statements is not None
     assert bench.duckdb.statements.scratch_tables("d") == ()
     assert bench.duckdb.tables() == (A,)
@@ -101,16 +70,16 @@ def test_an_appended_table_shows_last_states_from_the_next_batch_on(tmp_path: Pa
         bench.change(b"gone", x)
         bench.change(b"kept", x or 3)
     bench.cycle(load="append", key="")
-    assert len(bench.rows()) == 6
+    assert len(bench.rows(VALUES)) == 6
     bench.change(b"new", 4)
     bench.cycle()
-    assert dict(bench.rows()) == {b"kept": 3, b"new": 4}
+    assert dict(bench.rows(VALUES)) == {b"kept": 3, b"new": 4}
     bench.change(b"new", 5)
     bench.cycle(load="append", key="")
-    assert sorted(bench.rows()) == [(b"kept", 3), (b"new", 4), (b"new", 5)]
+    assert sorted(bench.rows(VALUES)) == [(b"kept", 3), (b"new", 4), (b"new", 5)]
     bench.change(b"kept", None)
     bench.cycle()
-    assert dict(bench.rows()) == {b"new": 5}
+    assert dict(bench.rows(VALUES)) == {b"new": 5}
 
 
 def test_deleted_rows_may_stay_marked(tmp_path: Path) -> None:
@@ -134,10 +103,10 @@ def test_a_key_in_two_partitions_parks_the_table_and_timestamps_resume_it(tmp_pa
     assert parked is not None
     assert parked.reason == "statement_failed"
     assert "a key is in two partitions: 1:0 and 0:0" in parked.error
-    assert bench.rows() == [(b"a", 1)]
+    assert bench.rows(VALUES) == [(b"a", 1)]
     propose_resume_table(bench.store, A).apply()
     bench.cycle(tie="timestamp")
-    assert bench.rows() == [(b"a", 2)]
+    assert bench.rows(VALUES) == [(b"a", 2)]
 
 
 def test_a_key_that_the_table_lacks_fails_its_load_alone_and_a_correction_goes_on(tmp_path: Path) -> None:
@@ -146,7 +115,7 @@ def test_a_key_that_the_table_lacks_fails_its_load_alone_and_a_correction_goes_o
     [report] = bench.cycle(key="nothing").tables
     assert (report.state, "has no column nothing" in report.message) == ("failed", True)
     bench.cycle(key="x")
-    assert bench.rows() == [(b"a", 1)]
+    assert bench.rows(VALUES) == [(b"a", 1)]
 
 
 def test_a_write_that_fails_leaves_the_batch_to_the_next_load(tmp_path: Path) -> None:
@@ -161,7 +130,7 @@ def test_a_write_that_fails_leaves_the_batch_to_the_next_load(tmp_path: Path) ->
 
     statements.__class__ = Full
     bench.cycle()
-    assert bench.rows() == []
+    assert bench.rows(VALUES) == []
     statements.__class__ = Full.__mro__[1]
     bench.load_duckdb()
-    assert bench.rows() == [(b"a", 1)]
+    assert bench.rows(VALUES) == [(b"a", 1)]

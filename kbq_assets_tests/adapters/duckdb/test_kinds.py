@@ -1,0 +1,127 @@
+"""The text of each kind of statement, run by DuckDB, shows what Python computes from the records, in any batches."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import duckdb
+import pytest
+
+from kbq_assets.adapters.duckdb.types import definition
+from kbq_assets.core.loading.tables import Column
+from kbq_assets.core.statements.dialects import DUCKDB
+from kbq_assets.core.statements.rules import StatementRule
+from kbq_assets.core.statements.table_statements import SCRATCH
+from kbq_assets.core.statements.targets import Target
+from kbq_assets.core.statements.texts import text_of
+from kbq_assets.core.topics.topic_settings import TopicSettings
+from kbq_assets_tests.pipelines.statements.kinds import KINDS, Check, Record, random_records
+
+COLUMNS = (
+    Column("n", "INT64"),
+    Column("id", "INT64"),
+    Column("v", "INT64"),
+    Column("event_date", "DATE"),
+    Column("_kafka_topic", "STRING"),
+    Column("_kafka_partition", "INT64"),
+    Column("_kafka_offset", "INT64"),
+    Column("_kafka_timestamp", "TIMESTAMP"),
+    Column("_kbq_epoch", "INT64"),
+)
+
+
+class Table:
+    """A table with its scratch table, in memory."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.rule: StatementRule = TopicSettings.of(dataset="d", **options).statement.rule
+        self.columns = COLUMNS
+        self.connection = duckdb.connect()
+        for name in ("t", "b"):
+            self.connection.execute(f"CREATE TABLE {name} ({', '.join(map(definition, self.columns))})")
+
+    def insert(self, name: str, records: list[Record]) -> None:
+        for record in records:
+            day = f"2026-01-{record.day + 1:02}"
+            own = (
+                record.n,
+                record.id,
+                record.v,
+                day,
+                "t",
+                (record.id or 0) % 2,
+                record.n,
+                f"{day} 00:00:00+00",
+                1,
+            )
+            self.connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(own))})", own)
+
+    def apply(self, records: list[Record], *, converts: bool = False) -> None:
+        """One batch."""
+        days = [record.day for record in records]
+        within = self.rule.within_days
+        bounds = [f"2026-01-{max(day, 0) + 1:02}" for day in (min(days) - within, max(days) + within)]
+        target = Target(DUCKDB, self.rule, "t", self.columns, converts, (bounds[0], bounds[1]))
+        self.connection.execute("TRUNCATE b")
+        self.insert("b", records)
+        self.connection.execute(text_of(target).replace(SCRATCH, "b"))
+
+    def found(self) -> list[int]:
+        return [n for (n,) in self.connection.execute("SELECT n FROM t ORDER BY n").fetchall()]
+
+
+each_kind = pytest.mark.parametrize(("options", "check"), KINDS.values(), ids=KINDS)
+
+
+@each_kind
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_of_any_size_in_any_order_show_what_python_computes(
+    options: dict[str, Any], check: Check, seed: int
+) -> None:
+    chance, table = random.Random(seed), Table(options)
+    records = random_records(chance, 40)
+    mixed = records.copy()
+    chance.shuffle(mixed)
+    while mixed:
+        size = chance.randint(1, 12)
+        batch, mixed = mixed[:size], mixed[size:]
+        table.apply(batch)
+    check(records, table.found())
+
+
+@pytest.mark.parametrize("name", ["delete_insert", "snapshot"])
+def test_an_appended_table_shows_its_newest_versions_from_the_first_statement_on(name: str) -> None:
+    options, check = KINDS[name]
+    table, records = Table(options), random_records(random.Random(4), 20)
+    table.insert("t", records[:12])
+    table.apply(records[12:], converts=True)
+    check(records, table.found())
+
+
+def test_appended_rows_stay_and_make_their_keys_known() -> None:
+    table = Table(KINDS["insert_new"][0])
+    table.insert("t", [Record(0, 1, None, 0), Record(1, 1, None, 0)])
+    table.apply([Record(2, 1, None, 0), Record(3, 2, None, 0)], converts=True)
+    assert table.found() == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("day", "inserted"), [(6, True), (7, True), (8, False), (10, False), (12, False), (13, True)]
+)
+def test_a_key_is_known_for_so_many_days_around_its_rows_event_date(day: int, inserted: bool) -> None:
+    table = Table({"load": "insert_new", "key": "id", "within_days": 2})
+    table.apply([Record(0, 1, None, 10)])
+    table.apply([Record(1, 1, None, day)])
+    assert (table.found() == [0, 1]) == inserted
+
+
+def test_a_key_that_is_in_every_record_is_compared_once_a_day() -> None:
+    table = Table({"load": "insert_new", "key": "id", "within_days": 1})
+    table.connection.execute(
+        "INSERT INTO b SELECT i, 1, NULL, DATE '2026-01-01' + CAST(i % 30 AS INTEGER), 't', 0, i, NULL, 1"
+        " FROM range(100_000) AS r(i)"
+    )
+    target = Target(DUCKDB, table.rule, "t", table.columns)
+    table.connection.execute(text_of(target).replace(SCRATCH, "b"))
+    assert table.found() == [0]

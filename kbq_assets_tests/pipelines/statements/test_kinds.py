@@ -1,0 +1,118 @@
+"""Each kind of statement, from Kafka to DuckDB: its table is what Python computes from the records, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq_assets.core.protocol.offsets import TopicPartition
+from kbq_assets.pipelines.operate.commands import propose_resume_table
+from kbq_assets.wire.chunk import encode_long
+from kbq_assets_tests.pipelines.bench import TOPIC, A
+from kbq_assets_tests.pipelines.statements.duckdb_bench import DuckDbBench
+from kbq_assets_tests.pipelines.statements.kinds import KINDS, Check, Record, random_records
+from kbq_assets_tests.sizes import EVERY_NTH_STATEMENT_POINT
+
+DAY_MS = 86_400_000
+_LONG = ["null", "long"]
+_FIELDS = [{"name": "id", "type": _LONG}, {"name": "v", "type": _LONG}, {"name": "n", "type": "long"}]
+
+
+def _body(record: Record) -> bytes:
+    return struct.pack(">bI", 0, 1) + _optional(record.id) + _optional(record.v) + encode_long(record.n)
+
+
+def _optional(value: int | None) -> bytes:
+    return b"\x00" if value is None else b"\x02" + encode_long(value)
+
+
+class KindBench(DuckDbBench):
+    """With what was produced."""
+
+    def __init__(self, path: Path, options: dict[str, Any]) -> None:
+        super().__init__(path, {"dataset": "d", "table": "A", **options})
+        self.registry.schemas = {1: json.dumps({"type": "record", "name": "A", "fields": _FIELDS})}
+        self.records: list[Record] = []
+
+    def put(self, id: int | None, v: int | None = None, day: int = 0) -> None:
+        record = Record(len(self.records), id, v, day)
+        self.records.append(record)
+        partition = 0 if id is None else id % 2
+        self.kafka.produce(TopicPartition(TOPIC, partition), _body(record), timestamp=day * DAY_MS)
+
+    def put_some(self, seed: int, count: int) -> None:
+        """Random records: few keys and versions, so that they meet; some lack one."""
+        for record in random_records(random.Random(seed), count):
+            self.put(record.id, record.v, record.day)
+
+    def found(self) -> list[int]:
+        """What identifies the records in the table."""
+        return sorted(n for (n,) in self.rows("SELECT n FROM d.A"))
+
+
+each_kind = pytest.mark.parametrize(("options", "check"), KINDS.values(), ids=KINDS)
+
+
+@each_kind
+def test_a_load_that_dies_anywhere_applies_each_batch_once(
+    tmp_path: Path, options: dict[str, Any], check: Check
+) -> None:
+    counted = _prepared(tmp_path / "counted", options)
+    points, failed = counted.load_until(0), []
+    check(counted.records, counted.found())
+    assert points > 60
+    first = [each for each, _ in KINDS.values()].index(options) * EVERY_NTH_STATEMENT_POINT // len(KINDS)
+    for point in range(1 + first, points + 1, EVERY_NTH_STATEMENT_POINT):
+        bench = _prepared(tmp_path / str(point), options)
+        bench.load_until(point)
+        bench.load_duckdb()
+        try:
+            check(bench.records, bench.found())
+            assert bench.table().in_flight is None
+        except AssertionError as error:
+            failed.append(f"{point} of {points}: {error}")
+    assert not failed, "\n".join(failed)
+
+
+def _prepared(folder: Path, options: dict[str, Any]) -> KindBench:
+    """Two batches of which one is applied."""
+    folder.mkdir()
+    bench = KindBench(folder, options)
+    bench.put_some(7, 6)
+    bench.cycle()
+    bench.put_some(8, 6)
+    bench.extract()
+    return bench
+
+
+def test_a_version_that_the_table_lacks_fails_its_load_alone_and_a_correction_goes_on(tmp_path: Path) -> None:
+    bench = KindBench(tmp_path, KINDS["delete_insert"][0])
+    bench.put(1, 1)
+    [report] = bench.cycle(version="nothing").tables
+    assert (report.state, "no column nothing, which its version names" in report.message) == ("failed", True)
+    bench.cycle()
+    assert bench.found() == [0]
+
+
+def test_a_statement_that_fails_parks_its_table_and_a_resume_applies_its_batch(tmp_path: Path) -> None:
+    bench = KindBench(tmp_path, KINDS["delete_insert"][0])
+    bench.put(1, 1)
+    bench.cycle()
+    with bench.duckdb._writing() as connection:
+        connection.execute("ALTER TABLE d.A RENAME TO B")
+        connection.execute("CREATE VIEW d.A AS FROM d.B")
+    bench.put(1, 2)
+    bench.cycle()
+    parked = bench.table().parked
+    assert parked is not None
+    with bench.duckdb._writing() as connection:
+        connection.execute("DROP VIEW d.A")
+        connection.execute("ALTER TABLE d.B RENAME TO A")
+    propose_resume_table(bench.store, A).apply()
+    bench.load_duckdb()
+    assert bench.found() == [1]
